@@ -1,0 +1,1 @@
+//! The operator API: types, client, OpenAPI document, handlers over a trait.

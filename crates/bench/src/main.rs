@@ -1,0 +1,2 @@
+//! Benchmarks beside the raw library in the same run.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The global map on an engine: journalled changes, resolver, leases, notification.

@@ -1,0 +1,1 @@
+//! A database to run batches and transactions on: SQLite and PostgreSQL behind one interface.

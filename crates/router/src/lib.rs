@@ -1,0 +1,1 @@
+//! Map snapshot, tickets, hold and drain, retry, fan-out.

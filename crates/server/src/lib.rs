@@ -1,0 +1,1 @@
+//! Config and wiring: the only crate that names all stores.

@@ -1,0 +1,1 @@
+//! One shard on an engine: local map, session hello, fence.

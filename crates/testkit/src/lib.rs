@@ -1,0 +1,1 @@
+//! Real clusters for tests: PostgreSQL instances on free ports, server processes, fault injection.

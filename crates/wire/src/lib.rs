@@ -1,0 +1,1 @@
+//! What every front door shares: listener, limits, deadlines, shutdown. Knows no protocol.
