@@ -1,0 +1,23 @@
+# The commands of this repository; `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all bench fmt
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## build and start everything on embedded shards under ./polyshard-data
+	cargo run --release -p polyshard -- up --data ./polyshard-data
+
+test: ## install what the tests need if it is missing, then run every suite
+	@scripts/setup-test.sh
+	@scripts/test.sh
+
+test-all: ## the same, with the long matrices and many more seeds
+	@scripts/setup-test.sh
+	@POLYSHARD_LONG=1 POLYSHARD_SEEDS=$${POLYSHARD_SEEDS:-5000} PROPTEST_CASES=$${PROPTEST_CASES:-4096} scripts/test.sh
+
+bench: ## measure, beside the raw libraries in the same run
+	cargo run --release -p polyshard-bench
+
+fmt: ## format the code
+	cargo fmt --all
