@@ -1,1 +1,3 @@
 //! Real clusters for tests: PostgreSQL instances on free ports, server processes, fault injection.
+
+pub mod process;
