@@ -32,14 +32,14 @@ suite() {
 }
 
 # One selection of crates and so one set of features for every suite: nothing is compiled twice.
-if cargo nextest --version >/dev/null 2>&1; then
+if cargo nextest show-config version --config-file scripts/nextest.toml >/dev/null 2>&1; then
     nextest=(cargo nextest run --workspace --config-file scripts/nextest.toml --no-fail-fast --no-tests=pass
         --status-level slow --final-status-level fail --cargo-quiet)
     [ -n "${POLYSHARD_LONG:-}" ] && nextest+=(--run-ignored all)
     crate_tests() { "${nextest[@]}" -E "package($1) and not binary(house)"; }
     house_tests() { "${nextest[@]}" -E "binary(house)"; }
 else
-    echo "cargo-nextest is not installed: using cargo test (the same tests, somewhat slower)"
+    echo "no recent cargo-nextest is installed: using cargo test (the same tests, somewhat slower)"
     crate_tests() {
         local ignored=()
         [ -n "${POLYSHARD_LONG:-}" ] && ignored=(-- --include-ignored)
