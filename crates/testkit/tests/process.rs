@@ -1,6 +1,8 @@
 //! The process helpers against a small shell program that behaves as a server does, and as it should not.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
@@ -79,4 +81,28 @@ fn a_program_that_is_not_there_is_named_with_the_remedy() {
 fn config_and_environment_reach_the_program() {
     let server = setup("configured").config("a = 1\n").env("EXTRA", "more").start();
     assert_eq!(server.log().text(), "--config\na = 1\nmore 127.0.0.1:0\nready\n");
+}
+
+#[test]
+fn the_admin_door_is_asked_with_the_token_whatever_it_answers() {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = door.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = door.accept().unwrap();
+        let mut request = String::new();
+        let mut lines = BufReader::new(stream.try_clone().unwrap());
+        while !request.ends_with("\r\n\r\n") {
+            lines.read_line(&mut request).unwrap();
+        }
+        stream
+            .write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+            .unwrap();
+        request
+    });
+    let server = setup("good").token("secret").env("DOOR", &address).start();
+    let answer = server.get("/v1/status");
+    assert_eq!((answer.status, answer.body.as_str()), (404, "{}"));
+    let request = answering.join().unwrap();
+    assert!(request.starts_with("GET /v1/status HTTP/1.1\r\n"), "{request}");
+    assert!(request.to_lowercase().contains("\r\nauthorization: bearer secret\r\n"), "{request}");
 }

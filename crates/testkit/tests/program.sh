@@ -10,7 +10,7 @@ case $MODE in
         trap 'echo bye; exit 0' TERM
         mkdir -p "$3"
         echo started >>"$3/starts"
-        echo '  admin  http://127.0.0.1:1'
+        echo "  admin  http://${DOOR:-127.0.0.1:1}"
         echo 'ready in no time'
         echo 'now  WARN shard: a little slow' >&2
         while :; do sleep 0.02; done
