@@ -1,1 +1,36 @@
-//! A database to run batches and transactions on: SQLite and PostgreSQL behind one interface.
+//! A database to run batches and transactions on: SQLite and PostgreSQL behind one interface. It knows
+//! nothing of maps.
+
+mod database;
+mod dialect;
+mod error;
+mod group;
+mod listener;
+mod options;
+mod postgres;
+mod rows;
+mod scan;
+mod secret;
+mod session;
+mod sqlite;
+mod statement;
+mod target;
+mod transaction;
+mod value;
+
+pub use database::{Database, Stats};
+pub use dialect::Dialect;
+pub use error::{ConstraintKind, Error};
+pub use listener::{Event, Listener};
+pub use options::{Options, ScalarBody, ScalarFunction};
+pub use rows::{Row, Rows};
+pub use scan::{SCAN_PAGE_ROWS_MAX, Scan};
+pub use secret::Secret;
+pub use session::{HookFuture, SessionHandle, SessionHook};
+pub use statement::{Batch, Expect, NOTIFY_CHANNEL_BYTES_MAX, NOTIFY_PAYLOAD_BYTES_MAX, Statement};
+pub use target::{PostgresTarget, SqliteTarget, SslMode, Target};
+pub use transaction::{Access, Transaction};
+pub use value::Value;
+
+/// The result of asking a database something.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

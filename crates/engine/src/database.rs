@@ -1,0 +1,159 @@
+//! One open database: the interface everything above this crate is written against.
+
+use std::sync::Arc;
+
+use crate::transaction::check_no_control;
+use crate::{
+    Access, Batch, Dialect, Error, Listener, Options, Rows, Scan, SessionHook, Statement, Target,
+    Transaction, postgres, sqlite,
+};
+
+/// A handle to one open database; clones share it.
+///
+/// The last clone dropped closes it without waiting; [`Database::close`] waits.
+#[derive(Clone)]
+pub struct Database {
+    inner: Inner,
+}
+
+#[derive(Clone)]
+enum Inner {
+    Sqlite(Arc<sqlite::Engine>),
+    Postgres(Arc<postgres::Engine>),
+}
+
+/// What a database has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Batches answered, with success or not.
+    pub writes: u64,
+    /// Commits that answered them; `writes / groups` is the mean group size.
+    pub groups: u64,
+    /// Groups run again batch by batch because one of them failed.
+    pub groups_rerun: u64,
+    /// Reads answered.
+    pub reads: u64,
+    /// Batches waiting for the writer now.
+    pub queued: usize,
+    /// Connections opened.
+    pub sessions_opened: u64,
+}
+
+impl Database {
+    /// Opens the database, checks that it is fit for use, and runs the hook.
+    pub async fn open(
+        target: Target,
+        options: Options,
+        hook: Option<Arc<dyn SessionHook>>,
+    ) -> Result<Database, Error> {
+        let inner = match target {
+            Target::Sqlite(target) => Inner::Sqlite(sqlite::Engine::open(target, options, hook).await?),
+            Target::Postgres(target) => Inner::Postgres(postgres::Engine::open(target, options, hook).await?),
+        };
+        Ok(Database { inner })
+    }
+
+    /// The SQL it speaks.
+    pub fn dialect(&self) -> Dialect {
+        match &self.inner {
+            Inner::Sqlite(_) => Dialect::Sqlite,
+            Inner::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    /// Applies a batch atomically and durably, together with whatever else is waiting. Returns one answer
+    /// per statement. Dropping the future does not stop a batch that has been queued.
+    pub async fn write(&self, batch: Batch) -> Result<Vec<Rows>, Error> {
+        for statement in &batch.statements {
+            check_no_control(statement)?;
+        }
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        match &self.inner {
+            Inner::Sqlite(engine) => engine.write(batch).await,
+            Inner::Postgres(engine) => engine.write(batch).await,
+        }
+    }
+
+    /// Runs one query on a snapshot of its own; it sees every write acknowledged before. Meant for few rows:
+    /// SQLite runs it on the calling thread. For many, use [`Database::scan`].
+    pub async fn read(&self, statement: Statement) -> Result<Rows, Error> {
+        check_no_control(&statement)?;
+        match &self.inner {
+            Inner::Sqlite(engine) => engine.read(&statement),
+            Inner::Postgres(engine) => engine.read(&statement).await,
+        }
+    }
+
+    /// Starts a query whose rows come in pages of `page_rows`.
+    pub async fn scan(&self, statement: Statement, page_rows: usize) -> Result<Scan, Error> {
+        check_no_control(&statement)?;
+        crate::scan::check_page_rows(page_rows)?;
+        match &self.inner {
+            Inner::Sqlite(engine) => engine.scan(statement, page_rows).await.map(Scan::sqlite),
+            Inner::Postgres(engine) => engine.scan(statement, page_rows).await.map(Scan::postgres),
+        }
+    }
+
+    /// Begins an interactive transaction.
+    pub async fn begin(&self, access: Access) -> Result<Transaction, Error> {
+        match (&self.inner, access) {
+            (Inner::Sqlite(engine), Access::Read) => engine.begin_read().await.map(Transaction::sqlite_read),
+            (Inner::Sqlite(engine), Access::Write) => {
+                engine.begin_write().await.map(Transaction::sqlite_write)
+            }
+            (Inner::Postgres(engine), access) => engine.begin(access).await.map(Transaction::postgres),
+        }
+    }
+
+    /// Subscribes to the notifications of a channel sent from now on: by any process on PostgreSQL, by this
+    /// one on SQLite.
+    pub async fn listen(&self, channel: &str) -> Result<Listener, Error> {
+        Statement::notify(channel, "").check()?;
+        match &self.inner {
+            Inner::Sqlite(engine) => engine.listen(channel),
+            Inner::Postgres(engine) => engine.listen(channel).await,
+        }
+    }
+
+    /// Grows with every [`Database::disconnect_all`].
+    pub fn session_generation(&self) -> u64 {
+        match &self.inner {
+            Inner::Sqlite(engine) => engine.session_generation(),
+            Inner::Postgres(engine) => engine.session_generation(),
+        }
+    }
+
+    /// Has every session replaced by a new one, which meets the hook again, before it is used next.
+    /// Statements and transactions under way end on the old ones. SQLite has no sessions: only the
+    /// generation grows.
+    pub fn disconnect_all(&self) {
+        match &self.inner {
+            Inner::Sqlite(engine) => engine.disconnect_all(),
+            Inner::Postgres(engine) => engine.disconnect_all(),
+        }
+    }
+
+    /// Answers if the database does.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.read(Statement::new("SELECT 1")).await.map(drop)
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        match &self.inner {
+            Inner::Sqlite(engine) => engine.stats(),
+            Inner::Postgres(engine) => engine.stats(),
+        }
+    }
+
+    /// Finishes what is queued, ends all sessions and waits until they are gone; later calls on any clone
+    /// get [`Error::Closed`].
+    pub async fn close(&self) {
+        match &self.inner {
+            Inner::Sqlite(engine) => engine.close().await,
+            Inner::Postgres(engine) => engine.close().await,
+        }
+    }
+}

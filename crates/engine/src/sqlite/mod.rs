@@ -1,0 +1,15 @@
+//! The SQLite engine: one file, one writer thread, readers on the caller's thread.
+
+mod checkpoint;
+mod connection;
+mod engine;
+mod error;
+mod lock;
+mod readers;
+mod scan;
+mod transaction;
+mod writer;
+
+pub(crate) use engine::Engine;
+pub(crate) use scan::SqliteScan;
+pub(crate) use transaction::{ReadTransaction, WriteTransaction};

@@ -1,0 +1,60 @@
+//! A scan of an SQLite database: a blocking thread reads ahead by one page and then waits.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinHandle;
+
+use super::connection::Go;
+use super::engine::Engine;
+use crate::statement::Action;
+use crate::{Error, Rows, Statement};
+
+/// Pages read ahead of the caller.
+const PAGES_AHEAD: usize = 1;
+
+pub(crate) struct SqliteScan {
+    pages: mpsc::Receiver<Result<Rows, Error>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl SqliteScan {
+    pub fn start(
+        engine: Arc<Engine>,
+        permit: OwnedSemaphorePermit,
+        statement: Statement,
+        page_rows: usize,
+    ) -> Result<SqliteScan, Error> {
+        let Action::Sql { text, params } = statement.action else {
+            return Err(Error::invalid("a notification cannot be scanned"));
+        };
+        let mut connection = engine.readers.take()?;
+        connection.limit(None);
+        let (sender, pages) = mpsc::channel(PAGES_AHEAD);
+        let reader = tokio::task::spawn_blocking(move || {
+            let result = connection.run_pages(&text, &params, page_rows, |page| {
+                if page.is_empty() || sender.blocking_send(Ok(page)).is_ok() { Go::On } else { Go::Stop }
+            });
+            engine.readers.give_back(connection);
+            drop(permit);
+            if let Err(error) = result {
+                // A caller who has gone does not need the error.
+                let _ = sender.blocking_send(Err(error));
+            }
+        });
+        Ok(SqliteScan { pages, reader: Some(reader) })
+    }
+
+    pub async fn next(&mut self) -> Result<Option<Rows>, Error> {
+        if let Some(page) = self.pages.recv().await {
+            return page.map(Some);
+        }
+        match self.reader.take() {
+            Some(reader) => match reader.await {
+                Ok(()) => Ok(None),
+                Err(_) => Err(Error::Unavailable { message: "the scan's thread was stopped".to_owned() }),
+            },
+            None => Ok(None),
+        }
+    }
+}

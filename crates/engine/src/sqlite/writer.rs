@@ -1,0 +1,275 @@
+//! The writer thread: drains the queue into one transaction, commits it, answers everybody.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use super::connection::Connection;
+use super::error::{leaves_commit_open, translate};
+use super::transaction::{Ask, Notices, run_all};
+use crate::group::{self, Answer, Counters, Op};
+use crate::{Error, Event, Options};
+
+/// What the queue carries.
+pub(crate) enum Command {
+    Write(Op),
+    Begin(oneshot::Sender<Result<std::sync::mpsc::SyncSender<Ask>, Error>>),
+    Close,
+}
+
+/// The channels somebody has listened to.
+pub(crate) type Channels = Mutex<HashMap<String, broadcast::Sender<Event>>>;
+
+pub(crate) struct Writer {
+    pub connection: Connection,
+    pub options: Arc<Options>,
+    pub counters: Arc<Counters>,
+    pub channels: Arc<Channels>,
+}
+
+/// How much a group is shielded from its own batches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shield {
+    /// Savepoints only where a batch has several statements; SQLite undoes a single failed one itself.
+    Light,
+    /// A savepoint for every batch.
+    Full,
+}
+
+/// How an attempt at a group ended.
+enum Attempt {
+    /// Committed; each batch has its own answer.
+    Done(Vec<Answer>),
+    /// Undone because of one batch: try again with more care.
+    Undone,
+    /// Nobody's batch can be applied now.
+    Failed(Error),
+}
+
+impl Writer {
+    pub fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        let mut next = None;
+        loop {
+            let Some(command) = next.take().or_else(|| queue.blocking_recv()) else {
+                return;
+            };
+            match command {
+                Command::Write(op) => {
+                    let mut ops = vec![op];
+                    while ops.len() < self.options.group_ops_max {
+                        match queue.try_recv() {
+                            Ok(Command::Write(op)) => ops.push(op),
+                            Ok(other) => {
+                                next = Some(other);
+                                break;
+                            }
+                            Err(_) => break,
+                        }
+                    }
+                    self.write(ops);
+                }
+                Command::Begin(reply) => self.lend(reply),
+                // What was queued before is still answered.
+                Command::Close => queue.close(),
+            }
+        }
+    }
+
+    fn write(&mut self, mut ops: Vec<Op>) {
+        Counters::add(&self.counters.writes, ops.len());
+        group::sort(&mut ops);
+        let mut attempt = self.attempt(&ops, Shield::Light);
+        if let Attempt::Undone = attempt {
+            Counters::add(&self.counters.groups_rerun, 1);
+            attempt = self.attempt(&ops, Shield::Full);
+        }
+        match attempt {
+            Attempt::Done(answers) => group::reply_all(ops, answers),
+            Attempt::Failed(error) => group::reply_error(ops, &error),
+            // A batch that undoes everything (RAISE(ROLLBACK), a deferred foreign key) may only hurt itself.
+            Attempt::Undone => {
+                for op in ops {
+                    let answer = self.write_alone(&op);
+                    group::reply_all(vec![op], vec![answer]);
+                }
+            }
+        }
+    }
+
+    fn attempt(&mut self, ops: &[Op], shield: Shield) -> Attempt {
+        if let Err(error) = self.connection.control("BEGIN IMMEDIATE") {
+            return Attempt::Failed(translate(error));
+        }
+        let mut answers = Vec::with_capacity(ops.len());
+        let mut notices = Notices::new();
+        for op in ops {
+            match self.run_op(op, shield) {
+                Ok(Ok((rows, mut sent))) => {
+                    notices.append(&mut sent);
+                    answers.push(Ok(rows));
+                }
+                Ok(Err(error)) => answers.push(Err(error)),
+                Err(ended) => {
+                    self.roll_back();
+                    return ended;
+                }
+            }
+        }
+        match self.commit() {
+            Ok(()) => {
+                self.send(notices);
+                Attempt::Done(answers)
+            }
+            Err(Error::Constraint { .. }) => Attempt::Undone,
+            Err(error) => Attempt::Failed(error),
+        }
+    }
+
+    /// Runs one batch within the group: its own success or failure, or the end of the attempt.
+    fn run_op(
+        &mut self,
+        op: &Op,
+        shield: Shield,
+    ) -> Result<Result<(Vec<crate::Rows>, Notices), Error>, Attempt> {
+        let statements = &op.batch.statements;
+        let shielded = shield == Shield::Full || statements.len() > 1;
+        if shielded && let Err(error) = self.connection.control("SAVEPOINT batch") {
+            return Err(Attempt::Failed(translate(error)));
+        }
+        let changes_before = self.connection.raw.total_changes();
+        let limit = self.options.statement_timeout;
+        let result = run_all(&mut self.connection, statements, |connection| connection.limit(Some(limit)));
+        self.connection.limit(None);
+        if self.connection.raw.is_autocommit() {
+            // SQLite has rolled back the whole transaction.
+            return Err(match result {
+                Err(error @ (Error::Full { .. } | Error::Unavailable { .. })) => Attempt::Failed(error),
+                _ => Attempt::Undone,
+            });
+        }
+        let end = match (&result, shielded) {
+            (Ok(_), true) => self.connection.control("RELEASE batch"),
+            (Err(_), true) => self
+                .connection
+                .control("ROLLBACK TO batch")
+                .and_then(|()| self.connection.control("RELEASE batch")),
+            // It failed, yet changed something: a missed expectation, or INSERT OR FAIL.
+            (Err(_), false) if self.connection.raw.total_changes() != changes_before => {
+                return Err(Attempt::Undone);
+            }
+            (_, false) => Ok(()),
+        };
+        end.map_err(|error| Attempt::Failed(translate(error)))?;
+        Ok(result)
+    }
+
+    fn write_alone(&mut self, op: &Op) -> Answer {
+        self.connection.control("BEGIN IMMEDIATE").map_err(translate)?;
+        let limit = self.options.statement_timeout;
+        let result =
+            run_all(&mut self.connection, &op.batch.statements, |connection| connection.limit(Some(limit)));
+        self.connection.limit(None);
+        match result {
+            Ok((rows, notices)) => {
+                self.commit()?;
+                self.send(notices);
+                Ok(rows)
+            }
+            Err(error) => {
+                self.roll_back();
+                Err(error)
+            }
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        Counters::add(&self.counters.groups, 1);
+        match self.connection.control("COMMIT") {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let open = leaves_commit_open(&error);
+                let error = translate(error);
+                self.roll_back();
+                Err(if open { Error::OutcomeUnknown { message: error.to_string() } } else { error })
+            }
+        }
+    }
+
+    fn roll_back(&mut self) {
+        if !self.connection.raw.is_autocommit()
+            && let Err(error) = self.connection.control("ROLLBACK")
+        {
+            // The next BEGIN fails and says so to its callers.
+            tracing::error!(%error, "an SQLite transaction could not be rolled back");
+        }
+    }
+
+    fn send(&self, notices: Notices) {
+        if notices.is_empty() {
+            return;
+        }
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        for (channel, payload) in notices {
+            if let Some(sender) = channels.get(&channel) {
+                // An error means that nobody listens any more.
+                let _ = sender.send(Event::Notice(payload));
+            }
+        }
+    }
+
+    /// Serves one interactive transaction until it ends, is dropped, or sits idle too long.
+    fn lend(&mut self, reply: oneshot::Sender<Result<std::sync::mpsc::SyncSender<Ask>, Error>>) {
+        if reply.is_closed() {
+            return;
+        }
+        if let Err(error) = self.connection.control("BEGIN IMMEDIATE") {
+            let _ = reply.send(Err(translate(error)));
+            return;
+        }
+        let (sender, asks) = sync_channel(1);
+        if reply.send(Ok(sender)).is_err() {
+            self.roll_back();
+            return;
+        }
+        let mut notices = Notices::new();
+        loop {
+            match asks.recv_timeout(self.options.transaction_idle_max) {
+                Ok(Ask::Run(statements, reply)) => {
+                    let limit = self.options.statement_timeout;
+                    let result = run_all(&mut self.connection, &statements, |connection| {
+                        connection.limit(Some(limit));
+                    });
+                    self.connection.limit(None);
+                    let answer = result.map(|(rows, mut sent)| {
+                        notices.append(&mut sent);
+                        rows
+                    });
+                    let _ = reply.send(answer);
+                }
+                Ok(Ask::Commit(reply)) => {
+                    let result = if self.connection.raw.is_autocommit() {
+                        Err(Error::invalid("the transaction was rolled back by one of its statements"))
+                    } else {
+                        self.commit()
+                    };
+                    if result.is_ok() {
+                        self.send(notices);
+                    }
+                    let _ = reply.send(result);
+                    return;
+                }
+                Ok(Ask::Rollback(reply)) => {
+                    self.roll_back();
+                    let _ = reply.send(Ok(()));
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    self.roll_back();
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! An interactive transaction: statements decided one after the other, applied together.
+
+use crate::statement::Action;
+use crate::{Error, Rows, Statement, postgres, sqlite};
+
+/// What a transaction may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read one snapshot.
+    Read,
+    /// Read and write. On SQLite it is alone: all other writes wait. On PostgreSQL it is READ COMMITTED:
+    /// lock what you decide on with [`crate::Dialect::for_update`].
+    Write,
+}
+
+/// An open transaction; dropping it rolls it back.
+pub struct Transaction {
+    inner: Inner,
+    /// Set by the first error: as on PostgreSQL, nothing but a rollback (to a savepoint) may follow.
+    failed: bool,
+}
+
+enum Inner {
+    SqliteRead(sqlite::ReadTransaction),
+    SqliteWrite(sqlite::WriteTransaction),
+    Postgres(postgres::PostgresTransaction),
+}
+
+impl Transaction {
+    pub(crate) fn sqlite_read(inner: sqlite::ReadTransaction) -> Transaction {
+        Transaction { inner: Inner::SqliteRead(inner), failed: false }
+    }
+
+    pub(crate) fn sqlite_write(inner: sqlite::WriteTransaction) -> Transaction {
+        Transaction { inner: Inner::SqliteWrite(inner), failed: false }
+    }
+
+    pub(crate) fn postgres(inner: postgres::PostgresTransaction) -> Transaction {
+        Transaction { inner: Inner::Postgres(inner), failed: false }
+    }
+
+    /// Runs one statement.
+    pub async fn run(&mut self, statement: Statement) -> Result<Rows, Error> {
+        let mut answers = self.run_all(vec![statement]).await?;
+        Ok(answers.pop().unwrap_or_else(Rows::none))
+    }
+
+    /// Runs statements in order, on PostgreSQL in one round trip; stops at the first that fails.
+    pub async fn run_all(&mut self, statements: Vec<Statement>) -> Result<Vec<Rows>, Error> {
+        for statement in &statements {
+            statement.check()?;
+            check_control(statement)?;
+        }
+        let recovers = statements.first().is_some_and(is_rollback_to);
+        if self.failed && !recovers {
+            return Err(failed_before());
+        }
+        let result = match &mut self.inner {
+            Inner::SqliteRead(transaction) => transaction.run_all(&statements),
+            Inner::SqliteWrite(transaction) => transaction.run_all(statements).await,
+            Inner::Postgres(transaction) => transaction.run_all(&statements).await,
+        };
+        self.failed = result.is_err();
+        result
+    }
+
+    /// Makes the changes durable. After an earlier error it rolls back and says so.
+    pub async fn commit(self) -> Result<(), Error> {
+        if self.failed {
+            self.rollback().await?;
+            return Err(failed_before());
+        }
+        match self.inner {
+            Inner::SqliteRead(transaction) => transaction.finish(),
+            Inner::SqliteWrite(transaction) => transaction.commit().await,
+            Inner::Postgres(transaction) => transaction.commit().await,
+        }
+    }
+
+    /// Undoes everything.
+    pub async fn rollback(self) -> Result<(), Error> {
+        match self.inner {
+            Inner::SqliteRead(transaction) => transaction.finish(),
+            Inner::SqliteWrite(transaction) => transaction.rollback().await,
+            Inner::Postgres(transaction) => transaction.rollback().await,
+        }
+    }
+}
+
+fn failed_before() -> Error {
+    Error::invalid("an earlier statement of this transaction failed: roll it back and start again")
+}
+
+/// Savepoints may be used in a transaction, its beginning and end not: the engine must know of them.
+fn check_control(statement: &Statement) -> Result<(), Error> {
+    if is_transaction_control(statement) && !is_savepoint(statement) && !is_rollback_to(statement) {
+        return Err(control_refused(statement));
+    }
+    Ok(())
+}
+
+/// Outside a transaction not even savepoints may be used.
+pub(crate) fn check_no_control(statement: &Statement) -> Result<(), Error> {
+    statement.check()?;
+    if is_transaction_control(statement) { Err(control_refused(statement)) } else { Ok(()) }
+}
+
+fn control_refused(statement: &Statement) -> Error {
+    Error::invalid(format!(
+        "{:?} begins or ends a transaction: use Database::begin, Transaction::commit or rollback",
+        statement.text().trim()
+    ))
+}
+
+fn is_transaction_control(statement: &Statement) -> bool {
+    const WORDS: [&str; 8] = ["begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"];
+    let word = first_word(statement);
+    WORDS.iter().any(|control| word.eq_ignore_ascii_case(control))
+}
+
+fn is_savepoint(statement: &Statement) -> bool {
+    let word = first_word(statement);
+    word.eq_ignore_ascii_case("savepoint") || word.eq_ignore_ascii_case("release")
+}
+
+fn is_rollback_to(statement: &Statement) -> bool {
+    first_word(statement).eq_ignore_ascii_case("rollback")
+        && statement.text().split_ascii_whitespace().any(|word| word.eq_ignore_ascii_case("to"))
+}
+
+fn first_word(statement: &Statement) -> &str {
+    let Action::Sql { text, .. } = &statement.action else {
+        return "";
+    };
+    let text = text.trim_start();
+    &text[..text.bytes().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_savepoints_pass_inside_a_transaction_and_nothing_outside() {
+        for sql in ["BEGIN", " commit ;", "Rollback", "END;", "START TRANSACTION"] {
+            assert!(check_control(&Statement::new(sql)).is_err(), "{sql}");
+            assert!(check_no_control(&Statement::new(sql)).is_err(), "{sql}");
+        }
+        for sql in ["SAVEPOINT a", "release a", "ROLLBACK TO a", "rollback work to savepoint a"] {
+            assert!(check_control(&Statement::new(sql)).is_ok(), "{sql}");
+            assert!(check_no_control(&Statement::new(sql)).is_err(), "{sql}");
+        }
+        for sql in ["SELECT 1", "INSERT INTO beginning VALUES (1)", "", "(SELECT 1)"] {
+            assert!(check_no_control(&Statement::new(sql)).is_ok(), "{sql}");
+        }
+    }
+}
