@@ -1,3 +1,4 @@
 //! Real clusters for tests: PostgreSQL instances on free ports, server processes, fault injection.
 
+pub mod postgres;
 pub mod process;
