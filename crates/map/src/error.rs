@@ -329,14 +329,6 @@ pub enum PlanError {
         /// The map.
         map: String,
     },
-    /// The shard is part of the map already.
-    #[error("shard {shard} has entries of map {map} already: a plan adds a shard that has none there")]
-    AlreadyThere {
-        /// The shard.
-        shard: ShardId,
-        /// The map.
-        map: String,
-    },
     /// Nothing would be left to hold the data.
     #[error("shard {shard} is the only one of map {map}: add another shard first")]
     LastShard {
