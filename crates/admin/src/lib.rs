@@ -1,1 +1,25 @@
 //! The operator API: types, client, OpenAPI document, handlers over a trait.
+//!
+//! `server` implements [`Operator`] and serves it with [`serve`]; the command line talks to it with [`Client`].
+
+mod auth;
+mod client;
+pub mod convert;
+mod extract;
+mod handlers;
+mod openapi;
+mod operator;
+mod problem;
+mod reply;
+mod serve;
+pub mod types;
+
+pub use auth::{Auth, AuthError, DEVELOPMENT_TOKEN, TOKEN_BYTES_MIN};
+pub use client::{Client, ClientError};
+pub use extract::{BODY_BYTES_MAX, IMPORT_BYTES_MAX};
+pub use handlers::router;
+pub use openapi::{document, document_text};
+pub use operator::{Answer, Basis, Data, Exported, Operator, Page};
+pub use problem::{ErrorBody, ErrorCode, Problem};
+pub use reply::RETRY_AFTER_S;
+pub use serve::serve;

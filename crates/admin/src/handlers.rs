@@ -1,0 +1,62 @@
+//! From HTTP to one call of the operator and back; nothing is decided here.
+
+pub(crate) mod health;
+pub(crate) mod maps;
+pub(crate) mod operations;
+pub(crate) mod shards;
+
+use std::sync::Arc;
+
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, Uri};
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+
+use crate::auth::{self, Auth};
+use crate::extract::{BODY_BYTES_MAX, IMPORT_BYTES_MAX};
+use crate::operator::Operator;
+use crate::problem::{ErrorCode, Problem};
+
+/// What handlers work on.
+pub(crate) type Shared = axum::extract::State<Arc<dyn Operator>>;
+
+/// The whole API over an operator.
+pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
+    let guarded = Router::new()
+        .route("/v1/status", get(health::status))
+        .route("/v1/openapi.json", get(health::openapi))
+        .route("/v1/shards", get(shards::list).post(shards::add))
+        .route("/v1/shards/{id}", get(shards::show).patch(shards::set).delete(shards::remove))
+        .route("/v1/shards/{id}/attach", post(shards::attach))
+        .route("/v1/shards/{id}/detach", post(shards::detach))
+        .route("/v1/maps", get(maps::list).post(maps::create))
+        .route("/v1/maps/import", post(maps::import).layer(DefaultBodyLimit::max(IMPORT_BYTES_MAX)))
+        .route("/v1/maps/{name}", get(maps::show).delete(maps::remove))
+        .route("/v1/maps/{name}/entries", get(maps::entries))
+        .route("/v1/maps/{name}/locate", get(maps::locate))
+        .route("/v1/maps/{name}/changes", post(maps::change))
+        .route("/v1/maps/{name}/export", get(maps::export))
+        .route("/v1/maps/{name}/check", get(maps::check))
+        .route("/v1/maps/{name}/repair", post(maps::repair))
+        .route("/v1/operations", get(operations::list))
+        .route("/v1/operations/{id}", get(operations::show))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(auth, auth::require));
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .merge(guarded)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(operator)
+}
+
+async fn no_such_path(uri: Uri) -> Problem {
+    Problem::not_found(format!("there is no {}", uri.path()))
+        .with_remedy("see /v1/openapi.json for what there is")
+}
+
+async fn no_such_method(method: Method, uri: Uri) -> Problem {
+    Problem::new(ErrorCode::MethodNotAllowed, format!("{} cannot be asked with {method}", uri.path()))
+        .with_remedy("see /v1/openapi.json for what there is")
+}

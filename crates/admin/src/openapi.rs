@@ -1,0 +1,69 @@
+//! The OpenAPI document, made from the handlers and types; `docs/openapi.json` is a copy that a test keeps equal.
+
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use crate::handlers::{health, maps, operations, shards};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Polyshard operator API",
+        description = "Everything the command line and the console do. Errors are \
+            `{\"error\": {\"code\", \"message\", \"field\"?, \"remedy\"?, \"current_version\"?}}`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    paths(
+        health::healthz,
+        health::readyz,
+        health::status,
+        health::openapi,
+        shards::list,
+        shards::add,
+        shards::show,
+        shards::set,
+        shards::remove,
+        shards::attach,
+        shards::detach,
+        maps::list,
+        maps::create,
+        maps::show,
+        maps::remove,
+        maps::entries,
+        maps::locate,
+        maps::change,
+        maps::export,
+        maps::import,
+        maps::check,
+        maps::repair,
+        operations::list,
+        operations::show
+    ),
+    security(("token" = [])),
+    modifiers(&Token)
+)]
+struct Document;
+
+struct Token;
+
+impl Modify for Token {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme =
+            HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("The admin token")).build();
+        let components = document.components.get_or_insert_with(Default::default);
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// The OpenAPI document.
+pub fn document() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}
+
+/// The OpenAPI document as it is served and committed.
+pub fn document_text() -> String {
+    let mut text =
+        document().to_pretty_json().expect("a document made of our own types has only string keys");
+    text.push('\n');
+    text
+}

@@ -1,0 +1,42 @@
+//! What the operator API says and hears: the JSON bodies, one file per noun.
+
+mod change;
+mod map;
+mod operation;
+mod range;
+mod repair;
+mod shard;
+mod status;
+
+pub use change::{
+    AddChange, AddSegmentChange, AssignChange, ChangeAnswer, ChangeRequest, LockChange, MergeChange,
+    NewEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,
+    UnlockChange,
+};
+pub use map::{
+    EntriesAnswer, EntryView, HashView, Located, LockView, MapKind, MapView, MapsAnswer, NewMap,
+    PAGE_ENTRIES_DEFAULT, PAGE_ENTRIES_MAX, PageRequest,
+};
+pub use operation::{OperationState, OperationView, OperationsAnswer};
+pub use range::{KeyText, RangeView};
+pub use repair::{
+    CheckAnswer, Difference, DifferenceKind, Owner, RepairAnswer, RepairMode, RepairRequest, RepairSource,
+};
+pub use shard::{Engine, NewShard, Removal, ShardLimits, ShardPatch, ShardView, ShardsAnswer};
+pub use status::{CatalogView, RouterView, Status};
+
+use utoipa::ToSchema;
+
+/// How a state reads in the OpenAPI document; the value itself is `polyshard_map::State`.
+#[derive(ToSchema)]
+#[schema(as = State)]
+#[serde(rename_all = "snake_case")]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(crate) enum StateSchema {
+    /// Reads and writes.
+    Online,
+    /// Reads only.
+    ReadOnly,
+    /// Neither.
+    Offline,
+}
