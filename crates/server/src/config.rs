@@ -1,0 +1,191 @@
+//! The configuration: one TOML file, overridden by the environment, overridden by flags; every mistake is reported.
+//!
+//! Nothing here reads the environment or a file by itself: [`load`] takes what was read.
+
+mod build;
+mod document;
+mod error;
+mod options;
+mod secret;
+mod settings;
+mod toml_file;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use polyshard_map::ShardId;
+
+pub use document::reference;
+pub use error::{ConfigError, ConfigErrors, Origin};
+pub use options::{ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
+pub use secret::{SECRET_BYTES_MAX, SecretError, SecretSource};
+pub use settings::Settings;
+
+/// Everything a server process is told before it starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where embedded shards, the catalog and the snapshot are kept.
+    pub data: PathBuf,
+    /// Which processes there are.
+    pub cluster: ClusterConfig,
+    /// The catalog.
+    pub catalog: CatalogConfig,
+    /// The shards that a new catalog starts with, and whose passwords come from here.
+    pub shards: Vec<ShardConfig>,
+    /// The admin API.
+    pub admin: AdminConfig,
+    /// The router.
+    pub router: RouterConfig,
+    /// The databases.
+    pub engine: EngineConfig,
+    /// What is logged and how.
+    pub log: LogConfig,
+}
+
+/// Which processes there are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterConfig {
+    /// Promises that no other server process uses a PostgreSQL catalog, so that SQLite shards may be used with it.
+    pub single_process: bool,
+}
+
+/// The catalog.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatalogConfig {
+    /// Its address, without a password; an SQLite path is relative to the data directory.
+    pub url: String,
+    /// Its password.
+    pub password: SecretSource,
+}
+
+/// One shard.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShardConfig {
+    /// Its id.
+    pub id: ShardId,
+    /// Its address, without a password; an SQLite path is relative to the data directory.
+    pub url: String,
+    /// Its password.
+    pub password: SecretSource,
+    /// The region it is in.
+    pub region: Option<String>,
+    /// The tier it belongs to.
+    pub tier: Option<String>,
+    /// The machine it is on.
+    pub server: Option<String>,
+    /// How much it may take.
+    pub limits: ShardLimits,
+}
+
+/// How much a shard may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShardLimits {
+    /// Bytes of data.
+    pub bytes_max: Option<NonZeroU64>,
+    /// Database connections of one server process.
+    pub connections_max: Option<NonZeroU64>,
+    /// Shardlets that may be placed here.
+    pub shardlets_max: Option<NonZeroU64>,
+}
+
+/// The admin API.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdminConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Its token; [`SecretSource::None`] is the development token, accepted on loopback only.
+    pub token: SecretSource,
+}
+
+/// The router.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouterConfig {
+    /// How long a request may wait at a fence.
+    pub hold_max: Duration,
+    /// How long a transaction counted in a moving range may go on.
+    pub drain_max: Duration,
+    /// How often the catalog is asked for changes, beside its notifications.
+    pub poll: Duration,
+    /// Whether the map is saved, to start from when the catalog is unreachable.
+    pub snapshot: bool,
+    /// Shards one fan-out asks at once.
+    pub fanout_concurrency_max: usize,
+    /// How long one shard may take in a fan-out.
+    pub shard_deadline: Duration,
+    /// How long a whole fan-out may take.
+    pub overall_deadline: Duration,
+}
+
+/// The databases.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineConfig {
+    /// Idle read connections kept for each SQLite database.
+    pub sqlite_readers: usize,
+    /// Sessions for transactions and scans to each PostgreSQL database.
+    pub postgres_pool_max: usize,
+    /// Write batches that may wait for each database's writer.
+    pub queue_max: usize,
+    /// Prepared statements kept for each connection.
+    pub statement_cache_max: usize,
+}
+
+/// What is logged and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogConfig {
+    /// A level, or directives such as `info,polyshard_router=debug`.
+    pub level: String,
+    /// For people or for programs.
+    pub format: LogFormat,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The text of a configuration file and the name to call it by.
+#[derive(Debug, Clone, Copy)]
+pub struct File<'a> {
+    /// For messages.
+    pub name: &'a str,
+    /// Its content.
+    pub text: &'a str,
+}
+
+/// A configuration and where each value came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// The checked values.
+    pub config: Config,
+    /// Every option with its value and origin; secrets are not among the values.
+    pub settings: Settings,
+}
+
+/// Reads, overrides and checks: flags (option path, value) over environment over file over defaults.
+pub fn load(
+    file: Option<File<'_>>,
+    environment: impl IntoIterator<Item = (String, String)>,
+    flags: &[(String, String)],
+) -> Result<Loaded, ConfigErrors> {
+    let mut settings = Settings::defaults();
+    let mut errors = ConfigErrors::default();
+    if let Some(file) = file {
+        settings.read_file(file, &mut errors);
+    }
+    settings.read_environment(environment, &mut errors);
+    settings.read_flags(flags, &mut errors);
+    let config = build::build(&settings, &mut errors);
+    match config {
+        Some(config) if errors.is_empty() => Ok(Loaded { config, settings }),
+        _ => Err(errors.sorted()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Every option once: the parser, the suggestions, the defaults and `docs/config.md` are made from these lists.
+
+/// What every environment override begins with; `__` also separates section and key.
+pub const ENV_PREFIX: &str = "POLYSHARD__";
+
+/// One option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionSpec {
+    /// `section.key`, or a key of the top level.
+    pub path: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// The value when nobody says one, as it would be written; empty for none.
+    pub default: &'static str,
+    /// What it does.
+    pub about: &'static str,
+}
+
+/// What values an option takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// Text that is never shown.
+    Secret,
+    /// A folder or file.
+    Path,
+    /// `ip:port`.
+    Address,
+    /// The address of a database.
+    Url,
+    /// The name of an environment variable.
+    Variable,
+    /// A whole number within bounds, both included.
+    Integer {
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// `true` or `false`.
+    Bool,
+    /// One of a few words.
+    Choice(&'static [&'static str]),
+}
+
+const fn option(path: &'static str, kind: Kind, default: &'static str, about: &'static str) -> OptionSpec {
+    OptionSpec { path, kind, default, about }
+}
+
+/// A duration in milliseconds: from 1 ms to an hour, beyond which nobody waits on purpose.
+const MILLISECONDS: Kind = Kind::Integer { min: 1, max: 3_600_000 };
+
+/// How many of something a process opens or keeps: the upper bound only catches typing errors.
+const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
+
+/// A limit on a shard.
+const LIMIT: Kind = Kind::Integer { min: 1, max: i64::MAX as u64 };
+
+/// Every option outside `[[shards]]`.
+pub const OPTIONS: &[OptionSpec] = &[
+    option(
+        "data",
+        Kind::Path,
+        "./polyshard-data",
+        "Folder of the embedded shards, the catalog and the saved snapshot.",
+    ),
+    option(
+        "cluster.single_process",
+        Kind::Bool,
+        "false",
+        "Promises that no other server process uses this PostgreSQL catalog; only then may SQLite shards, which belong \
+         to one process, be used with it.",
+    ),
+    option(
+        "catalog.url",
+        Kind::Url,
+        "sqlite:catalog.db",
+        "Address of the catalog: `sqlite:path`, relative to `data`, or `postgres://user@host:port/database`.",
+    ),
+    option("catalog.password", Kind::Secret, "", "Password of the catalog; better use one of the next two."),
+    option(
+        "catalog.password_env",
+        Kind::Variable,
+        "",
+        "Environment variable that holds the catalog's password.",
+    ),
+    option("catalog.password_file", Kind::Path, "", "File that holds the catalog's password."),
+    option(
+        "admin.listen",
+        Kind::Address,
+        "127.0.0.1:7070",
+        "Address of the admin API; port 0 takes a free port.",
+    ),
+    option(
+        "admin.token",
+        Kind::Secret,
+        "",
+        "Token of the admin API. Without one it is `polyshard`, which is accepted on loopback addresses only.",
+    ),
+    option("admin.token_env", Kind::Variable, "", "Environment variable that holds the token."),
+    option("admin.token_file", Kind::Path, "", "File that holds the token."),
+    option(
+        "router.hold_ms_max",
+        MILLISECONDS,
+        "500",
+        "How long a request may wait while its range is switched.",
+    ),
+    option(
+        "router.drain_ms_max",
+        MILLISECONDS,
+        "5000",
+        "How long a transaction that is already in a range may go on while the range is fenced.",
+    ),
+    option(
+        "router.poll_ms",
+        MILLISECONDS,
+        "1000",
+        "How often the catalog is asked for changes, in case a notification was lost.",
+    ),
+    option(
+        "router.snapshot",
+        Kind::Bool,
+        "true",
+        "Keep the last known maps in `data`, to start from when the catalog is unreachable.",
+    ),
+    option(
+        "router.fanout_concurrency_max",
+        COUNT,
+        "64",
+        "Shards that one request over many shards asks at once.",
+    ),
+    option(
+        "router.shard_deadline_ms",
+        MILLISECONDS,
+        "10000",
+        "How long one shard may take in such a request.",
+    ),
+    option(
+        "router.overall_deadline_ms",
+        MILLISECONDS,
+        "30000",
+        "How long such a request may take as a whole.",
+    ),
+    option("engine.sqlite_readers", COUNT, "4", "Idle read connections kept for each SQLite database."),
+    option(
+        "engine.postgres_pool_max",
+        COUNT,
+        "16",
+        "Sessions for transactions and scans to each PostgreSQL database.",
+    ),
+    option(
+        "engine.queue_max",
+        COUNT,
+        "4096",
+        "Writes that may wait for each database; more are told to slow down.",
+    ),
+    option("engine.statement_cache_max", COUNT, "256", "Prepared statements kept for each connection."),
+    option(
+        "log.level",
+        Kind::Text,
+        "info",
+        "`error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,polyshard_router=debug`.",
+    ),
+    option("log.format", Kind::Choice(&["text", "json"]), "text", "Log lines for people or for programs."),
+];
+
+/// Every option of one `[[shards]]` table.
+pub const SHARD_OPTIONS: &[OptionSpec] = &[
+    option(
+        "id",
+        Kind::Text,
+        "",
+        "Its name: a lower-case letter, then up to 62 of a-z, 0-9, `_` and `-`. Required.",
+    ),
+    option("url", Kind::Url, "", "Its address, as for the catalog. Required."),
+    option("password", Kind::Secret, "", "Its password; better use one of the next two."),
+    option("password_env", Kind::Variable, "", "Environment variable that holds its password."),
+    option("password_file", Kind::Path, "", "File that holds its password."),
+    option("region", Kind::Text, "", "The region it is in."),
+    option("tier", Kind::Text, "", "The tier it belongs to."),
+    option("server", Kind::Text, "", "The machine it is on."),
+    option("limits.bytes_max", LIMIT, "", "Bytes of data it may hold."),
+    option("limits.connections_max", LIMIT, "", "Connections one server process may open to it."),
+    option("limits.shardlets_max", LIMIT, "", "Shardlets that may be placed on it."),
+];
+
+impl OptionSpec {
+    /// The environment variable that overrides it.
+    pub fn variable(&self) -> String {
+        format!("{ENV_PREFIX}{}", self.path.replace('.', "__").to_uppercase())
+    }
+
+    /// The section it is in; empty for the top level.
+    pub(super) fn section(&self) -> &'static str {
+        self.path.split_once('.').map_or("", |(section, _)| section)
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Kind::Text => f.write_str("text"),
+            Kind::Secret => f.write_str("secret text"),
+            Kind::Path => f.write_str("a path"),
+            Kind::Address => f.write_str("ip:port"),
+            Kind::Url => f.write_str("a database address"),
+            Kind::Variable => f.write_str("the name of a variable"),
+            Kind::Integer { min, max } if *max == i64::MAX as u64 => {
+                write!(f, "a whole number, at least {min}")
+            }
+            Kind::Integer { min, max } => write!(f, "a whole number, {min} to {max}"),
+            Kind::Bool => f.write_str("true or false"),
+            Kind::Choice(words) => f.write_str(&words.join(" or ")),
+        }
+    }
+}
