@@ -136,12 +136,16 @@ impl<'a> Work<'a> {
         // Checks that it is a bound of this map at all.
         self.definition
             .clip(&KeyRange::new(at.clone(), None).expect("a range up to infinity is not empty"))?;
-        let entry = self.window.iter().copied().find(|entry| entry.range.contains(at.as_slice()));
-        let entry = entry.ok_or_else(|| ChangeError::Gap { gap: self.definition.describe_bound(at) })?;
-        if entry.range.lo() == at {
-            let entry = self.describe(entry);
-            return Err(ChangeError::NotInside { at: self.definition.describe_bound(at), entry });
-        }
+        let described = || self.definition.describe_bound(at);
+        let not_inside = |entry| ChangeError::NotInside { at: described(), entry: self.describe(entry) };
+        let entry = match self.window.iter().copied().find(|entry| entry.range.contains(at.as_slice())) {
+            Some(entry) if entry.range.lo() == at => return Err(not_inside(entry)),
+            Some(entry) => entry,
+            None => match self.window.iter().copied().find(|entry| entry.range.hi() == Some(at)) {
+                Some(entry) => return Err(not_inside(entry)),
+                None => return Err(ChangeError::Gap { gap: described() }),
+            },
+        };
         self.check_lock(entry, self.by)?;
         let (lo, hi) = entry.range.clone().into_bounds();
         let whole = self.touched(entry);

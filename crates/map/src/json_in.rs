@@ -62,6 +62,9 @@ pub fn import(json: &[u8]) -> Result<Map, ImportError> {
 /// The fields of a file; every one must be known, so that a misspelt one is not silently without effect.
 const FIELDS: [&str; 9] = ["format", "name", "kind", "key", "prefix", "hash", "segments", "epoch", "entries"];
 
+/// The fields of an entry.
+const ENTRY_FIELDS: [&str; 9] = ["segment", "key", "from", "to", "shard", "state", "epoch", "group", "lock"];
+
 fn wrong(path: String, message: String) -> ImportError {
     ImportError { path, message, place: None }
 }
@@ -158,6 +161,9 @@ fn read_entry(
 ) -> Result<Entry, (String, String)> {
     fn part<T: de::DeserializeOwned>(value: Value, field: &str) -> Result<T, (String, String)> {
         serde_json::from_value(value).map_err(|e| (field.to_owned(), e.to_string()))
+    }
+    if let Some(unknown) = object.keys().find(|field| !ENTRY_FIELDS.contains(&field.as_str())) {
+        return Err((unknown.clone(), format!("unknown field: an entry has {}", ENTRY_FIELDS.join(", "))));
     }
     let shard = match object.remove("shard") {
         None => return Err(("shard".to_owned(), "missing: every entry names its shard".to_owned())),

@@ -108,6 +108,16 @@ impl KeyRange {
         KeyRange::new(lo, hi).ok()
     }
 
+    /// What is left of it without the other: nothing, one piece or two.
+    pub fn subtract(&self, other: &KeyRange) -> Vec<KeyRange> {
+        if !self.overlaps(other) {
+            return vec![self.clone()];
+        }
+        let below = KeyRange::new(self.lo.clone(), Some(other.lo.clone())).ok();
+        let above = other.hi.as_ref().and_then(|hi| KeyRange::new(hi.clone(), self.hi.clone()).ok());
+        below.into_iter().chain(above).collect()
+    }
+
     /// Whether the range goes on above this bound.
     pub(crate) fn ends_after(&self, bound: &KeyBytes) -> bool {
         self.hi.as_ref().is_none_or(|hi| hi > bound)
