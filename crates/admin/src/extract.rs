@@ -49,12 +49,18 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
 }
 
 fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // Serde would also take an array of values in the order of the fields, which nobody means.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Problem::new(ErrorCode::Invalid, "the body is not a JSON object")
+            .with_remedy("see /v1/openapi.json for the fields and their types"));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|e| {
         let path = e.path().to_string();
         let problem = Problem::new(ErrorCode::Invalid, format!("the body is not as expected: {}", e.inner()))
             .with_remedy("see /v1/openapi.json for the fields and their types");
-        if path == "." { problem } else { problem.with_field(path) }
+        // '.' is the whole body, '?' a place whose name was not read yet.
+        if path == "." || path.starts_with('?') { problem } else { problem.with_field(path) }
     })?;
     json.end().map_err(|_| Problem::new(ErrorCode::Invalid, "the body goes on after the JSON value"))?;
     Ok(value)

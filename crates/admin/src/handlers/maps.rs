@@ -65,7 +65,7 @@ pub(crate) async fn remove(
     IfMatch(basis): IfMatch,
     Params(removal): Params<Removal>,
 ) -> Result<Response, Problem> {
-    let data = explicit_word(&removal, &name.to_string())?;
+    let data = explicit_word(&removal, name.as_str())?;
     operator.drop_map(name, data, basis).await?;
     Ok(reply::nothing())
 }

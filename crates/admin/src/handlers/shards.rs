@@ -85,7 +85,7 @@ pub(crate) async fn remove(
     IfMatch(basis): IfMatch,
     Params(removal): Params<Removal>,
 ) -> Result<Response, Problem> {
-    let data = explicit_word(&removal, &id.to_string())?;
+    let data = explicit_word(&removal, id.as_str())?;
     operator.remove_shard(id, data, basis).await?;
     Ok(reply::nothing())
 }
