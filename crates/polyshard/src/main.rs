@@ -1,2 +1,22 @@
 //! The command line: 'polyshard up' and the operator's commands over the admin API.
-fn main() {}
+
+mod args;
+mod command;
+mod exit;
+mod output;
+mod selector;
+mod table;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match args::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(refused) => return refused.show(),
+    };
+    let output = output::Output::new(cli.global.format());
+    match command::run(&cli, &output) {
+        Ok(exit) => exit.into(),
+        Err(failure) => output.fail(failure).into(),
+    }
+}

@@ -1,0 +1,133 @@
+//! The command line's shape: nouns, verbs, flags and their help.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
+
+use crate::command::{config, map, ops, shard, up};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Format};
+
+/// One shard map for every store you run
+///
+/// Polyshard places tenants on shards, routes every request to the right one, and lets you change the map while
+/// traffic runs. 'polyshard up' starts a server; the other commands operate one over its admin API.
+#[derive(Debug, Parser)]
+#[command(
+    name = "polyshard",
+    version,
+    after_help = "\
+Examples:
+  polyshard up                                            start on four embedded shards
+  polyshard map create tenants --kind hash --key bigint   make a map over all shards
+  polyshard map locate tenants 42                         where is key 42?
+  polyshard status --json                                 everything, for a script
+
+Exit codes:
+  0 done   1 failed   2 wrong command line or value   3 not found
+  4 changed meanwhile, conflict, or differences found   5 server, catalog or shard unavailable"
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// The server's admin address
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "POLYSHARD_SERVER",
+        default_value = "http://127.0.0.1:7070"
+    )]
+    pub server: String,
+    /// The server's admin token; without one, the development token, which works on loopback only
+    #[arg(long, global = true, value_name = "TOKEN", env = "POLYSHARD_TOKEN", hide_env_values = true,
+        default_value = DEVELOPMENT_TOKEN, hide_default_value = true)]
+    pub token: String,
+    /// Answer in JSON, errors (on stderr) too
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Global {
+    /// For whom the output is.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::People }
+    }
+
+    /// A client of the server.
+    pub fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(&self.server, &self.token)?)
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a server in the foreground; ends cleanly on SIGTERM and Ctrl-C
+    Up(up::UpArgs),
+    /// The state of the whole: catalog, shards, maps, front doors
+    #[command(after_help = "Examples:\n  polyshard status\n  polyshard status --json")]
+    Status,
+    /// Shards: databases that hold data
+    #[command(subcommand)]
+    Shard(shard::ShardCommand),
+    /// Maps: which key is on which shard
+    #[command(subcommand)]
+    Map(Box<map::MapCommand>),
+    /// Operations: changes under way and done
+    #[command(subcommand)]
+    Ops(ops::OpsCommand),
+    /// The configuration file
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Completions for a shell, on stdout
+    #[command(after_help = "Examples:\n  polyshard completions bash > /etc/bash_completion.d/polyshard")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// A command line that is not one; also `--help` and `--version`, which end here.
+pub struct Refused {
+    error: clap::Error,
+    format: Format,
+}
+
+impl Refused {
+    /// Prints it and gives the exit code.
+    pub fn show(self) -> ExitCode {
+        if self.error.use_stderr() && self.format == Format::Json {
+            let text = self.error.render().to_string();
+            let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned();
+            output::say(self.format, Problem::new(ErrorCode::Invalid, message).with_remedy("see --help"));
+            return Exit::Usage.into();
+        }
+        let exit = if self.error.use_stderr() { Exit::Usage } else { Exit::Ok };
+        // When nobody reads it, the exit code still says it.
+        let _gone = self.error.print();
+        exit.into()
+    }
+}
+
+/// Reads the command line.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Refused> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let format = if arguments.iter().any(|a| a == "--json") { Format::Json } else { Format::People };
+    Cli::try_parse_from(arguments).map_err(|error| Refused { error, format })
+}
+
+/// The shape itself, for completions and tests.
+pub fn shape() -> clap::Command {
+    Cli::command()
+}

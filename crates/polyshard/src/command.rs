@@ -1,0 +1,63 @@
+//! One file per noun: from flags to one call of the client, and its answer in words.
+
+pub mod change;
+pub mod config;
+pub mod map;
+pub mod ops;
+pub mod shard;
+pub mod status;
+pub mod up;
+
+use crate::args::{Cli, Command, shape};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+
+/// Runs the command.
+pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
+    match &cli.command {
+        Command::Up(args) => up::run(args),
+        Command::Status => status::run(&cli.global.client()?, output),
+        Command::Shard(command) => shard::run(command, &cli.global.client()?, output),
+        Command::Map(command) => map::run(command, &cli.global.client()?, output),
+        Command::Ops(command) => ops::run(command, &cli.global.client()?, output),
+        Command::Config(command) => config::run(command, output),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut shape(), "polyshard", &mut script);
+            output.bytes(&script)?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// The version a change is based on.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[group(skip)]
+pub struct BasisFlag {
+    /// Change it only if this is still its version; otherwise exit with 4
+    #[arg(long, value_name = "N")]
+    if_version: Option<u64>,
+}
+
+impl BasisFlag {
+    /// The basis the flag stands for.
+    pub fn basis(self) -> polyshard_admin::Basis {
+        self.if_version.map_or(polyshard_admin::Basis::Current, polyshard_admin::Basis::Version)
+    }
+}
+
+/// The explicit word for what holds data: its name once more.
+pub fn explicit_word(
+    destroy: Option<&str>,
+    name: &str,
+) -> Result<polyshard_admin::Data, polyshard_admin::Problem> {
+    match destroy {
+        None => Ok(polyshard_admin::Data::Keep),
+        Some(word) if word == name => Ok(polyshard_admin::Data::Destroy),
+        Some(word) => Err(polyshard_admin::Problem::invalid(
+            "--destroy",
+            format!("it says {word:?}, but {name:?} is being removed"),
+        )
+        .with_remedy(format!("repeat the name, --destroy {name}, or leave it out"))),
+    }
+}
