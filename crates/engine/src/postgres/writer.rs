@@ -1,0 +1,301 @@
+//! The group writer: drains the queue into one transaction on one session, commits it, answers everybody.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::connect::{Connector, Purpose};
+use super::error::{Failure, Fitness};
+use super::outcome::{self, Mark, TRANSACTION_ID};
+use super::session::{Prepared, Sent, Session};
+use crate::group::{self, Answer, Counters, Op};
+use crate::{Error, Rows, Statement};
+
+/// What the queue carries.
+pub(crate) enum Command {
+    Write(Op),
+    Close,
+}
+
+pub(crate) struct Writer {
+    connector: Arc<Connector>,
+    session: Option<Session>,
+    transaction_id: Statement,
+}
+
+/// How an attempt at a group ended.
+enum Attempt {
+    /// Committed; each batch has its own answer.
+    Done(Vec<Answer>),
+    /// Undone because of one batch: try again with more care. The error is that batch's.
+    Undone(Error),
+    /// Nobody's batch was applied, or nobody knows.
+    Failed(Error),
+}
+
+impl Writer {
+    pub fn new(connector: Arc<Connector>, session: Session) -> Writer {
+        Writer { connector, session: Some(session), transaction_id: Statement::new(TRANSACTION_ID) }
+    }
+
+    pub async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        let ops_max = self.connector.options.group_ops_max;
+        while let Some(command) = queue.recv().await {
+            let mut closing = false;
+            let mut ops = Vec::new();
+            let mut next = Some(command);
+            while let Some(command) = next {
+                match command {
+                    Command::Write(op) => ops.push(op),
+                    Command::Close => closing = true,
+                }
+                next = if ops.len() < ops_max { queue.try_recv().ok() } else { None };
+            }
+            if closing {
+                // What was queued before is still answered.
+                queue.close();
+            }
+            if !ops.is_empty() {
+                self.write(ops).await;
+            }
+        }
+    }
+
+    async fn write(&mut self, mut ops: Vec<Op>) {
+        Counters::add(&self.connector.counters.writes, ops.len());
+        group::sort(&mut ops);
+        let reused = self.session.is_some();
+        let mut session = match self.take_session().await {
+            Ok(session) => session,
+            Err(error) => return group::reply_error(ops, &error),
+        };
+        let mut attempt = self.attempt(&session, &ops).await;
+        if reused && matches!(attempt, Attempt::Failed(Error::Unavailable { .. })) {
+            // The session was lost, as by a restart of the server, and nothing was applied: a new one may
+            // succeed, and is tried once.
+            session = match self.take_session().await {
+                Ok(session) => session,
+                Err(error) => return group::reply_error(ops, &error),
+            };
+            attempt = self.attempt(&session, &ops).await;
+        }
+        match attempt {
+            Attempt::Done(answers) => group::reply_all(ops, answers),
+            Attempt::Failed(error) => group::reply_error(ops, &error),
+            Attempt::Undone(error) if ops.len() == 1 => group::reply_error(ops, &error),
+            // A batch that fails only at COMMIT (a deferred constraint) may only hurt itself.
+            Attempt::Undone(_) => {
+                for op in ops {
+                    let attempt = self.attempt_one_by_one(&session, std::slice::from_ref(&op)).await;
+                    let answer = match attempt {
+                        Attempt::Done(mut answers) => answers.pop().unwrap_or(Err(Error::Closed)),
+                        Attempt::Undone(error) | Attempt::Failed(error) => Err(error),
+                    };
+                    group::reply_all(vec![op], vec![answer]);
+                }
+            }
+        }
+        self.session = Some(session);
+    }
+
+    async fn attempt(&self, session: &Session, ops: &[Op]) -> Attempt {
+        match self.attempt_pipelined(session, ops).await {
+            Attempt::Undone(_) => {
+                Counters::add(&self.connector.counters.groups_rerun, 1);
+                self.attempt_one_by_one(session, ops).await
+            }
+            attempt => attempt,
+        }
+    }
+
+    async fn take_session(&mut self) -> Result<Session, Error> {
+        match self.session.take() {
+            Some(session) if self.connector.is_current(&session) => Ok(session),
+            _ => self.connector.connect(Purpose::Writing).await,
+        }
+    }
+
+    /// Everything in two round trips: BEGIN and all statements, then COMMIT.
+    async fn attempt_pipelined(&self, session: &Session, ops: &[Op]) -> Attempt {
+        let mut answers: Vec<Answer> = Vec::with_capacity(ops.len());
+        let mut plans: Vec<Vec<Prepared>> = Vec::with_capacity(ops.len());
+        for op in ops {
+            match prepare_all(session, &op.batch.statements).await {
+                Ok(plan) => plans.push(plan),
+                Err(failure) if failure.session == Fitness::Lost => return Attempt::Failed(failure.error),
+                // It may need what its own earlier statements make, such as a table; or it is wrong.
+                Err(failure) => return Attempt::Undone(failure.error),
+            }
+        }
+        let transaction_id = match session.prepare(&self.transaction_id).await {
+            Ok(prepared) => prepared,
+            Err(failure) => return Attempt::Failed(failure.error),
+        };
+
+        let begin = session.send(Box::pin(control(session, "BEGIN"))).await;
+        let mut sent: Vec<Sent<'_>> = Vec::with_capacity(ops.len());
+        for (op, plan) in ops.iter().zip(&plans) {
+            for (statement, prepared) in op.batch.statements.iter().zip(plan) {
+                sent.push(session.send(Box::pin(session.run_prepared(prepared, statement))).await);
+            }
+        }
+        let id = session.run_prepared(&transaction_id, &self.transaction_id);
+        let id = session.send(Box::pin(id)).await;
+
+        if let Err(failure) = begin.answer().await {
+            return self.give_up(session, failure).await;
+        }
+        let mut sent = sent.into_iter();
+        for op in ops {
+            let mut rows = Vec::with_capacity(op.batch.len());
+            for _ in &op.batch.statements {
+                // There is one for each statement.
+                let Some(next) = sent.next() else { break };
+                match next.answer().await {
+                    Ok(answer) => rows.push(answer),
+                    Err(failure) => return self.give_up(session, failure).await,
+                }
+            }
+            match check_all(&op.batch.statements, rows) {
+                Ok(rows) => answers.push(Ok(rows)),
+                Err(error) if had_no_effect(op, &error) => answers.push(Err(error)),
+                Err(error) => return self.give_up(session, Failure::fit(error)).await,
+            }
+        }
+        let mark = match id.answer().await {
+            Ok(rows) => {
+                let id = rows.first().and_then(|row| row.opt_text(0).ok().flatten().map(str::to_owned));
+                Mark::new(session, id)
+            }
+            Err(failure) => return self.give_up(session, failure).await,
+        };
+        match self.commit(session, &mark).await {
+            Ok(()) => Attempt::Done(answers),
+            Err(attempt) => attempt,
+        }
+    }
+
+    /// One transaction, a savepoint for each batch, waiting for each statement.
+    async fn attempt_one_by_one(&self, session: &Session, ops: &[Op]) -> Attempt {
+        if let Err(failure) = session.simple("BEGIN").await {
+            return Attempt::Failed(failure.error);
+        }
+        let mut answers: Vec<Answer> = Vec::with_capacity(ops.len());
+        for op in ops {
+            let result = self.run_in_savepoint(session, &op.batch.statements).await;
+            match result {
+                Ok(answer) => answers.push(answer),
+                Err(failure) => return self.give_up_for_all(session, failure).await,
+            }
+        }
+        let mark = match outcome::mark(session).await {
+            Ok(mark) => mark,
+            Err(failure) => return self.give_up_for_all(session, failure).await,
+        };
+        match self.commit(session, &mark).await {
+            Ok(()) => Attempt::Done(answers),
+            Err(attempt) => attempt,
+        }
+    }
+
+    async fn run_in_savepoint(&self, session: &Session, statements: &[Statement]) -> Result<Answer, Failure> {
+        session.simple("SAVEPOINT batch").await?;
+        let mut rows = Vec::with_capacity(statements.len());
+        for (index, statement) in statements.iter().enumerate() {
+            let mut result = session.run(index, statement).await;
+            if matches!(&result, Err(failure) if failure.session == Fitness::Stale) && index == 0 {
+                // The schema has changed since the statement was prepared; nothing has been done yet.
+                session.forget_prepared();
+                session.simple("ROLLBACK TO batch").await?;
+                result = session.run(index, statement).await;
+            }
+            match result {
+                Ok(answer) => rows.push(answer),
+                Err(failure) if failure.session == Fitness::Lost => return Err(failure),
+                Err(failure) => {
+                    if failure.session == Fitness::Stale {
+                        session.forget_prepared();
+                    }
+                    session.simple("ROLLBACK TO batch; RELEASE batch").await?;
+                    return Ok(Err(failure.error));
+                }
+            }
+        }
+        session.simple("RELEASE batch").await?;
+        Ok(Ok(rows))
+    }
+
+    /// Commits; an error says how the attempt ended.
+    async fn commit(&self, session: &Session, mark: &Mark) -> Result<(), Attempt> {
+        Counters::add(&self.connector.counters.groups, 1);
+        match session.simple("COMMIT").await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.session == Fitness::Lost => {
+                session.kill();
+                outcome::decide(&self.connector, mark, failure.error).await.map_err(Attempt::Failed)
+            }
+            // The server says that it has rolled back.
+            Err(failure) => Err(Attempt::Undone(failure.error)),
+        }
+    }
+
+    /// Before COMMIT was sent: nothing was applied.
+    async fn give_up(&self, session: &Session, failure: Failure) -> Attempt {
+        match failure.session {
+            Fitness::Lost => {
+                session.kill();
+                return Attempt::Failed(failure.error);
+            }
+            Fitness::Stale => session.forget_prepared(),
+            Fitness::Fit => {}
+        }
+        match session.simple("ROLLBACK").await {
+            Ok(_) => Attempt::Undone(failure.error),
+            Err(failure) => {
+                session.kill();
+                Attempt::Failed(failure.error)
+            }
+        }
+    }
+
+    async fn give_up_for_all(&self, session: &Session, failure: Failure) -> Attempt {
+        match self.give_up(session, failure).await {
+            Attempt::Undone(error) => Attempt::Failed(error),
+            attempt => attempt,
+        }
+    }
+}
+
+async fn prepare_all(session: &Session, statements: &[Statement]) -> Result<Vec<Prepared>, Failure> {
+    let mut plan = Vec::with_capacity(statements.len());
+    for statement in statements {
+        match session.prepared(statement) {
+            Some(prepared) => plan.push(prepared),
+            None => plan.push(session.prepare(statement).await?),
+        }
+    }
+    Ok(plan)
+}
+
+async fn control(session: &Session, sql: &str) -> Result<Rows, Failure> {
+    session.simple(sql).await.map(|_| Rows::none())
+}
+
+fn check_all(statements: &[Statement], rows: Vec<Rows>) -> Result<Vec<Rows>, Error> {
+    for (index, (statement, rows)) in statements.iter().zip(&rows).enumerate() {
+        group::check(index, statement.expect, rows.affected)?;
+    }
+    Ok(rows)
+}
+
+/// A lone INSERT, UPDATE or DELETE that touched no row has changed nothing, so the group need not be undone
+/// for it. This keeps lost races for an etag, which are common, cheap. (A SELECT may call a function that
+/// writes, and a WITH may write beside what it returns.)
+fn had_no_effect(op: &Op, error: &Error) -> bool {
+    let [statement] = op.batch.statements.as_slice() else { return false };
+    let text = statement.text().trim_start();
+    let is_plain = ["insert", "update", "delete"]
+        .iter()
+        .any(|word| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)));
+    is_plain && matches!(error, Error::Expectation { got: 0, .. })
+}
