@@ -1,1 +1,40 @@
 //! The global map on an engine: journalled changes, resolver, leases, notification.
+//!
+//! An operation is a saga: intent in the catalog, changes in the shards' local maps, publication in the
+//! catalog. [`protocol`] has the catalog's transactions, [`saga`] the order of the steps, [`fence`] the
+//! judgement of acknowledgements, all without I/O; [`Catalog`] and [`Driver`] do them on real databases.
+
+mod catalog;
+mod check;
+pub mod classify;
+mod driver;
+mod error;
+pub mod fence;
+pub mod memory;
+pub mod protocol;
+mod resolver;
+pub mod saga;
+mod schema;
+mod shards;
+mod sql_catalog;
+mod tx;
+mod types;
+
+use std::time::Duration;
+
+pub use catalog::{CHANGE_CHANNEL, Catalog, Changes, Snapshot};
+pub use check::{Difference, Found, merge_by_epoch};
+pub use driver::{Driver, Failpoint, ShardSource};
+pub use error::CatalogError;
+pub use fence::FenceLimits;
+pub use resolver::Resolver;
+pub use shards::{NewShard, ShardPatch};
+pub use tx::CatalogTx;
+pub use types::{
+    ChangeRequest, Event, MapContents, MapRecord, OpRecord, OpState, Operation, PasswordSource, Publish,
+    ShardLimits, ShardRecord, Step,
+};
+
+/// How long a driver may be silent before another takes its operation over. Long enough for a pause of
+/// garbage or disk, short enough that nobody waits for a dead process.
+pub const LEASE: Duration = Duration::from_secs(5);

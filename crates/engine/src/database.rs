@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::guard::{self, Guard, Guarded};
 use crate::transaction::check_no_control;
 use crate::{
     Access, Batch, Dialect, Error, Listener, Options, Rows, Scan, SessionHook, Statement, Target,
@@ -79,31 +80,62 @@ impl Database {
     /// Runs one query on a snapshot of its own; it sees every write acknowledged before. Meant for few rows:
     /// SQLite runs it on the calling thread. For many, use [`Database::scan`].
     pub async fn read(&self, statement: Statement) -> Result<Rows, Error> {
+        self.read_under(statement, None).await
+    }
+
+    pub(crate) async fn read_under(&self, statement: Statement, guard: Option<&Guard>) -> Result<Rows, Error> {
         check_no_control(&statement)?;
         match &self.inner {
-            Inner::Sqlite(engine) => engine.read(&statement),
-            Inner::Postgres(engine) => engine.read(&statement).await,
+            Inner::Sqlite(engine) => {
+                guard::check(guard)?;
+                engine.read(&statement)
+            }
+            Inner::Postgres(engine) => engine.read(&statement, guard).await,
         }
+    }
+
+    /// The same database for a caller whose leave may be taken back.
+    pub fn guarded<'a>(&'a self, guard: &'a Guard) -> Guarded<'a> {
+        Guarded { db: self, guard }
     }
 
     /// Starts a query whose rows come in pages of `page_rows`.
     pub async fn scan(&self, statement: Statement, page_rows: usize) -> Result<Scan, Error> {
+        self.scan_under(statement, page_rows, None).await
+    }
+
+    pub(crate) async fn scan_under(
+        &self,
+        statement: Statement,
+        page_rows: usize,
+        guard: Option<&Guard>,
+    ) -> Result<Scan, Error> {
         check_no_control(&statement)?;
         crate::scan::check_page_rows(page_rows)?;
         match &self.inner {
-            Inner::Sqlite(engine) => engine.scan(statement, page_rows).await.map(Scan::sqlite),
-            Inner::Postgres(engine) => engine.scan(statement, page_rows).await.map(Scan::postgres),
+            Inner::Sqlite(engine) => {
+                guard::check(guard)?;
+                engine.scan(statement, page_rows).await.map(Scan::sqlite)
+            }
+            Inner::Postgres(engine) => engine.scan(statement, page_rows, guard).await.map(Scan::postgres),
         }
     }
 
     /// Begins an interactive transaction.
     pub async fn begin(&self, access: Access) -> Result<Transaction, Error> {
+        self.begin_under(access, None).await
+    }
+
+    pub(crate) async fn begin_under(&self, access: Access, guard: Option<&Guard>) -> Result<Transaction, Error> {
+        if self.dialect() == Dialect::Sqlite {
+            guard::check(guard)?;
+        }
         match (&self.inner, access) {
             (Inner::Sqlite(engine), Access::Read) => engine.begin_read().await.map(Transaction::sqlite_read),
             (Inner::Sqlite(engine), Access::Write) => {
                 engine.begin_write().await.map(Transaction::sqlite_write)
             }
-            (Inner::Postgres(engine), access) => engine.begin(access).await.map(Transaction::postgres),
+            (Inner::Postgres(engine), access) => engine.begin(access, guard).await.map(Transaction::postgres),
         }
     }
 

@@ -57,6 +57,21 @@ pub(crate) fn check(statement: usize, expected: Expect, got: u64) -> Result<(), 
     if expected.is_met_by(got) { Ok(()) } else { Err(Error::Expectation { statement, expected, got }) }
 }
 
+/// Answers batches whose guard is void, and leaves the others. Called when the session is there and before
+/// anything is sent on it.
+pub(crate) fn refuse_void(ops: Vec<Op>) -> Vec<Op> {
+    if ops.iter().all(|op| crate::guard::check(op.batch.guard.as_ref()).is_ok()) {
+        return ops;
+    }
+    let (good, void): (Vec<Op>, Vec<Op>) =
+        ops.into_iter().partition(|op| crate::guard::check(op.batch.guard.as_ref()).is_ok());
+    for op in void {
+        let refused = crate::guard::check(op.batch.guard.as_ref());
+        let _ = op.reply.send(refused.map(|()| Vec::new()));
+    }
+    good
+}
+
 /// Answers every batch; a caller who has gone does not mind.
 pub(crate) fn reply_all(ops: Vec<Op>, answers: Vec<Answer>) {
     debug_assert_eq!(ops.len(), answers.len());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Error, Value};
+use crate::{Error, Guard, Value};
 
 /// The longest notification payload; PostgreSQL refuses 8000 bytes and more, SQLite follows suit so that a
 /// program that works on one engine works on the other.
@@ -138,6 +138,7 @@ impl Statement {
 pub struct Batch {
     pub(crate) statements: Vec<Statement>,
     pub(crate) order_key: Option<Vec<u8>>,
+    pub(crate) guard: Option<Guard>,
 }
 
 impl Batch {
@@ -181,6 +182,6 @@ impl From<Statement> for Batch {
 
 impl FromIterator<Statement> for Batch {
     fn from_iter<I: IntoIterator<Item = Statement>>(statements: I) -> Batch {
-        Batch { statements: statements.into_iter().collect(), order_key: None }
+        Batch { statements: statements.into_iter().collect(), order_key: None, guard: None }
     }
 }

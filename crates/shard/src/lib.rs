@@ -1,1 +1,24 @@
-//! One shard on an engine: local map, session hello, fence.
+//! One shard on an engine: local map, session hello, fence, dataset descriptors. Knows nothing of the catalog.
+//!
+//! The protocol is written once, in [`protocol`], as transactions over the small storage interface
+//! [`LocalTx`]; `SqlLocal` runs them on a database, [`memory::MemoryLocal`] in the seeded simulation.
+
+mod error;
+mod hello;
+pub mod memory;
+pub mod protocol;
+mod schema;
+mod shard;
+mod sql_local;
+mod tx;
+mod types;
+
+pub use error::ShardError;
+pub use hello::{HelloState, Session};
+pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
+pub use sql_local::Dataset;
+pub use tx::LocalTx;
+pub use types::{
+    Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, LocalEntry,
+    Meta, OpId, OpRef, OpRow, Phase, Role, RouterId,
+};

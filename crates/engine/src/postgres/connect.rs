@@ -13,7 +13,7 @@ use tokio_postgres::{AsyncMessage, Config, Notification};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::translate;
-use super::session::{Identity, ServerRun, Session};
+use super::session::{End, Identity, ServerRun, Session};
 use crate::group::Counters;
 use crate::session::{SessionHandle, SessionInner};
 use crate::{Error, Options, PostgresTarget, SessionHook, SslMode};
@@ -192,20 +192,23 @@ impl Connector {
         let connected = self.config.connect(self.tls.clone()).await;
         let (client, mut connection) = connected.map_err(|error| translate(&error, &self.target).error)?;
         Counters::add(&self.counters.sessions_opened, 1);
-        let (end, ended) = watch::channel(false);
+        let (end, ended) = watch::channel(End::NotYet);
         let target = self.target.clone();
         let task = async move {
+            let mut reason = End::Quiet;
             while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
                 match (message, &notices) {
                     (Ok(AsyncMessage::Notification(notice)), Some(on_notice)) => on_notice(notice),
                     (Ok(_), _) => {}
                     (Err(error), _) => {
                         tracing::debug!(%target, %error, "a PostgreSQL connection ended");
+                        reason = End::Because(translate(&error, &target).error);
                         break;
                     }
                 }
             }
-            end.send_replace(true);
+            // Told before the connection is dropped, so that whoever finds it closed finds the reason.
+            end.send_replace(reason);
         };
         let abort = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);

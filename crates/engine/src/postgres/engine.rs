@@ -9,13 +9,14 @@ use tokio::task::JoinHandle;
 
 use super::connect::{Connector, Purpose};
 use super::listen::Listening;
-use super::pool::Pool;
+use super::pool::{Lent, Pool};
 use super::pooler;
 use super::readers::Readers;
 use super::scan::PostgresScan;
 use super::transaction::PostgresTransaction;
 use super::writer::{Command, Writer};
 use crate::group::{Answer, Counters, Op};
+use crate::guard::{self, Guard};
 use crate::statement::Action;
 use crate::{Access, Batch, Error, Listener, Options, PostgresTarget, Rows, SessionHook, Statement, Stats};
 
@@ -73,27 +74,38 @@ impl Engine {
         answer.await.map_err(|_| Error::Closed)?
     }
 
-    pub async fn read(&self, statement: &Statement) -> Result<Rows, Error> {
+    pub async fn read(&self, statement: &Statement, guard: Option<&Guard>) -> Result<Rows, Error> {
         self.check_open()?;
         if matches!(statement.action, Action::Notify { .. }) {
             return Err(Error::invalid("a notification is a write"));
         }
-        self.readers.read(statement).await
+        self.readers.read(statement, guard).await
     }
 
-    pub async fn scan(&self, statement: Statement, page_rows: usize) -> Result<PostgresScan, Error> {
+    pub async fn scan(
+        &self,
+        statement: Statement,
+        page_rows: usize,
+        guard: Option<&Guard>,
+    ) -> Result<PostgresScan, Error> {
         self.check_open()?;
         if matches!(statement.action, Action::Notify { .. }) {
             return Err(Error::invalid("a notification cannot be scanned"));
         }
-        PostgresScan::start(self.pool.lend().await?, statement, page_rows).await
+        PostgresScan::start(self.lend(guard).await?, statement, page_rows).await
     }
 
-    pub async fn begin(&self, access: Access) -> Result<PostgresTransaction, Error> {
+    pub async fn begin(&self, access: Access, guard: Option<&Guard>) -> Result<PostgresTransaction, Error> {
         self.check_open()?;
+        let lent = self.lend(guard).await?;
+        PostgresTransaction::begin(self.connector.clone(), lent, access, async || self.lend(guard).await).await
+    }
+
+    /// A session of the pool, for a caller who may still use it.
+    async fn lend(&self, guard: Option<&Guard>) -> Result<Lent, Error> {
         let lent = self.pool.lend().await?;
-        PostgresTransaction::begin(self.connector.clone(), lent, access, async || self.pool.lend().await)
-            .await
+        guard::check(guard)?;
+        Ok(lent)
     }
 
     pub async fn listen(&self, channel: &str) -> Result<Listener, Error> {

@@ -7,6 +7,7 @@ use super::connect::{Connector, Purpose};
 use super::error::{Failure, Fitness};
 use super::session::Session;
 use crate::group::Counters;
+use crate::guard::{self, Guard};
 use crate::{Error, Rows, Statement};
 
 pub(crate) struct Readers {
@@ -30,7 +31,7 @@ impl Readers {
         Readers { connector, slots, under_way: AtomicUsize::new(0) }
     }
 
-    pub async fn read(&self, statement: &Statement) -> Result<Rows, Error> {
+    pub async fn read(&self, statement: &Statement, guard: Option<&Guard>) -> Result<Rows, Error> {
         Counters::add(&self.connector.counters.reads, 1);
         let reads_max = self.connector.options.reads_max;
         let _all = Count::up(&self.under_way);
@@ -42,11 +43,13 @@ impl Readers {
         };
         let _slot = Count::up(&slot.under_way);
         let session = self.session(slot).await?;
+        guard::check(guard)?;
         match self.run(&session, statement).await {
             // A read may be repeated: the session was old, the server may be there again.
             Err(failure) if failure.session == Fitness::Lost => {
                 drop(session);
                 let session = self.session(slot).await?;
+                guard::check(guard)?;
                 Ok(self.run(&session, statement).await?)
             }
             result => Ok(result?),

@@ -29,7 +29,7 @@ pub(crate) struct Session {
     connection: AbortHandle,
     /// Set by `kill`, whose effect on the client is seen only a moment later.
     killed: AtomicBool,
-    ended: watch::Receiver<bool>,
+    ended: watch::Receiver<End>,
     /// Names the database in messages.
     target: Arc<str>,
     /// Of the engine when this session began; an older one is not used again.
@@ -37,6 +37,15 @@ pub(crate) struct Session {
     pub identity: Identity,
     answer_timeout: Duration,
     prepared: Mutex<PreparedStatements>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    NotYet,
+    /// As we asked.
+    Quiet,
+    Because(Error),
 }
 
 /// What identifies a session's server process and the run of the server it belongs to.
@@ -71,7 +80,7 @@ impl Session {
     pub fn new(
         client: Client,
         connection: AbortHandle,
-        ended: watch::Receiver<bool>,
+        ended: watch::Receiver<End>,
         target: Arc<str>,
         generation: u64,
         statement_timeout: Duration,
@@ -97,7 +106,7 @@ impl Session {
     /// Waits until the connection has ended.
     pub async fn ended(&self) {
         // An error means that the connection's task is gone, which is the same.
-        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+        let _ = self.ended.clone().wait_for(|end| !matches!(end, End::NotYet)).await;
     }
 
     /// Cuts the connection at once, whatever is under way.
@@ -232,6 +241,12 @@ impl Session {
     }
 
     pub fn translate(&self, error: &tokio_postgres::Error) -> Failure {
+        // The server's last words came while nobody was asking it anything.
+        if error.is_closed()
+            && let End::Because(reason) = &*self.ended.borrow()
+        {
+            return Failure::lost(reason.clone());
+        }
         translate(error, &self.target)
     }
 

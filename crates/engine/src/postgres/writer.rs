@@ -69,6 +69,7 @@ impl Writer {
             Ok(session) => session,
             Err(error) => return group::reply_error(ops, &error),
         };
+        ops = group::refuse_void(ops);
         let mut attempt = self.attempt(&session, &ops).await;
         if reused && matches!(attempt, Attempt::Failed(Error::Unavailable { .. })) {
             // The session was lost, as by a restart of the server, and nothing was applied: a new one may
@@ -77,6 +78,7 @@ impl Writer {
                 Ok(session) => session,
                 Err(error) => return group::reply_error(ops, &error),
             };
+            ops = group::refuse_void(ops);
             attempt = self.attempt(&session, &ops).await;
         }
         match attempt {
@@ -99,6 +101,9 @@ impl Writer {
     }
 
     async fn attempt(&self, session: &Session, ops: &[Op]) -> Attempt {
+        if ops.is_empty() {
+            return Attempt::Done(Vec::new());
+        }
         match self.attempt_pipelined(session, ops).await {
             Attempt::Undone(_) => {
                 Counters::add(&self.connector.counters.groups_rerun, 1);

@@ -125,15 +125,21 @@ impl Connection {
         let changes_before = self.raw.total_changes();
         let mut statement = self.raw.prepare_cached(text).map_err(translate)?;
         bind(&mut statement, params)?;
-        let columns = columns(&mut self.columns, self.columns_max, text, &statement)?;
-        let width = columns.len();
 
+        // Read after the first step, which prepares the statement anew if the schema has changed.
+        let mut columns: Option<Arc<[String]>> = None;
         let mut pending: Vec<Row> = Vec::new();
         let mut count = 0u64;
         let mut cursor = statement.raw_query();
         while let Some(row) = cursor.next().map_err(translate)? {
-            let mut values = Vec::with_capacity(width);
-            for index in 0..width {
+            let columns = match &columns {
+                Some(columns) => columns,
+                None => {
+                    columns.insert(column_names(&mut self.columns, self.columns_max, text, row.as_ref())?)
+                }
+            };
+            let mut values = Vec::with_capacity(columns.len());
+            for index in 0..columns.len() {
                 values.push(value(row.get_ref(index).map_err(translate)?)?);
             }
             pending.push(Row { columns: columns.clone(), values });
@@ -147,7 +153,11 @@ impl Connection {
             }
         }
         drop(cursor);
-        let affected = if width > 0 {
+        let columns = match columns {
+            Some(columns) => columns,
+            None => column_names(&mut self.columns, self.columns_max, text, &statement)?,
+        };
+        let affected = if !columns.is_empty() {
             count
         } else if self.raw.total_changes() != changes_before {
             self.raw.changes()
@@ -200,7 +210,7 @@ fn bind(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<(),
     Ok(())
 }
 
-fn columns(
+fn column_names(
     known: &mut HashMap<Arc<str>, Arc<[String]>>,
     known_max: usize,
     text: &Arc<str>,

@@ -79,6 +79,10 @@ impl Writer {
 
     fn write(&mut self, mut ops: Vec<Op>) {
         Counters::add(&self.counters.writes, ops.len());
+        ops = group::refuse_void(ops);
+        if ops.is_empty() {
+            return;
+        }
         group::sort(&mut ops);
         let mut attempt = self.attempt(&ops, Shield::Light);
         if let Attempt::Undone = attempt {

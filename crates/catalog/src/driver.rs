@@ -1,0 +1,419 @@
+//! Drives operations: does what the saga says on the real catalog and shards, and reports back to it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use polyshard_map::{Entry, MapDefinition, MapName, ShardId};
+use polyshard_shard::{Edit, OpId, Shard, ShardError};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::catalog::Catalog;
+use crate::fence::{self, FenceLimits, Verdict};
+use crate::protocol;
+use crate::saga::{Action, Ending, Outcome, Saga};
+use crate::tx::Reply;
+use crate::types::{ChangeRequest, OpRecord, Operation};
+use crate::{CatalogError, LEASE};
+
+/// Where the driver finds shards.
+pub trait ShardSource: Send + Sync {
+    /// An open shard.
+    fn shard<'a>(
+        &'a self,
+        id: &'a ShardId,
+    ) -> Pin<Box<dyn Future<Output = Result<Arc<Shard>, ShardError>> + Send + 'a>>;
+}
+
+/// Called between every two steps with the name of the place; answering true stops the driver there, as a
+/// kill would. For tests.
+pub type Failpoint = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Entries written in one transaction while a map is created.
+const STAGE_ENTRIES: usize = 5_000;
+/// How often acknowledgements are looked for.
+const ACK_POLL: Duration = Duration::from_millis(3);
+/// The first and the longest pause before an action is tried again.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// How long a caller waits for an operation before he is told that it goes on by itself.
+const CALLER_WAIT: Duration = Duration::from_secs(30);
+
+/// Carries operations out. Operations go on when the caller has left.
+pub struct Driver {
+    inner: Arc<Inner>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+struct Inner {
+    catalog: Arc<Catalog>,
+    shards: Arc<dyn ShardSource>,
+    limits: FenceLimits,
+    failpoint: Option<Failpoint>,
+}
+
+impl Driver {
+    /// A driver on a catalog and its shards.
+    pub fn new(
+        catalog: Arc<Catalog>,
+        shards: Arc<dyn ShardSource>,
+        limits: FenceLimits,
+        failpoint: Option<Failpoint>,
+    ) -> Driver {
+        let inner = Inner { catalog, shards, limits, failpoint };
+        Driver { inner: Arc::new(inner), tasks: Mutex::default() }
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.inner.catalog
+    }
+
+    pub(crate) async fn shard(&self, id: &ShardId) -> Reply<Arc<Shard>> {
+        self.inner.shard(id).await
+    }
+
+    /// Makes a change of a map.
+    pub async fn change(&self, request: &ChangeRequest) -> Reply<OpRecord> {
+        let record = {
+            let mut tx = self.inner.catalog.begin().await?;
+            let record = protocol::intend(&mut tx, request, &self.name()).await?;
+            tx.commit().await?;
+            record
+        };
+        self.inner.pass("intent.after")?;
+        self.finish(record).await
+    }
+
+    /// Creates a map with its entries, which carry no epoch yet.
+    pub async fn create_map(&self, definition: &MapDefinition, entries: Vec<Entry>) -> Reply<OpRecord> {
+        let mut shards: Vec<ShardId> = entries.iter().map(|entry| entry.shard.clone()).collect();
+        shards.sort();
+        shards.dedup();
+        for shard in &shards {
+            self.inner.catalog.shard(shard).await?;
+        }
+        let record = {
+            let mut tx = self.inner.catalog.begin().await?;
+            let record = protocol::intend_create(&mut tx, definition, &shards, &self.name()).await?;
+            tx.commit().await?;
+            record
+        };
+        self.inner.pass("intent.after")?;
+        let epoch = record.op.epoch;
+        for chunk in entries.chunks(STAGE_ENTRIES) {
+            let stamped = chunk.iter().map(|entry| Entry { epoch, lock: None, ..entry.clone() }).collect();
+            let mut tx = self.inner.catalog.begin().await?;
+            protocol::stage(&mut tx, &record, stamped).await?;
+            tx.commit().await?;
+            self.inner.pass("stage.after")?;
+        }
+        let mut record = record;
+        let mut tx = self.inner.catalog.begin().await?;
+        protocol::record(&mut tx, &record, crate::Step::Preparing, None).await?;
+        tx.commit().await?;
+        record.step = crate::Step::Preparing;
+        self.finish(record).await
+    }
+
+    /// Drops a map.
+    pub async fn drop_map(&self, name: &MapName, if_version: Option<u64>) -> Reply<OpRecord> {
+        let record = {
+            let mut tx = self.inner.catalog.begin().await?;
+            let record = protocol::intend_drop(&mut tx, name, if_version, &self.name()).await?;
+            tx.commit().await?;
+            record
+        };
+        self.inner.pass("intent.after")?;
+        self.finish(record).await
+    }
+
+    pub(crate) async fn edits(
+        &self,
+        name: &MapName,
+        kind: &str,
+        edits: Vec<(ShardId, Edit)>,
+        delta: polyshard_map::Delta,
+    ) -> Reply<OpRecord> {
+        let record = {
+            let mut tx = self.inner.catalog.begin().await?;
+            let record = protocol::intend_edits(&mut tx, name, kind, edits, delta, &self.name()).await?;
+            tx.commit().await?;
+            record
+        };
+        self.finish(record).await
+    }
+
+    /// Takes over an operation whose driver is gone, and goes on with it. False if its driver still lives.
+    pub async fn take_over(&self, id: OpId) -> Reply<bool> {
+        let mut tx = self.inner.catalog.begin().await?;
+        let taken = protocol::take_over(&mut tx, id, self.inner.catalog.owner()).await?;
+        tx.commit().await?;
+        match taken {
+            None => Ok(false),
+            Some(record) => {
+                tracing::info!(op = %id, kind = record.op.kind, step = record.step.as_str(), "operation taken over");
+                drop(self.spawn(record));
+                Ok(true)
+            }
+        }
+    }
+
+    /// Ends the driver's work; operations under way are left to whoever takes them over.
+    pub async fn close(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().expect("no panic while held"));
+        tasks.shutdown().await;
+    }
+
+    fn name(&self) -> protocol::Driver {
+        let catalog = &self.inner.catalog;
+        protocol::Driver { owner: catalog.owner().to_owned(), id: OpId::new(catalog.fresh_id()) }
+    }
+
+    /// Drives an operation to its end in a task of its own.
+    fn spawn(&self, record: OpRecord) -> tokio::sync::oneshot::Receiver<Reply<Ending>> {
+        let inner = self.inner.clone();
+        let (done, ended) = tokio::sync::oneshot::channel();
+        let mut tasks = self.tasks.lock().expect("no panic while held");
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            let ending = inner.drive(record).await;
+            // The caller may have left; the operation is done all the same.
+            let _ = done.send(ending);
+        });
+        ended
+    }
+
+    /// Drives an operation to its end, and waits for it a while.
+    async fn finish(&self, record: OpRecord) -> Reply<OpRecord> {
+        let id = record.op.id;
+        let ended = self.spawn(record.clone());
+        match tokio::time::timeout(CALLER_WAIT, ended).await {
+            Ok(Ok(Ok(Ending::Done))) => Ok(record),
+            Ok(Ok(Ok(Ending::RolledBack))) => {
+                let why = self.inner.catalog.operation(id).await?.message;
+                Err(CatalogError::RolledBack(why.unwrap_or_else(|| "no reason was recorded".into())))
+            }
+            Ok(Ok(Ok(Ending::Superseded))) => Err(CatalogError::Superseded(id)),
+            Ok(Ok(Err(error))) => Err(error),
+            Ok(Err(_)) => Err(CatalogError::Unfinished { op: id, why: "the server is stopping".into() }),
+            Err(_) => {
+                let why = self.inner.catalog.operation(id).await.ok().and_then(|record| record.message);
+                Err(CatalogError::Unfinished { op: id, why: why.unwrap_or_else(|| "it takes long".into()) })
+            }
+        }
+    }
+}
+
+impl Inner {
+    async fn shard(&self, id: &ShardId) -> Reply<Arc<Shard>> {
+        self.shards.shard(id).await.map_err(|error| CatalogError::Shard { shard: id.clone(), error })
+    }
+
+    fn pass(&self, place: &str) -> Reply<()> {
+        match &self.failpoint {
+            Some(failpoint) if failpoint(place) => {
+                Err(CatalogError::Invalid(format!("stopped at failpoint {place}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn drive(&self, record: OpRecord) -> Reply<Ending> {
+        let mut saga = Saga::new(&record);
+        let mut renewed = Instant::now();
+        let mut warned = String::new();
+        loop {
+            let action = saga.next();
+            if let Action::Finished(ending) = action {
+                tracing::debug!(op = %record.op.id, kind = record.op.kind, ?ending, "operation ended");
+                return Ok(ending);
+            }
+            let place = place(action, saga.operation());
+            self.pass(&format!("{place}.before"))?;
+            if renewed.elapsed() > LEASE / 3 {
+                match self.catalog_call(async |tx| protocol::renew(tx, &record).await).await {
+                    Ok(()) => renewed = Instant::now(),
+                    Err(CatalogError::Superseded(_)) => return Ok(Ending::Superseded),
+                    // The lease may lapse; then another driver takes over and this one is told.
+                    Err(error) => {
+                        tracing::debug!(op = %record.op.id, %error, "the lease could not be renewed")
+                    }
+                }
+            }
+            let outcome = self.execute(action, &record, &saga).await;
+            if let Outcome::Retry(why) | Outcome::Refused(why) | Outcome::CannotDrain(why) = &outcome
+                && *why != warned
+            {
+                tracing::info!(op = %record.op.id, kind = record.op.kind, place, why, "operation has to wait");
+                warned = why.clone();
+            }
+            self.pass(&format!("{place}.after"))?;
+            saga.report(outcome);
+        }
+    }
+
+    async fn catalog_call<T>(
+        &self,
+        call: impl AsyncFnOnce(&mut crate::sql_catalog::SqlCatalog) -> Reply<T>,
+    ) -> Reply<T> {
+        let mut tx = self.catalog.begin().await?;
+        let reply = call(&mut tx).await?;
+        tx.commit().await?;
+        Ok(reply)
+    }
+
+    async fn execute(&self, action: Action, record: &OpRecord, saga: &Saga) -> Outcome {
+        let op = saga.operation();
+        match action {
+            Action::Record(step) => {
+                let message = saga.message();
+                catalog_outcome(
+                    self.catalog_call(async |tx| protocol::record(tx, record, step, message).await).await,
+                )
+            }
+            Action::Publish => {
+                catalog_outcome(self.catalog_call(async |tx| protocol::publish(tx, record).await).await)
+            }
+            Action::Discard => {
+                catalog_outcome(self.catalog_call(async |tx| protocol::discard(tx, record).await).await)
+            }
+            Action::Wait(tries) => {
+                let factor = 1u32 << tries.min(10);
+                tokio::time::sleep((BACKOFF.0 * factor).min(BACKOFF.1)).await;
+                Outcome::Done
+            }
+            Action::Load(index) => catalog_outcome(self.load(index, record).await),
+            Action::Finished(_) => Outcome::Done,
+            Action::AwaitAcks(index, _) => match self.await_acks(&op.edits[index].0, op.id).await {
+                Ok(outcome) => outcome,
+                Err(error) => failure(&error),
+            },
+            _ => self.on_shard(action, record).await,
+        }
+    }
+
+    async fn on_shard(&self, action: Action, record: &OpRecord) -> Outcome {
+        let (op, op_ref) = (&record.op, record.op_ref());
+        let index = match action {
+            Action::Prepare(index)
+            | Action::Raise(index)
+            | Action::CheckEmpty(index)
+            | Action::Depart(index, _) => index,
+            Action::Activate(index) | Action::Release(index) | Action::Undo(index) => index,
+            Action::ActivateFrom { gainer, .. } => gainer,
+            _ => unreachable!("only actions on shards come here"),
+        };
+        let (id, edit) = &op.edits[index];
+        let shard = match self.shard(id).await {
+            Ok(shard) => shard,
+            Err(error) => return failure(&error),
+        };
+        let done = match action {
+            Action::Prepare(_) => shard.prepare(op_ref, edit).await,
+            Action::CheckEmpty(_) => shard.check_empty(op_ref).await,
+            Action::Depart(_, attempt) => shard.depart(op_ref, attempt).await,
+            Action::Activate(_) => shard.activate(op_ref, None).await,
+            Action::ActivateFrom { loser, .. } => {
+                let left: Vec<_> = op.edits[loser].1.lost.iter().map(|(range, _, _)| range.clone()).collect();
+                shard.activate(op_ref, Some(&left)).await
+            }
+            Action::Release(_) => shard.release(op_ref).await,
+            Action::Undo(_) => shard.undo(op_ref).await,
+            _ => match shard.raise_fence(op_ref).await {
+                Ok(Some(fence)) => return Outcome::Raised(fence.attempt),
+                Ok(None) => return Outcome::AlreadyDeparted,
+                Err(error) => Err(error),
+            },
+        };
+        match done {
+            Ok(()) => Outcome::Done,
+            Err(error) => failure(&CatalogError::Shard { shard: id.clone(), error }),
+        }
+    }
+
+    /// Copies a new map's staged entries to one shard.
+    async fn load(&self, index: usize, record: &OpRecord) -> Reply<()> {
+        let (id, edit) = &record.op.edits[index];
+        let shard = self.shard(id).await?;
+        let entries = self.catalog.entries_of(&record.op.map, id).await?;
+        for chunk in entries.chunks(STAGE_ENTRIES) {
+            let loaded = shard.load(record.op_ref(), edit, chunk).await;
+            loaded.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no router is in the fenced ranges. Routers that are silent are cut off; that they are
+    /// gone is seen before the fence counts as clear.
+    async fn await_acks(&self, id: &ShardId, op: OpId) -> Reply<Outcome> {
+        let shard = self.shard(id).await?;
+        let wrap = |error| CatalogError::Shard { shard: id.clone(), error };
+        let began = Instant::now();
+        loop {
+            let routers = shard.routers().await.map_err(wrap)?;
+            let acks = shard.acks(op).await.map_err(wrap)?;
+            match fence::verdict(&routers, &acks, began.elapsed(), self.limits) {
+                Verdict::Clear => return Ok(Outcome::Done),
+                Verdict::Wait => tokio::time::sleep(ACK_POLL).await,
+                Verdict::GiveUp(slow) => {
+                    let why = format!("{} cannot finish what it is doing in the range in time", list(&slow));
+                    return Ok(Outcome::CannotDrain(why));
+                }
+                Verdict::CutOff(silent) => {
+                    for router in silent {
+                        tracing::warn!(shard = %id, %router, "router does not answer the fence: its sessions are cut off");
+                        if !shard.cut_off(router).await.map_err(wrap)? {
+                            return Ok(Outcome::CannotDrain(format!("sessions of {router} are still there")));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn list(routers: &[polyshard_shard::RouterId]) -> String {
+    routers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn catalog_outcome(reply: Reply<()>) -> Outcome {
+    match reply {
+        Ok(()) => Outcome::Done,
+        Err(error) => failure(&error),
+    }
+}
+
+fn failure(error: &CatalogError) -> Outcome {
+    match error {
+        CatalogError::Superseded(_) | CatalogError::Shard { error: ShardError::Superseded(_), .. } => {
+            Outcome::Superseded
+        }
+        CatalogError::Shard { error: ShardError::FenceBroken(_), .. } => Outcome::FenceBroken,
+        error if error.is_retryable() => Outcome::Retry(error.to_string()),
+        error => Outcome::Refused(error.to_string()),
+    }
+}
+
+/// The name of an action's place, for failpoints and logs.
+fn place(action: Action, op: &Operation) -> String {
+    let on = |index: usize| &op.edits[index].0;
+    match action {
+        Action::Record(step) => format!("record_{}", step.as_str()),
+        Action::Prepare(index) => format!("prepare:{}", on(index)),
+        Action::Load(index) => format!("load:{}", on(index)),
+        Action::Raise(index) => format!("raise:{}", on(index)),
+        Action::AwaitAcks(index, _) => format!("await_acks:{}", on(index)),
+        Action::CheckEmpty(index) => format!("check_empty:{}", on(index)),
+        Action::Depart(index, _) => format!("depart:{}", on(index)),
+        Action::ActivateFrom { gainer, .. } => format!("activate_from:{}", on(gainer)),
+        Action::Activate(index) => format!("activate:{}", on(index)),
+        Action::Release(index) => format!("release:{}", on(index)),
+        Action::Undo(index) => format!("undo:{}", on(index)),
+        Action::Publish => "publish".into(),
+        Action::Discard => "discard".into(),
+        Action::Wait(_) => "wait".into(),
+        Action::Finished(_) => "finished".into(),
+    }
+}

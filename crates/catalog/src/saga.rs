@@ -1,0 +1,308 @@
+//! The order in which an operation's steps are done, and what follows from each outcome. Pure: the driver does
+//! the I/O and reports; the simulation does the same with a faulty world.
+//!
+//! The rules (PROTOCOL §1, §5): record a step before doing it; before `departing` everything can be rolled
+//! back, from there on only forward; an outcome that is not known is asked again, since every action may be
+//! repeated; a driver that was superseded stops at once.
+
+use std::sync::Arc;
+
+use crate::types::{OpRecord, Operation, Step};
+
+/// Tries of one action before an operation that can still be rolled back is rolled back.
+const PREPARE_TRIES_MAX: u32 = 5;
+/// Fences raised in vain, because of long transactions, before an operation is rolled back.
+const FENCE_TRIES_MAX: u32 = 20;
+
+/// What to do next. Numbers are indexes into the operation's edits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Record the step in the catalog.
+    Record(Step),
+    /// Record and lay ready on a shard.
+    Prepare(usize),
+    /// Copy the staged entries to a shard.
+    Load(usize),
+    /// Raise the fence on a shard.
+    Raise(usize),
+    /// Wait for the routers, cutting off those that are silent.
+    AwaitAcks(usize, u64),
+    /// See that the leaving ranges hold no data.
+    CheckEmpty(usize),
+    /// The point of no return on a shard.
+    Depart(usize, u64),
+    /// Put in force, at a gainer, what one loser has let go.
+    ActivateFrom {
+        /// Where it arrives.
+        gainer: usize,
+        /// Where it left.
+        loser: usize,
+    },
+    /// Put in force.
+    Activate(usize),
+    /// Take the fence down.
+    Release(usize),
+    /// Undo on a shard.
+    Undo(usize),
+    /// Publish in the catalog: the end.
+    Publish,
+    /// Give up in the catalog: the end.
+    Discard,
+    /// Wait a while, longer each time, then ask again.
+    Wait(u32),
+    /// Nothing left to do.
+    Finished(Ending),
+}
+
+/// How a driver's work on an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// In force.
+    Done,
+    /// Undone.
+    RolledBack,
+    /// Somebody else's now.
+    Superseded,
+}
+
+/// What an action gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done.
+    Done,
+    /// The fence stands, under this attempt number.
+    Raised(u64),
+    /// The ranges had departed before.
+    AlreadyDeparted,
+    /// Not all routers have answered yet.
+    Waiting,
+    /// A router cannot drain in time: let everybody go on, and try again later.
+    CannotDrain(String),
+    /// The fence was withdrawn.
+    FenceBroken,
+    /// Not known, or not possible just now.
+    Retry(String),
+    /// A definite no.
+    Refused(String),
+    /// Another driver owns the operation.
+    Superseded,
+}
+
+/// One driver's position in one operation.
+#[derive(Debug, Clone)]
+pub struct Saga {
+    op: Arc<Operation>,
+    step: Step,
+    plan: Vec<Action>,
+    at: usize,
+    attempts: Vec<Option<u64>>,
+    departed: Vec<bool>,
+    tries: u32,
+    fence_tries: u32,
+    waiting: bool,
+    ending: Option<Ending>,
+    message: Option<String>,
+}
+
+impl Saga {
+    /// Takes up an operation where its record stands.
+    pub fn new(record: &OpRecord) -> Saga {
+        let op = Arc::new(record.op.clone());
+        let mut saga = Saga {
+            attempts: vec![None; op.edits.len()],
+            departed: vec![false; op.edits.len()],
+            op,
+            step: record.step,
+            plan: Vec::new(),
+            at: 0,
+            tries: 0,
+            fence_tries: 0,
+            waiting: false,
+            ending: None,
+            message: record.message.clone(),
+        };
+        // The entries of a new map come from the caller; whoever takes it up later does not have them.
+        if saga.step == Step::Staging {
+            saga.message.get_or_insert_with(|| {
+                "the process creating the map stopped before all entries were in".into()
+            });
+            saga.plan = vec![Action::Record(Step::RollingBack)];
+        } else {
+            saga.plan = saga.plan_for(saga.step);
+        }
+        saga
+    }
+
+    /// The operation.
+    pub fn operation(&self) -> &Operation {
+        &self.op
+    }
+    /// The recorded step.
+    pub fn step(&self) -> Step {
+        self.step
+    }
+    /// Why it is rolled back, or what it waits for.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// What to do next.
+    pub fn next(&self) -> Action {
+        if let Some(ending) = self.ending {
+            return Action::Finished(ending);
+        }
+        if self.waiting {
+            return Action::Wait(self.tries.max(self.fence_tries));
+        }
+        match self.plan[self.at] {
+            Action::AwaitAcks(index, _) => Action::AwaitAcks(index, self.attempts[index].unwrap_or(0)),
+            Action::Depart(index, _) => Action::Depart(index, self.attempts[index].unwrap_or(0)),
+            action => action,
+        }
+    }
+
+    /// What the last action gave.
+    pub fn report(&mut self, outcome: Outcome) {
+        if self.waiting {
+            self.waiting = false;
+            return;
+        }
+        let action = self.next();
+        match outcome {
+            Outcome::Superseded => self.ending = Some(Ending::Superseded),
+            Outcome::Waiting => {}
+            Outcome::Done => self.advance(action),
+            Outcome::Raised(attempt) => {
+                if let Action::Raise(index) = action {
+                    self.attempts[index] = Some(attempt);
+                }
+                self.advance(action);
+            }
+            Outcome::AlreadyDeparted => self.skip_to_after_departure(action),
+            Outcome::CannotDrain(why) => self.lower_and_retry(why),
+            Outcome::FenceBroken => self.lower_and_retry("a router withdrew from the fence".into()),
+            Outcome::Retry(why) => self.retry(why),
+            Outcome::Refused(why) if self.can_roll_back() => self.roll_back(why),
+            Outcome::Refused(why) => self.retry(why),
+        }
+    }
+
+    fn can_roll_back(&self) -> bool {
+        matches!(self.step, Step::Preparing | Step::Fencing)
+    }
+
+    fn advance(&mut self, action: Action) {
+        self.tries = 0;
+        match action {
+            Action::Record(step) => {
+                self.step = step;
+                self.plan = self.plan_for(step);
+                self.at = 0;
+            }
+            Action::Depart(index, _) => {
+                self.departed[index] = true;
+                self.at += 1;
+            }
+            Action::Publish => self.ending = Some(Ending::Done),
+            Action::Discard => self.ending = Some(Ending::RolledBack),
+            _ => self.at += 1,
+        }
+    }
+
+    fn retry(&mut self, why: String) {
+        self.tries += 1;
+        if self.can_roll_back() && self.tries >= PREPARE_TRIES_MAX {
+            return self.roll_back(why);
+        }
+        self.message = Some(why);
+        self.waiting = true;
+    }
+
+    fn roll_back(&mut self, why: String) {
+        self.message = Some(why);
+        self.tries = 0;
+        self.plan = vec![Action::Record(Step::RollingBack)];
+        self.at = 0;
+    }
+
+    /// Lets held requests go on, waits, and begins the fence again. While departing, only the fences that
+    /// are still to depart are lowered and raised again.
+    fn lower_and_retry(&mut self, why: String) {
+        self.fence_tries += 1;
+        if self.can_roll_back() && self.fence_tries >= FENCE_TRIES_MAX {
+            return self.roll_back(why);
+        }
+        self.message = Some(why);
+        let open: Vec<usize> = self.op.losers().into_iter().filter(|index| !self.departed[*index]).collect();
+        for index in &open {
+            self.attempts[*index] = None;
+        }
+        self.plan =
+            open.iter().map(|index| Action::Release(*index)).chain(self.plan_for(self.step)).collect();
+        self.at = 0;
+        self.waiting = true;
+    }
+
+    fn skip_to_after_departure(&mut self, action: Action) {
+        let Action::Raise(index) = action else { return self.advance(action) };
+        self.departed[index] = true;
+        let departure =
+            self.plan[self.at..].iter().position(|a| matches!(a, Action::Depart(i, _) if *i == index));
+        match departure {
+            Some(offset) => self.at += offset + 1,
+            None => self.at += 1,
+        }
+    }
+
+    fn plan_for(&self, step: Step) -> Vec<Action> {
+        let losers = self.op.losers();
+        let gainers = self.op.gainers();
+        let all = 0..self.op.edits.len();
+        let mut plan = Vec::new();
+        match step {
+            Step::Staging => plan.push(Action::Record(Step::Preparing)),
+            Step::Preparing => {
+                for index in all {
+                    plan.push(Action::Prepare(index));
+                    if self.op.is_staged() {
+                        plan.push(Action::Load(index));
+                    }
+                }
+                plan.push(Action::Record(if losers.is_empty() { Step::Activating } else { Step::Fencing }));
+            }
+            Step::Fencing => {
+                for index in &losers {
+                    plan.extend([Action::Raise(*index), Action::AwaitAcks(*index, 0)]);
+                }
+                plan.extend(losers.iter().map(|index| Action::CheckEmpty(*index)));
+                plan.push(Action::Record(Step::Departing));
+            }
+            Step::Departing => {
+                for index in &losers {
+                    if self.attempts[*index].is_none() && !self.departed[*index] {
+                        plan.extend([Action::Raise(*index), Action::AwaitAcks(*index, 0)]);
+                    }
+                    if !self.departed[*index] {
+                        plan.push(Action::Depart(*index, 0));
+                    }
+                    plan.extend(
+                        gainers.iter().map(|gainer| Action::ActivateFrom { gainer: *gainer, loser: *index }),
+                    );
+                    plan.push(Action::Release(*index));
+                }
+                plan.push(Action::Record(Step::Activating));
+            }
+            Step::Activating => {
+                plan.extend(all.map(Action::Activate));
+                plan.extend(losers.iter().map(|index| Action::Release(*index)));
+                plan.push(Action::Publish);
+            }
+            Step::RollingBack => {
+                plan.extend(losers.iter().map(|index| Action::Release(*index)));
+                plan.extend(all.map(Action::Undo));
+                plan.push(Action::Discard);
+            }
+        }
+        plan
+    }
+}

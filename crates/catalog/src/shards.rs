@@ -1,0 +1,292 @@
+//! The list of shards: add, change, remove, attach, detach. The order of the steps makes each of them safe to
+//! stop anywhere and to repeat.
+
+use polyshard_map::{Delta, Entry, KeyRange, MapName, ShardId, State};
+use polyshard_shard::{Edit, Role, Shard};
+use uuid::Uuid;
+
+use crate::check::merge_by_epoch;
+use crate::driver::Driver;
+use crate::tx::{CatalogTx, Reply};
+use crate::types::{Event, MapRecord, PasswordSource, ShardLimits, ShardRecord};
+use crate::{CatalogError, classify};
+
+/// Entries removed in one operation when a shard is destroyed.
+const REMOVE_ENTRIES: usize = 5_000;
+
+/// A shard to be added.
+#[derive(Debug, Clone)]
+pub struct NewShard {
+    /// Its name.
+    pub id: ShardId,
+    /// Its address, without a password.
+    pub url: String,
+    /// Where its password comes from.
+    pub password: PasswordSource,
+    /// The server that hosts it.
+    pub server: String,
+    /// Where it is.
+    pub region: Option<String>,
+    /// What class of storage it is.
+    pub tier: Option<String>,
+    /// What it can take.
+    pub limits: ShardLimits,
+}
+
+impl NewShard {
+    fn record(self, incarnation: Uuid) -> ShardRecord {
+        ShardRecord {
+            id: self.id,
+            url: self.url,
+            password: self.password,
+            server: self.server,
+            region: self.region,
+            tier: self.tier,
+            limits: self.limits,
+            state: State::Online,
+            incarnation,
+            version: 1,
+        }
+    }
+}
+
+/// What to change of a shard; nothing where none.
+#[derive(Debug, Clone, Default)]
+pub struct ShardPatch {
+    /// Its new address and password, for a shard that was moved as it is.
+    pub address: Option<(String, PasswordSource, String)>,
+    /// Its new region.
+    pub region: Option<Option<String>>,
+    /// Its new tier.
+    pub tier: Option<Option<String>>,
+    /// Its new limits.
+    pub limits: Option<ShardLimits>,
+    /// Its new state.
+    pub state: Option<State>,
+    /// The version that the operator saw, if he insists on it.
+    pub if_version: Option<u64>,
+}
+
+impl Driver {
+    /// Adds a shard; `opened` is its database, which must be empty of other shards.
+    pub async fn add_shard(&self, new: NewShard, opened: &Shard) -> Reply<ShardRecord> {
+        let catalog = self.catalog();
+        let wrap = |error| CatalogError::Shard { shard: new.id.clone(), error };
+        if catalog.shards().await?.iter().any(|record| record.id == new.id) {
+            return Err(CatalogError::Exists(format!("shard {}", new.id)));
+        }
+        let meta = opened.initialise(catalog.cluster().await?, catalog.fresh_id()).await.map_err(wrap)?;
+        let record = new.record(meta.incarnation);
+        let mut tx = catalog.begin().await?;
+        tx.lock().await?;
+        if tx.shard(&record.id).await?.is_some() {
+            return Err(CatalogError::Exists(format!("shard {}", record.id)));
+        }
+        tx.put_shard(&record).await?;
+        tx.publish(&Event::Shards).await?;
+        tx.commit().await?;
+        Ok(record)
+    }
+
+    /// Changes a shard's record. A new address must lead to the same shard: `opened` is what is there.
+    pub async fn patch_shard(
+        &self,
+        id: &ShardId,
+        patch: ShardPatch,
+        opened: Option<&Shard>,
+    ) -> Reply<ShardRecord> {
+        let catalog = self.catalog();
+        if let Some(shard) = opened {
+            let wrap = |error| CatalogError::Shard { shard: id.clone(), error };
+            let known = catalog.shard(id).await?;
+            let found = shard.meta().await.map_err(wrap)?;
+            let same = found.is_some_and(|meta| meta.shard == *id && meta.incarnation == known.incarnation);
+            if !same {
+                return Err(CatalogError::Invalid(format!(
+                    "the new address does not lead to shard {id} as the catalog knows it; to take a restored copy, \
+                     detach the shard and attach the copy"
+                )));
+            }
+        }
+        let mut tx = catalog.begin().await?;
+        tx.lock().await?;
+        let mut record = tx.shard(id).await?.ok_or_else(|| CatalogError::NoSuchShard(id.clone()))?;
+        if patch.if_version.is_some_and(|seen| seen != record.version) {
+            return Err(CatalogError::ChangedMeanwhile {
+                what: format!("shard {id}"),
+                current: record.version,
+            });
+        }
+        if let Some((url, password, server)) = patch.address {
+            (record.url, record.password, record.server) = (url, password, server);
+        }
+        record.region = patch.region.unwrap_or(record.region);
+        record.tier = patch.tier.unwrap_or(record.tier);
+        record.limits = patch.limits.unwrap_or(record.limits);
+        record.state = patch.state.unwrap_or(record.state);
+        record.version += 1;
+        tx.put_shard(&record).await?;
+        tx.publish(&Event::Shards).await?;
+        tx.commit().await?;
+        Ok(record)
+    }
+
+    /// Removes a shard that has no ranges. With `destroy` its ranges are taken from the maps first, and
+    /// what they hold is given up.
+    pub async fn remove_shard(&self, id: &ShardId, destroy: bool) -> Reply<()> {
+        let catalog = self.catalog();
+        catalog.shard(id).await?;
+        if destroy {
+            for record in catalog.maps().await? {
+                self.take_ranges(id, &record).await?;
+            }
+        }
+        let shard = self.shard(id).await;
+        let mut tx = catalog.begin().await?;
+        tx.lock().await?;
+        refuse_running(&mut tx, id).await?;
+        if let Some((map, count)) = tx.ranges_of(id).await?.into_iter().next() {
+            return Err(CatalogError::HoldsData {
+                what: format!("shard {id} has {count} ranges of map {map}"),
+                remedy: format!("move or assign them away, or say --destroy {id} to give up what they hold"),
+            });
+        }
+        tx.delete_shard(id).await?;
+        tx.publish(&Event::Shards).await?;
+        tx.commit().await?;
+        // From here on nobody finds the shard; forgetting its identity only lets the database be used again.
+        if let Ok(shard) = shard
+            && let Err(error) = shard.wipe().await
+        {
+            tracing::warn!(shard = %id, %error, "the removed shard's database still carries its identity");
+        }
+        Ok(())
+    }
+
+    /// Takes a shard and its ranges out of the catalog alone: it is lost, or goes elsewhere. Its own local map
+    /// stays, and so does its data.
+    pub async fn detach_shard(&self, id: &ShardId) -> Reply<()> {
+        let catalog = self.catalog();
+        let mut tx = catalog.begin().await?;
+        tx.lock().await?;
+        tx.shard(id).await?.ok_or_else(|| CatalogError::NoSuchShard(id.clone()))?;
+        refuse_running(&mut tx, id).await?;
+        for (map, _) in tx.ranges_of(id).await? {
+            tx.delete_ranges_of(id, &map).await?;
+            bump(&mut tx, &map).await?;
+            tx.publish(&Event::Reload { map }).await?;
+        }
+        tx.delete_shard(id).await?;
+        tx.publish(&Event::Shards).await?;
+        tx.commit().await
+    }
+
+    /// Takes in a database that is a shard already: detached before, restored, or of a lost catalog. Its ranges
+    /// come back where no newer entry says otherwise; rows of it that are out of date are removed.
+    pub async fn attach_shard(&self, new: NewShard, opened: &Shard) -> Reply<ShardRecord> {
+        let catalog = self.catalog();
+        let id = new.id.clone();
+        let wrap = |error| CatalogError::Shard { shard: id.clone(), error };
+        if catalog.shards().await?.iter().any(|record| record.id == id) {
+            return Err(CatalogError::Exists(format!("shard {id}")));
+        }
+        if opened.meta().await.map_err(wrap)?.is_none() {
+            return Err(CatalogError::Shard {
+                shard: id.clone(),
+                error: polyshard_shard::ShardError::NotAShard,
+            });
+        }
+        let meta = opened.reincarnate(catalog.cluster().await?, catalog.fresh_id()).await.map_err(wrap)?;
+        let mut tx = catalog.begin().await?;
+        tx.lock().await?;
+        for definition in opened.definitions().await.map_err(wrap)? {
+            let map = definition.name().clone();
+            let locals = opened.local_entries(&map).await.map_err(wrap)?;
+            let mine: Vec<Entry> = locals
+                .into_iter()
+                .filter(|local| local.incoming.is_none())
+                .map(|local| local.entry)
+                .collect();
+            let highest = mine.iter().map(|entry| entry.epoch).max();
+            let record = tx.map(&map).await?;
+            let existing = tx.entries(&map, &KeyRange::all()).await?;
+            let merged = merge_by_epoch(existing.iter().chain(&mine));
+            let stale: Vec<Entry> = mine.iter().filter(|entry| !merged.contains(entry)).cloned().collect();
+            let kept: Vec<Entry> = merged.iter().filter(|entry| entry.shard == id).cloned().collect();
+            opened.reconcile(&map, &stale, &kept).await.map_err(wrap)?;
+            tx.delete_entries(&map).await?;
+            tx.apply(&map, &Delta { put: merged, ..Delta::default() }).await?;
+            if let Some(highest) = highest {
+                tx.raise_epoch(highest).await?;
+            }
+            let epoch = tx.next_epoch().await?;
+            let record = record.unwrap_or(MapRecord { definition, epoch, version: 0, live: true });
+            tx.put_map(&MapRecord { epoch, version: record.version + 1, ..record }).await?;
+            tx.publish(&Event::Reload { map }).await?;
+        }
+        let record = new.record(meta.incarnation);
+        tx.put_shard(&record).await?;
+        tx.publish(&Event::Shards).await?;
+        tx.commit().await?;
+        Ok(record)
+    }
+
+    /// Takes all ranges of a shard out of a map, whatever they hold.
+    async fn take_ranges(&self, id: &ShardId, record: &MapRecord) -> Reply<()> {
+        let map = record.definition.name();
+        let entries = self.catalog().entries_of(map, id).await?;
+        for chunk in entries.chunks(REMOVE_ENTRIES) {
+            let delta =
+                Delta { remove: chunk.iter().map(|entry| entry.range.clone()).collect(), ..Delta::default() };
+            let edits = classify::edits(&record.definition, chunk, &delta)?;
+            self.edits(map, "destroy", edits, delta).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings one shard's local map to what is wanted: first takes away, then gives.
+    pub(crate) async fn correct(
+        &self,
+        definition: &polyshard_map::MapDefinition,
+        id: &ShardId,
+        extra: Vec<Entry>,
+        missing: Vec<Entry>,
+    ) -> Reply<()> {
+        let map = definition.name();
+        if !extra.is_empty() {
+            let lost = extra.iter().map(|entry| (entry.range.clone(), None, State::Offline)).collect();
+            let edit =
+                Edit { definition: definition.clone(), role: Role::Lose, before: extra, after: vec![], lost };
+            self.edits(map, "repair", vec![(id.clone(), edit)], Delta::default()).await?;
+        }
+        if !missing.is_empty() {
+            let edit = Edit {
+                definition: definition.clone(),
+                role: Role::Gain,
+                before: vec![],
+                after: missing,
+                lost: vec![],
+            };
+            self.edits(map, "repair", vec![(id.clone(), edit)], Delta::default()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A shard that an operation is working with cannot leave.
+async fn refuse_running<T: CatalogTx>(tx: &mut T, id: &ShardId) -> Reply<()> {
+    let running = tx.running(None).await?;
+    match running.into_iter().find(|record| record.op.edits.iter().any(|(shard, _)| shard == id)) {
+        Some(record) => Err(CatalogError::Busy { op: record.op.id, kind: record.op.kind }),
+        None => Ok(()),
+    }
+}
+
+async fn bump<T: CatalogTx>(tx: &mut T, map: &MapName) -> Reply<()> {
+    if let Some(mut record) = tx.map(map).await? {
+        record.version += 1;
+        record.epoch = tx.next_epoch().await?;
+        tx.put_map(&record).await?;
+    }
+    Ok(())
+}

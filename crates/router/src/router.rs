@@ -1,0 +1,417 @@
+//! The router: locate, enter, call, retry.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use polyshard_catalog::{Catalog, ShardRecord, ShardSource};
+use polyshard_engine as engine;
+use polyshard_map::{Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
+use polyshard_shard::{HelloState, RouterId, Shard, ShardError, ShardOptions};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::error::RouterError;
+use crate::follow::Follower;
+use crate::gate::Access;
+use crate::saved;
+use crate::shards::{Connect, Shards};
+use crate::state::State;
+use crate::ticket::Ticket;
+use crate::view::{KnownMap, View};
+
+/// Tries of a request that provably was not carried out.
+const TRIES_MAX: u32 = 8;
+/// The first pause between tries; it doubles.
+const RETRY_AFTER: Duration = Duration::from_millis(5);
+/// How often a changed map is saved at most.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// How a router is set up.
+#[derive(Clone)]
+pub struct RouterOptions {
+    /// Who it is; random.
+    pub router: RouterId,
+    /// How shards are opened.
+    pub shard: ShardOptions,
+    /// How long requests are held for a fence before they are let go again, if nobody says otherwise.
+    pub hold_max: Duration,
+    /// How long a request waits for a held range before it gets an error.
+    pub wait_max: Duration,
+    /// How often the catalog is asked without being told.
+    pub poll: Duration,
+    /// Where the map is saved, to start from when the catalog is away.
+    pub saved: Option<PathBuf>,
+}
+
+/// What a router has to say of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouterStatus {
+    /// Who it is.
+    pub router: RouterId,
+    /// Tickets out.
+    pub tickets: usize,
+    /// Ranges held.
+    pub holds: usize,
+    /// Why the catalog cannot be asked, if it cannot.
+    pub catalog_down: Option<String>,
+    /// Whether the map was read from the catalog since the start.
+    pub fresh: bool,
+}
+
+/// Routes requests of one process.
+pub struct Router {
+    state: Arc<State>,
+    shards: Arc<Shards>,
+    follower: Arc<Follower>,
+    options: RouterOptions,
+    stop: watch::Sender<bool>,
+    tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
+}
+
+impl Router {
+    /// Starts a router. It reads the catalog, or if that is away, the map as it was last saved.
+    pub async fn start(
+        catalog: Arc<Catalog>,
+        connect: Connect,
+        options: RouterOptions,
+    ) -> Result<Router, RouterError> {
+        let state = Arc::new(State::new(options.router, View::empty()));
+        let shards = Shards::new(state.clone(), connect, options.shard.clone(), options.hold_max);
+        let follower = Arc::new(Follower::new(catalog, state.clone()));
+        if let Err(error) = follower.refresh().await {
+            let retryable = error.is_retryable();
+            match &options.saved {
+                Some(path) if retryable && path.exists() => {
+                    let view = saved::load(path)?;
+                    tracing::warn!(%error, seq = view.seq, "the catalog is away: starting with the map as last saved");
+                    state.replace(view);
+                }
+                _ => return Err(error),
+            }
+        }
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = vec![tokio::spawn(follower.clone().run(options.poll, stopped.clone()))];
+        if let Some(path) = options.saved.clone() {
+            tasks.push(tokio::spawn(save_changes(state.clone(), follower.applied(), path, stopped)));
+        }
+        Ok(Router { state, shards: Arc::new(shards), follower, options, stop, tasks: Mutex::new(tasks) })
+    }
+
+    /// What it believes now.
+    pub fn view(&self) -> Arc<View> {
+        self.state.view()
+    }
+
+    /// Where the driver of operations finds shards.
+    pub fn shard_source(&self) -> Arc<dyn ShardSource> {
+        self.shards.clone()
+    }
+
+    /// What it has to say of itself.
+    pub fn status(&self) -> RouterStatus {
+        RouterStatus {
+            router: self.state.router,
+            tickets: self.state.gate.tickets(),
+            holds: self.state.gate.holds(),
+            catalog_down: self.follower.down(),
+            fresh: self.state.fresh.load(std::sync::atomic::Ordering::SeqCst),
+        }
+    }
+
+    /// Brings the map up to what is published now.
+    pub async fn refresh(&self) -> Result<(), RouterError> {
+        self.follower.refresh().await?;
+        self.shards.forget_missing().await;
+        Ok(())
+    }
+
+    /// Opens a database that is to become a shard.
+    pub async fn open_candidate(&self, record: &ShardRecord) -> Result<Arc<Shard>, ShardError> {
+        self.shards.open_candidate(record).await
+    }
+
+    /// Takes such a database in once it is in the catalog.
+    pub async fn adopt(&self, record: ShardRecord, shard: Arc<Shard>) {
+        self.shards.adopt(record, shard).await;
+    }
+
+    /// A shard's handle for administration; requests use [`Router::enter`].
+    pub async fn administer(&self, id: &ShardId) -> Result<Arc<Shard>, ShardError> {
+        self.shards.get(id).await
+    }
+
+    /// Leave to touch the one shard that has all the keys. Waits, for a bounded time, while a range is being
+    /// switched.
+    pub async fn enter(&self, map: &MapName, keys: &[Key], access: Access) -> Result<Ticket, RouterError> {
+        let deadline = Instant::now() + self.options.wait_max;
+        loop {
+            let view = self.state.view();
+            let (shard, ranges) = match locate(&view, map, keys, access) {
+                Ok(found) => found,
+                Err(error @ (RouterError::Locate(LocateError::Gap { .. }) | RouterError::NoSuchMap(_))) => {
+                    // What is not here may have come since; only the catalog can say that it has not.
+                    match self.follower.refresh().await {
+                        Ok(()) if self.state.view().seq != view.seq => continue,
+                        Ok(()) => return Err(error),
+                        Err(down) => return Err(RouterError::CatalogAway(down.to_string())),
+                    }
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(ticket) = self.ticket(&view, map, &shard, ranges.into(), access, deadline).await? {
+                return Ok(ticket);
+            }
+        }
+    }
+
+    /// Tickets for every shard that has a part of the range, under one view of the map.
+    pub async fn enter_range(
+        &self,
+        map: &MapName,
+        range: &KeyRange,
+        access: Access,
+    ) -> Result<Vec<Ticket>, RouterError> {
+        let deadline = Instant::now() + self.options.wait_max;
+        'again: loop {
+            let view = self.state.view();
+            let known = view.maps.get(map).ok_or_else(|| RouterError::NoSuchMap(map.clone()))?;
+            let mut parts: std::collections::BTreeMap<ShardId, Vec<KeyRange>> = Default::default();
+            for entry in known.map.entries(range) {
+                check_state(&view, known, &entry.shard, entry.state, &entry.range, access)?;
+                if let Some(part) = entry.range.intersect(range) {
+                    parts.entry(entry.shard.clone()).or_default().push(part);
+                }
+            }
+            let mut tickets = Vec::with_capacity(parts.len());
+            for (shard, ranges) in parts {
+                match self.ticket(&view, map, &shard, ranges.into(), access, deadline).await? {
+                    Some(ticket) => tickets.push(ticket),
+                    None => continue 'again,
+                }
+            }
+            return Ok(tickets);
+        }
+    }
+
+    /// A ticket for one shard's part of the range.
+    pub async fn enter_shard(
+        &self,
+        map: &MapName,
+        range: &KeyRange,
+        shard: &ShardId,
+        access: Access,
+    ) -> Result<Ticket, RouterError> {
+        let deadline = Instant::now() + self.options.wait_max;
+        loop {
+            let view = self.state.view();
+            let known = view.maps.get(map).ok_or_else(|| RouterError::NoSuchMap(map.clone()))?;
+            let mut ranges = Vec::new();
+            for entry in known.map.entries(range).filter(|entry| entry.shard == *shard) {
+                check_state(&view, known, shard, entry.state, &entry.range, access)?;
+                ranges.extend(entry.range.intersect(range));
+            }
+            if let Some(ticket) = self.ticket(&view, map, shard, ranges.into(), access, deadline).await? {
+                return Ok(ticket);
+            }
+        }
+    }
+
+    /// One ticket under the given view; none if the view has changed and must be looked at again.
+    async fn ticket(
+        &self,
+        view: &Arc<View>,
+        map: &MapName,
+        shard: &ShardId,
+        ranges: Arc<[KeyRange]>,
+        access: Access,
+        deadline: Instant,
+    ) -> Result<Option<Ticket>, RouterError> {
+        let fail = |error| RouterError::Shard { shard: shard.clone(), error };
+        let opened = self.shards.get_serving(shard).await.map_err(fail)?;
+        let hello: Arc<dyn HelloState> = self.state.clone();
+        let data = opened.data(&hello).await.map_err(fail)?.clone();
+        // The generation is taken before the ticket is counted: what voids it later is then seen.
+        let guard = self.state.shard(shard).generation.guard();
+        let Some(place) = self.state.gate.enter(map, &ranges, shard, access) else {
+            let passable = self.state.gate.passable(map, &ranges, shard, access);
+            return match tokio::time::timeout_at(deadline, passable).await {
+                Ok(()) => Ok(None),
+                Err(_) => Err(RouterError::Moving(map.clone())),
+            };
+        };
+        let epoch = view.maps.get(map).map(|known| known.map.epoch()).unwrap_or(polyshard_map::Epoch::ZERO);
+        let ticket = Ticket {
+            state: self.state.clone(),
+            place,
+            map: map.clone(),
+            shard: shard.clone(),
+            ranges,
+            epoch,
+            access,
+            data,
+            guard,
+        };
+        let now = self.state.view();
+        let same = |view: &View| view.maps.get(map).map(Arc::as_ptr);
+        if same(&now) != same(view) {
+            return Ok(None);
+        }
+        Ok(Some(ticket))
+    }
+
+    /// A ticket for more keys inside a transaction that already has one. It never waits: a range that is being
+    /// switched is an error at once, since waiting while holding another session could deadlock.
+    pub async fn enter_within(&self, first: &Ticket, keys: &[Key]) -> Result<Ticket, RouterError> {
+        let view = self.state.view();
+        let (shard, ranges) = locate(&view, &first.map, keys, first.access)?;
+        if shard != first.shard {
+            return Err(RouterError::CrossShard(vec![first.shard.clone(), shard]));
+        }
+        let moving = || RouterError::Moving(first.map.clone());
+        let covered = ranges.iter().all(|range| first.ranges.iter().any(|mine| mine.covers(range)));
+        if !covered && self.state.gate.is_held(&first.map, &ranges, &shard, first.access) {
+            return Err(moving());
+        }
+        let now = Instant::now();
+        self.ticket(&view, &first.map, &shard, ranges.into(), first.access, now).await?.ok_or_else(moving)
+    }
+
+    /// Runs work on the shard that has the keys; again, elsewhere if need be, when it provably was not done.
+    pub async fn call<T>(
+        &self,
+        map: &MapName,
+        keys: &[Key],
+        access: Access,
+        work: impl AsyncFn(&Ticket) -> Result<T, engine::Error>,
+    ) -> Result<T, RouterError> {
+        let mut tries = 0;
+        loop {
+            let error = match self.enter(map, keys, access).await {
+                Ok(ticket) => match work(&ticket).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(error) => RouterError::Engine(error),
+                },
+                Err(error) => error,
+            };
+            tries += 1;
+            if tries >= TRIES_MAX || !self.heal(&error).await {
+                return Err(error);
+            }
+            tokio::time::sleep(RETRY_AFTER * (1 << tries.min(6))).await;
+        }
+    }
+
+    /// Whether a failure may be tried again; learns what the failure says first.
+    pub(crate) async fn heal(&self, error: &RouterError) -> bool {
+        let refused = match error {
+            RouterError::Engine(engine::Error::SessionRefused(inner)) => inner.downcast_ref::<ShardError>(),
+            RouterError::Shard {
+                error: ShardError::Engine(engine::Error::SessionRefused(inner)), ..
+            } => inner.downcast_ref::<ShardError>(),
+            RouterError::Shard { error, .. } => Some(error),
+            _ => None,
+        };
+        if let Some(ShardError::IncarnationChanged { .. } | ShardError::WrongDatabase { .. }) = refused {
+            // The catalog knows which shard is meant now; a router that cannot ask it must not guess.
+            return self.follower.refresh().await.is_ok();
+        }
+        error.is_retryable()
+    }
+
+    /// Ends all sessions and tasks, and saves the map.
+    pub async fn close(&self) {
+        // Nobody listening means that the tasks have ended.
+        let _ = self.stop.send(true);
+        let tasks = std::mem::take(&mut *self.tasks.lock().expect("no panic while held"));
+        for task in tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the router failed");
+            }
+        }
+        self.shards.close().await;
+    }
+}
+
+/// The one shard of some keys, and their placements.
+fn locate(
+    view: &View,
+    map: &MapName,
+    keys: &[Key],
+    access: Access,
+) -> Result<(ShardId, Vec<KeyRange>), RouterError> {
+    let known = view.maps.get(map).ok_or_else(|| RouterError::NoSuchMap(map.clone()))?;
+    let mut shards: Vec<ShardId> = Vec::new();
+    let mut ranges = Vec::with_capacity(keys.len());
+    for key in keys {
+        let located = known.map.locate(key)?;
+        let point = KeyRange::point(known.map.placement(key)?);
+        check_state(view, known, located.shard(), located.state(), &point, access)?;
+        if !shards.contains(located.shard()) {
+            shards.push(located.shard().clone());
+        }
+        ranges.push(point);
+    }
+    match shards.len() {
+        1 => Ok((shards.remove(0), ranges)),
+        0 => Err(RouterError::CrossShard(vec![])),
+        _ => Err(RouterError::CrossShard(shards)),
+    }
+}
+
+/// Whether the range and its shard allow what is asked.
+fn check_state(
+    view: &View,
+    known: &KnownMap,
+    shard: &ShardId,
+    state: EntryState,
+    range: &KeyRange,
+    access: Access,
+) -> Result<(), RouterError> {
+    let of_shard = view.shards.get(shard).map_or(EntryState::Online, |record| record.state);
+    let range = || {
+        format!("{} of map {}", known.map.definition().describe_range(range), known.map.definition().name())
+    };
+    for (state, what) in [(state, &range as &dyn Fn() -> String), (of_shard, &|| format!("shard {shard}"))] {
+        match (state, access) {
+            (EntryState::Offline, _) => return Err(RouterError::Offline(what())),
+            (EntryState::ReadOnly, Access::Write) => return Err(RouterError::ReadOnly(what())),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Saves the map after changes, not too often, and once more at the end.
+async fn save_changes(
+    state: Arc<State>,
+    mut applied: watch::Receiver<u64>,
+    path: PathBuf,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut saved_seq = None;
+    let mut save = |state: &State| {
+        let view = state.view();
+        if saved_seq == Some(view.seq) || view.cluster.is_nil() {
+            return;
+        }
+        match saved::save(&path, &view) {
+            Ok(()) => saved_seq = Some(view.seq),
+            Err(error) => {
+                tracing::warn!(%error, "the map could not be saved for a start without the catalog")
+            }
+        }
+    };
+    while !*stopped.borrow() {
+        tokio::task::block_in_place(|| save(&state));
+        tokio::select! {
+            _ = tokio::time::sleep(SAVE_EVERY) => {}
+            _ = stopped.changed() => {}
+        }
+        tokio::select! {
+            _ = applied.changed() => {}
+            _ = stopped.changed() => {}
+        }
+    }
+    save(&state);
+}

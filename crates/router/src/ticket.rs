@@ -1,0 +1,77 @@
+//! Leave to touch a shard for given keys: counted while it exists.
+
+use std::sync::Arc;
+
+use polyshard_engine::{self as engine, Batch, Database, Guard, Rows, Scan, Statement, Transaction};
+use polyshard_map::{Epoch, KeyRange, MapName, ShardId};
+
+use crate::gate::{Access, Place};
+use crate::state::State;
+
+/// A counted way to one shard. Drop it when the request (or transaction) is over.
+pub struct Ticket {
+    pub(crate) state: Arc<State>,
+    pub(crate) place: Place,
+    pub(crate) map: MapName,
+    pub(crate) shard: ShardId,
+    pub(crate) ranges: Arc<[KeyRange]>,
+    pub(crate) epoch: Epoch,
+    pub(crate) access: Access,
+    pub(crate) data: Database,
+    pub(crate) guard: Guard,
+}
+
+impl Ticket {
+    /// The shard it leads to.
+    pub fn shard(&self) -> &ShardId {
+        &self.shard
+    }
+    /// The map whose keys it is for.
+    pub fn map(&self) -> &MapName {
+        &self.map
+    }
+    /// The placements it is for.
+    pub fn ranges(&self) -> &[KeyRange] {
+        &self.ranges
+    }
+    /// The epoch of the map it was given under.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+    /// Which SQL the shard speaks.
+    pub fn dialect(&self) -> engine::Dialect {
+        self.data.dialect()
+    }
+
+    /// Reads a few rows.
+    pub async fn read(&self, statement: Statement) -> Result<Rows, engine::Error> {
+        self.data.guarded(&self.guard).read(statement).await
+    }
+    /// Reads many rows, page by page.
+    pub async fn scan(&self, statement: Statement, page_rows: usize) -> Result<Scan, engine::Error> {
+        self.data.guarded(&self.guard).scan(statement, page_rows).await
+    }
+    /// Writes atomically and durably.
+    pub async fn write(&self, batch: Batch) -> Result<Vec<Rows>, engine::Error> {
+        if self.access == Access::Read {
+            return Err(engine::Error::invalid(
+                "this ticket is for reading: enter with Access::Write to write",
+            ));
+        }
+        self.data.guarded(&self.guard).write(batch).await
+    }
+    /// Begins a transaction. Keep the ticket until it has ended.
+    pub async fn begin(&self) -> Result<Transaction, engine::Error> {
+        let access = match self.access {
+            Access::Read => engine::Access::Read,
+            Access::Write => engine::Access::Write,
+        };
+        self.data.guarded(&self.guard).begin(access).await
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.state.gate.leave(self.place);
+    }
+}

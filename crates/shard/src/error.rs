@@ -1,0 +1,85 @@
+//! What can go wrong on a shard, named by what the caller must do.
+
+use polyshard_engine as engine;
+use polyshard_map::{MapName, ShardId};
+
+use crate::OpId;
+
+/// A shard's refusal or failure.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ShardError {
+    /// The database said no; its own error says whether to retry.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// Another driver has taken the operation over: stop, it is theirs now.
+    #[error("operation {0} was taken over by another process; nothing more to do here")]
+    Superseded(OpId),
+    /// The operation is past its point of no return on this shard: only forward.
+    #[error("operation {0} has passed its point of no return on this shard; it can only be finished")]
+    PastReturn(OpId),
+    /// The fence was withdrawn or replaced: fence again.
+    #[error("the fence of operation {0} is no longer intact; it must be raised again")]
+    FenceBroken(OpId),
+    /// The local map differs from what the operation expects: compare and repair.
+    #[error(
+        "the local map of {map} on this shard differs from the catalog: {detail}; run 'polyshard map check {map}'"
+    )]
+    LocalMapDiffers {
+        /// The map concerned.
+        map: MapName,
+        /// What was found.
+        detail: String,
+    },
+    /// A range that should be empty holds rows: move it instead.
+    #[error("the range holds data of dataset {dataset}; move it instead of assigning it")]
+    HoldsData {
+        /// The dataset that has rows there.
+        dataset: String,
+    },
+    /// The database belongs to another shard or cluster: fix the address, or attach it.
+    #[error("this database is {found}, not {wanted}; check the address, or attach the shard")]
+    WrongDatabase {
+        /// What was asked for.
+        wanted: String,
+        /// What is there.
+        found: String,
+    },
+    /// The database holds no shard: add it first.
+    #[error("this database holds no shard yet; add it with 'polyshard shard add'")]
+    NotAShard,
+    /// Written by a newer version of the program: upgrade this process.
+    #[error("shard format {found} is newer than this program's {known}; upgrade this process")]
+    FormatTooNew {
+        /// The stored format.
+        found: i64,
+        /// The newest one this program knows.
+        known: i64,
+    },
+    /// The shard was restored or attached anew: reload the catalog before using it.
+    #[error("shard {shard} has a new incarnation; the map must be read again before it is used")]
+    IncarnationChanged {
+        /// The shard concerned.
+        shard: ShardId,
+    },
+    /// Stored bytes that do not decode: call a human.
+    #[error("stored {what} is damaged: {detail}")]
+    Damaged {
+        /// Which record.
+        what: &'static str,
+        /// How it failed to decode.
+        detail: String,
+    },
+}
+
+impl ShardError {
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            ShardError::Engine(error) => {
+                error.is_retryable() || matches!(error, engine::Error::OutcomeUnknown { .. })
+            }
+            ShardError::FenceBroken(_) => true,
+            _ => false,
+        }
+    }
+}

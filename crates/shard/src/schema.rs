@@ -1,0 +1,83 @@
+//! The tables that every shard carries beside the users' own, and the version of their format.
+
+use polyshard_engine::{Access, Database, Dialect, Statement};
+
+use crate::ShardError;
+
+/// The format this program writes. A newer one is refused; an older one is brought up step by step.
+pub(crate) const FORMAT: i64 = 1;
+
+/// Creates what is missing. May be repeated.
+pub(crate) async fn create(db: &Database) -> Result<(), ShardError> {
+    let mut tx = db.begin(Access::Write).await?;
+    for sql in statements(db.dialect()) {
+        tx.run(Statement::new(sql)).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+/// Whether the shard's tables are there.
+pub(crate) async fn exists(db: &Database) -> Result<bool, ShardError> {
+    let sql = match db.dialect() {
+        Dialect::Sqlite => "SELECT 1 FROM sqlite_schema WHERE name = 'polyshard_meta'",
+        Dialect::Postgres => "SELECT 1 WHERE to_regclass('polyshard.meta') IS NOT NULL",
+    };
+    Ok(!db.read(Statement::new(sql)).await?.rows().is_empty())
+}
+
+fn statements(dialect: Dialect) -> Vec<String> {
+    let (int, blob, text) = (dialect.bigint(), dialect.blob(), dialect.text());
+    let own = |name| dialect.own_table(name);
+    let index = |name: &str| match dialect {
+        Dialect::Sqlite => format!("polyshard_{name}"),
+        Dialect::Postgres => name.to_owned(),
+    };
+    let mut out: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
+    out.extend([
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (one {int} PRIMARY KEY CHECK (one = 1), format {int} NOT NULL, \
+             cluster {text} NOT NULL, shard {text} NOT NULL, incarnation {text} NOT NULL, \
+             fence_epoch {int} NOT NULL, pruned_epoch {int} NOT NULL)",
+            own("meta")
+        ),
+        format!("CREATE TABLE IF NOT EXISTS {} (name {text} PRIMARY KEY, definition {text} NOT NULL)", own("local_map")),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (map {text} NOT NULL, lo {blob} NOT NULL, hi {blob}, \
+             state {text} NOT NULL, epoch {int} NOT NULL, grp {text}, incoming {text}, PRIMARY KEY (map, lo))",
+            own("local_range")
+        ),
+        format!(
+            "CREATE INDEX IF NOT EXISTS {} ON {} (incoming) WHERE incoming IS NOT NULL",
+            index("local_range_incoming"),
+            own("local_range")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (id {text} PRIMARY KEY, epoch {int} NOT NULL, token {int} NOT NULL, \
+             phase {text} NOT NULL, edit {text})",
+            own("local_op")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (op {text} PRIMARY KEY, attempt {int} NOT NULL, state {text} NOT NULL, \
+             map {text} NOT NULL, ranges {text} NOT NULL, access {text} NOT NULL)",
+            own("fence")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (op {text} NOT NULL, router {int} NOT NULL, phase {text} NOT NULL, \
+             PRIMARY KEY (op, router))",
+            own("fence_ack")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (number {int} NOT NULL, piece {int} NOT NULL, map {text} NOT NULL, \
+             lo {blob} NOT NULL, hi {blob}, target {text}, state {text} NOT NULL, epoch {int} NOT NULL, \
+             op {text} NOT NULL, PRIMARY KEY (number, piece))",
+            own("departure")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (name {text} PRIMARY KEY, map {text} NOT NULL, tab {text} NOT NULL, \
+             placement {text} NOT NULL)",
+            own("dataset")
+        ),
+    ]);
+    out
+}

@@ -1,0 +1,326 @@
+//! A handle to one shard: its data for stores, its own tables for the protocol.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use polyshard_engine::{Access, Database, Dialect, Listener, Options, Statement, Target};
+use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, MapName, ShardId};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use crate::hello::{HelloState, SESSION_LOCK_CLASS, Session};
+use crate::sql_local::{self, Dataset, SqlLocal};
+use crate::{
+    Ack, AckPhase, Edit, FenceEpoch, FenceRow, HelloReply, LocalEntry, LocalTx, Meta, OpId, OpRef, RouterId,
+    ShardError, protocol, schema,
+};
+
+/// Where fences are announced.
+pub const FENCE_CHANNEL: &str = "polyshard_fence";
+
+/// Records of ended operations and departures that a shard keeps.
+const RECORDS_KEPT: i64 = 10_000;
+/// Rows of the local map read at once.
+const PAGE_ROWS: usize = 1000;
+
+/// How to open a shard.
+#[derive(Clone)]
+pub struct ShardOptions {
+    /// Of the sessions that carry data.
+    pub data: Options,
+    /// How long to wait for a terminated session to be gone.
+    pub terminate_wait: Duration,
+}
+
+impl Default for ShardOptions {
+    fn default() -> ShardOptions {
+        ShardOptions { data: Options::default(), terminate_wait: Duration::from_secs(5) }
+    }
+}
+
+/// One shard. The protocol's own sessions are apart from those that carry data, so that a router whose
+/// sessions are cut off can still be told why.
+pub struct Shard {
+    id: ShardId,
+    target: Target,
+    options: ShardOptions,
+    control: Database,
+    data: OnceCell<Database>,
+    /// Routers of this process on an embedded shard, which has no sessions to list.
+    local_routers: Mutex<BTreeSet<RouterId>>,
+}
+
+/// Runs one protocol transaction and commits it.
+macro_rules! transaction {
+    ($self:ident, |$tx:ident| $body:expr) => {{
+        let mut $tx = SqlLocal::begin(&$self.control).await?;
+        let reply = $body.await?;
+        $tx.commit().await?;
+        Ok(reply)
+    }};
+}
+
+impl Shard {
+    /// Opens the protocol's own sessions. Sessions for data are opened by [`Shard::data`].
+    pub async fn open(id: ShardId, target: Target, options: ShardOptions) -> Result<Shard, ShardError> {
+        let control_options = match &target {
+            Target::Sqlite(_) => options.data.clone(),
+            Target::Postgres(_) => {
+                Options { postgres_readers: 1, postgres_pool_max: 4, ..options.data.clone() }
+            }
+        };
+        let control = Database::open(target.clone(), control_options, None).await?;
+        let local_routers = Mutex::default();
+        Ok(Shard { id, target, options, control, data: OnceCell::new(), local_routers })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &ShardId {
+        &self.id
+    }
+
+    /// Which engine it is on.
+    pub fn dialect(&self) -> Dialect {
+        self.control.dialect()
+    }
+
+    /// The database for data, whose every session introduces itself with `hello`.
+    pub async fn data(&self, hello: &Arc<dyn HelloState>) -> Result<&Database, ShardError> {
+        let open = || async {
+            let session = Session::new(self.id.clone(), hello.clone());
+            match self.dialect() {
+                Dialect::Postgres => {
+                    let target = self.target.clone();
+                    Ok(Database::open(target, self.options.data.clone(), Some(Arc::new(session))).await?)
+                }
+                Dialect::Sqlite => {
+                    let reply = self.hello(hello.known(&self.id)).await?;
+                    self.local_routers.lock().expect("no panic while held").insert(hello.router());
+                    hello.learn(&self.id, reply)?;
+                    Ok::<Database, ShardError>(self.control.clone())
+                }
+            }
+        };
+        self.data.get_or_try_init(open).await
+    }
+
+    /// Gives an empty database the identity of this shard. Repeating it is fine; another shard's or
+    /// cluster's database is refused.
+    pub async fn initialise(&self, cluster: Uuid, incarnation: Uuid) -> Result<Meta, ShardError> {
+        schema::create(&self.control).await?;
+        let mut tx = SqlLocal::begin(&self.control).await?;
+        if let Some(found) = tx.find_meta().await? {
+            check_identity(&found, cluster, &self.id)?;
+            return Ok(found);
+        }
+        let meta = Meta {
+            format: schema::FORMAT,
+            cluster,
+            shard: self.id.clone(),
+            incarnation,
+            fence_epoch: FenceEpoch::ZERO,
+            pruned_epoch: Epoch::ZERO,
+        };
+        tx.put_meta(&meta).await?;
+        tx.commit().await?;
+        Ok(meta)
+    }
+
+    /// Who this database says it is; nothing if it is no shard.
+    pub async fn meta(&self) -> Result<Option<Meta>, ShardError> {
+        if !schema::exists(&self.control).await? {
+            return Ok(None);
+        }
+        let rows = self.control.read(sql_local::select_meta(self.dialect())).await?;
+        let meta = rows.first().map(sql_local::read_meta).transpose()?;
+        match meta {
+            Some(meta) if meta.format > schema::FORMAT => {
+                Err(ShardError::FormatTooNew { found: meta.format, known: schema::FORMAT })
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Gives the shard a new incarnation (and name, and cluster) after a restore or attach.
+    pub async fn reincarnate(&self, cluster: Uuid, incarnation: Uuid) -> Result<Meta, ShardError> {
+        let mut tx = SqlLocal::begin(&self.control).await?;
+        let mut meta = tx.find_meta().await?.ok_or(ShardError::NotAShard)?;
+        meta.cluster = cluster;
+        meta.shard = self.id.clone();
+        meta.incarnation = incarnation;
+        tx.put_meta(&meta).await?;
+        tx.commit().await?;
+        Ok(meta)
+    }
+
+    /// Forgets the shard's identity and local map; the users' data stays.
+    pub async fn wipe(&self) -> Result<(), ShardError> {
+        transaction!(self, |tx| tx.wipe())
+    }
+
+    /// See [`protocol::prepare`].
+    pub async fn prepare(&self, op: OpRef, edit: &Edit) -> Result<(), ShardError> {
+        transaction!(self, |tx| protocol::prepare(&mut tx, op, edit))
+    }
+    /// See [`protocol::load`].
+    pub async fn load(&self, op: OpRef, edit: &Edit, entries: &[Entry]) -> Result<(), ShardError> {
+        transaction!(self, |tx| protocol::load(&mut tx, op, edit, entries))
+    }
+    /// See [`protocol::raise_fence`].
+    pub async fn raise_fence(&self, op: OpRef) -> Result<Option<FenceRow>, ShardError> {
+        transaction!(self, |tx| protocol::raise_fence(&mut tx, op))
+    }
+    /// See [`protocol::acknowledge`].
+    pub async fn acknowledge(
+        &self,
+        id: OpId,
+        attempt: u64,
+        router: RouterId,
+        phase: AckPhase,
+    ) -> Result<bool, ShardError> {
+        transaction!(self, |tx| protocol::acknowledge(&mut tx, id, attempt, router, phase))
+    }
+    /// See [`protocol::withdraw`].
+    pub async fn withdraw(&self, id: OpId, attempt: u64, router: RouterId) -> Result<bool, ShardError> {
+        transaction!(self, |tx| protocol::withdraw(&mut tx, id, attempt, router))
+    }
+    /// See [`protocol::check_empty`].
+    pub async fn check_empty(&self, op: OpRef) -> Result<(), ShardError> {
+        transaction!(self, |tx| protocol::check_empty(&mut tx, op))
+    }
+    /// See [`protocol::depart`].
+    pub async fn depart(&self, op: OpRef, attempt: u64) -> Result<(), ShardError> {
+        transaction!(self, |tx| protocol::depart(&mut tx, op, attempt))
+    }
+    /// See [`protocol::activate`].
+    pub async fn activate(&self, op: OpRef, inside: Option<&[KeyRange]>) -> Result<(), ShardError> {
+        transaction!(self, |tx| protocol::activate(&mut tx, op, inside))
+    }
+    /// See [`protocol::release`].
+    pub async fn release(&self, op: OpRef) -> Result<(), ShardError> {
+        transaction!(self, |tx| protocol::release(&mut tx, op))
+    }
+    /// See [`protocol::undo`].
+    pub async fn undo(&self, op: OpRef) -> Result<(), ShardError> {
+        transaction!(self, |tx| protocol::undo(&mut tx, op))
+    }
+    /// See [`protocol::hello`].
+    pub async fn hello(&self, known: FenceEpoch) -> Result<HelloReply, ShardError> {
+        transaction!(self, |tx| protocol::hello(&mut tx, known))
+    }
+
+    /// The acknowledgements of a fence so far.
+    pub async fn acks(&self, id: OpId) -> Result<Vec<Ack>, ShardError> {
+        let rows = self.control.read(sql_local::select_acks(self.dialect(), id)).await?;
+        rows.rows().iter().map(sql_local::read_ack).collect()
+    }
+
+    /// Hears of fences.
+    pub async fn listen(&self) -> Result<Listener, ShardError> {
+        Ok(self.control.listen(FENCE_CHANNEL).await?)
+    }
+
+    /// Routers that have sessions for data open on this shard, from any process.
+    pub async fn routers(&self) -> Result<BTreeSet<RouterId>, ShardError> {
+        if self.dialect() == Dialect::Sqlite {
+            return Ok(self.local_routers.lock().expect("no panic while held").clone());
+        }
+        let sql = format!(
+            "SELECT DISTINCT objid::bigint {SESSION_LOCKS} AND classid::bigint = {SESSION_LOCK_CLASS}"
+        );
+        let rows = self.control.read(Statement::new(sql)).await?;
+        rows.rows().iter().map(|row| Ok(RouterId::new(row.int(0)? as u32))).collect()
+    }
+
+    /// Ends all sessions of a router and waits until they are gone. False if one is still there.
+    pub async fn cut_off(&self, router: RouterId) -> Result<bool, ShardError> {
+        if self.dialect() == Dialect::Sqlite {
+            // One process owns an embedded shard: a router of it that does not answer is this process.
+            return Ok(false);
+        }
+        let wait_ms = self.options.terminate_wait.as_millis();
+        let sql = format!(
+            "SELECT bool_and(pg_terminate_backend(pid, {wait_ms})) {SESSION_LOCKS} \
+             AND classid::bigint = {SESSION_LOCK_CLASS} AND objid::bigint = {}",
+            router.get()
+        );
+        let rows = self.control.read(Statement::new(sql)).await?;
+        let gone = rows.first().map(|row| row.opt_bool(0)).transpose()?.flatten().unwrap_or(true);
+        Ok(gone && !self.routers().await?.contains(&router))
+    }
+
+    /// The maps that this shard has a part of.
+    pub async fn definitions(&self) -> Result<Vec<MapDefinition>, ShardError> {
+        transaction!(self, |tx| tx.definitions())
+    }
+
+    /// This shard's part of a map, in key order, page by page.
+    pub async fn local_entries(&self, map: &MapName) -> Result<Vec<LocalEntry>, ShardError> {
+        let meta = self.meta().await?.ok_or(ShardError::NotAShard)?;
+        let all = KeyRange::all();
+        let statement = sql_local::select_ranges(self.dialect(), map, &all, None);
+        let mut scan = self.control.scan(statement, PAGE_ROWS).await?;
+        let mut entries = Vec::new();
+        while let Some(page) = scan.next().await? {
+            for row in page.rows() {
+                entries.push(sql_local::read_range(row, &meta)?);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Removes rows that are out of date and keeps the given ones, when a shard is attached: it serves nobody
+    /// yet, so no fence is needed.
+    pub async fn reconcile(&self, map: &MapName, stale: &[Entry], kept: &[Entry]) -> Result<(), ShardError> {
+        let mut tx = SqlLocal::begin(&self.control).await?;
+        tx.delete_ranges(map, stale).await?;
+        tx.put_ranges(map, kept, None).await?;
+        tx.commit().await
+    }
+
+    /// Records a dataset that a map places here.
+    pub async fn bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
+        transaction!(self, |tx| tx.put_dataset(dataset))
+    }
+
+    /// Drops old records of ended operations.
+    pub async fn prune(&self) -> Result<(), ShardError> {
+        transaction!(self, |tx| tx.prune(RECORDS_KEPT))
+    }
+
+    /// Runs SQL on the protocol's own session: for tests and repairs, never for requests.
+    pub async fn control_transaction(&self) -> Result<polyshard_engine::Transaction, ShardError> {
+        Ok(self.control.begin(Access::Write).await?)
+    }
+
+    /// Answers if the shard does.
+    pub async fn ping(&self) -> Result<(), ShardError> {
+        Ok(self.control.ping().await?)
+    }
+
+    /// Ends all sessions.
+    pub async fn close(&self) {
+        if let Some(data) = self.data.get() {
+            data.close().await;
+        }
+        self.control.close().await;
+    }
+}
+
+/// The advisory locks of this database that name routers.
+const SESSION_LOCKS: &str = "FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted \
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+fn check_identity(found: &Meta, cluster: Uuid, shard: &ShardId) -> Result<(), ShardError> {
+    if found.format > schema::FORMAT {
+        return Err(ShardError::FormatTooNew { found: found.format, known: schema::FORMAT });
+    }
+    if found.cluster != cluster || found.shard != *shard {
+        return Err(ShardError::WrongDatabase {
+            wanted: format!("shard {shard} of cluster {cluster}"),
+            found: format!("shard {} of cluster {}", found.shard, found.cluster),
+        });
+    }
+    Ok(())
+}
