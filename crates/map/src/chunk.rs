@@ -22,30 +22,52 @@ pub(crate) struct SortedKeys {
     shared: Box<[u8]>,
     /// The next 8 bytes of each key, big-endian, zeros beyond its end.
     pieces: Box<[u64]>,
-    /// Where each key ends in `bytes`.
-    ends: Box<[u32]>,
-    /// All keys without what they share.
-    bytes: Box<[u8]>,
+    /// Every 32nd piece. Memory is the cost of a search in a large map: counting through two short stretches waits for
+    /// it twice, a binary search about seven times.
+    samples: Box<[u64]>,
+    rests: Rests,
+}
+
+/// Pieces for one sample: the square root of a chunk, so that both stretches are short.
+const SAMPLE_PIECES: usize = 32;
+
+/// What the keys have beyond what they share.
+#[derive(Debug)]
+enum Rests {
+    /// All have this many bytes, at most 8: their pieces say it all.
+    Pieces(usize),
+    /// Anything else.
+    Bytes {
+        /// Where each ends in `bytes`.
+        ends: Box<[u32]>,
+        bytes: Box<[u8]>,
+    },
+}
+
+impl Default for Rests {
+    fn default() -> Rests {
+        Rests::Pieces(0)
+    }
 }
 
 impl SortedKeys {
     pub(crate) fn new<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone) -> SortedKeys {
-        let shared = match (keys.clone().next(), keys.clone().last()) {
-            (Some(first), Some(last)) => first.iter().zip(last).take_while(|(a, b)| a == b).count(),
-            _ => 0,
+        let (Some(first), Some(last)) = (keys.clone().next(), keys.clone().last()) else {
+            return SortedKeys::default();
         };
-        let head = keys.clone().next().map_or(&[][..], |first| &first[..shared]);
-        let mut pieces = Vec::with_capacity(keys.len());
-        let mut ends = Vec::with_capacity(keys.len());
-        let mut bytes = Vec::new();
-        for key in keys {
-            let rest = &key[shared..];
-            pieces.push(piece(rest));
-            bytes.extend_from_slice(rest);
-            // A chunk has about a thousand keys of at most a few KB.
-            ends.push(u32::try_from(bytes.len()).expect("keys of a chunk are below 4 GB"));
+        let shared = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+        let rests = keys.clone().map(|key| &key[shared..]);
+        let length = first.len() - shared;
+        let pieces: Box<[u64]> = rests.clone().map(piece).collect();
+        SortedKeys {
+            shared: first[..shared].into(),
+            samples: pieces.iter().step_by(SAMPLE_PIECES).copied().collect(),
+            pieces,
+            rests: match length <= 8 && keys.clone().all(|key| key.len() == first.len()) {
+                true => Rests::Pieces(length),
+                false => Rests::of(rests),
+            },
         }
-        SortedKeys { shared: head.into(), pieces: pieces.into(), ends: ends.into(), bytes: bytes.into() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -62,34 +84,92 @@ impl SortedKeys {
         }
         let rest = &key[head.len()..];
         let wanted = piece(rest);
-        let (mut low, mut high) = (0, self.len());
+        let after = self.pieces_at_or_below(wanted);
+        if after == 0 || self.pieces[after - 1] != wanted {
+            return after;
+        }
+        // Keys with equal pieces differ further on, or in length.
+        let mut before = after - 1;
+        if before > 0 && self.pieces[before - 1] == wanted {
+            before = self.pieces.partition_point(|piece| *piece < wanted);
+        }
+        let (mut low, mut high) = (before, after);
         while low < high {
             let middle = low + (high - low) / 2;
-            let is_at_or_below = match self.pieces[middle].cmp(&wanted) {
-                Ordering::Less => true,
-                Ordering::Greater => false,
-                Ordering::Equal => self.rest(middle) <= rest,
-            };
-            if is_at_or_below {
-                low = middle + 1;
-            } else {
-                high = middle;
+            match self.compare_rest(middle, rest) {
+                Ordering::Greater => high = middle,
+                Ordering::Less | Ordering::Equal => low = middle + 1,
             }
         }
         low
     }
 
-    pub(crate) fn get(&self, index: usize) -> KeyBytes {
-        KeyBytes::new([&self.shared, self.rest(index)].concat())
+    fn pieces_at_or_below(&self, wanted: u64) -> usize {
+        let count = |pieces: &[u64]| pieces.iter().map(|piece| usize::from(*piece <= wanted)).sum::<usize>();
+        // A map of very many chunks has more samples than one would count through.
+        let samples = match self.samples.len() <= 4 * SAMPLE_PIECES {
+            true => count(&self.samples),
+            false => self.samples.partition_point(|piece| *piece <= wanted),
+        };
+        let Some(sample) = samples.checked_sub(1) else { return 0 };
+        let start = sample * SAMPLE_PIECES;
+        let end = self.len().min(start + SAMPLE_PIECES);
+        start + count(&self.pieces[start..end])
     }
 
-    fn rest(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.bytes[start as usize..self.ends[index] as usize]
+    pub(crate) fn get(&self, index: usize) -> KeyBytes {
+        let piece = self.pieces[index].to_be_bytes();
+        let rest = match &self.rests {
+            Rests::Pieces(length) => &piece[..*length],
+            Rests::Bytes { .. } => self.rests.get(index),
+        };
+        KeyBytes::new([&self.shared, rest].concat())
+    }
+
+    /// Whether this key, known to be at or below the other, is it.
+    fn is(&self, index: usize, key: &[u8]) -> bool {
+        let Some(rest) = key.strip_prefix(&*self.shared) else { return false };
+        self.pieces[index] == piece(rest) && self.compare_rest(index, rest).is_eq()
+    }
+
+    /// Compares what follows the shared bytes, given that the pieces are equal.
+    fn compare_rest(&self, index: usize, rest: &[u8]) -> Ordering {
+        match &self.rests {
+            // With equal pieces the shorter one is continued by zeros in the longer.
+            Rests::Pieces(length) => length.cmp(&rest.len()),
+            Rests::Bytes { .. } => self.rests.get(index).cmp(rest),
+        }
     }
 
     fn heap_bytes(&self) -> usize {
-        self.shared.len() + self.pieces.len() * 8 + self.ends.len() * 4 + self.bytes.len()
+        let rests = match &self.rests {
+            Rests::Pieces(_) => 0,
+            Rests::Bytes { ends, bytes } => size_of_val(&**ends) + bytes.len(),
+        };
+        self.shared.len() + size_of_val(&*self.pieces) + size_of_val(&*self.samples) + rests
+    }
+}
+
+impl Rests {
+    fn of<'k>(rests: impl ExactSizeIterator<Item = &'k [u8]>) -> Rests {
+        let mut ends = Vec::with_capacity(rests.len());
+        let mut bytes = Vec::new();
+        for rest in rests {
+            bytes.extend_from_slice(rest);
+            // A chunk has about a thousand keys of at most a few KB.
+            ends.push(u32::try_from(bytes.len()).expect("keys of a chunk are below 4 GB"));
+        }
+        Rests::Bytes { ends: ends.into(), bytes: bytes.into() }
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        match self {
+            Rests::Pieces(_) => &[],
+            Rests::Bytes { ends, bytes } => {
+                let start = if index == 0 { 0 } else { ends[index - 1] };
+                &bytes[start as usize..ends[index] as usize]
+            }
+        }
     }
 }
 
@@ -117,13 +197,21 @@ enum End {
     Stored,
 }
 
+/// Where an entry ends, where it is, and what may be done there.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Index into the shards of the chunk.
+    shard: u16,
+    end: End,
+    state: State,
+}
+
 /// Columns of about a thousand entries; never empty.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     los: SortedKeys,
-    ends: Box<[End]>,
-    states: Box<[State]>,
-    shard_of: Box<[u16]>,
+    /// Read together by every locate, so kept together.
+    places: Box<[Place]>,
     epochs: Box<[Epoch]>,
     /// The shards of this chunk, each once.
     shards: Box<[ShardId]>,
@@ -139,8 +227,7 @@ impl Chunk {
     /// Builds a chunk of entries that are sorted and do not overlap.
     pub(crate) fn new(entries: &[Entry]) -> Chunk {
         let mut shards: Vec<ShardId> = Vec::new();
-        let mut shard_of = Vec::with_capacity(entries.len());
-        let mut ends = Vec::with_capacity(entries.len());
+        let mut places = Vec::with_capacity(entries.len());
         let (mut his, mut groups, mut locks) = (Vec::new(), Vec::<(u32, GroupName)>::new(), Vec::new());
         for (index, entry) in entries.iter().enumerate() {
             let number = index as u32;
@@ -150,9 +237,9 @@ impl Chunk {
                 shards.push(entry.shard.clone());
                 shards.len() - 1
             });
-            shard_of.push(u16::try_from(shard).expect("a chunk has fewer entries than 65536"));
+            let shard = u16::try_from(shard).expect("a chunk has fewer entries than 65536");
             let next = entries.get(index + 1).map(|next| next.range.lo());
-            ends.push(match entry.range.hi() {
+            let end = match entry.range.hi() {
                 None => End::Infinity,
                 _ if entry.range.is_point() => End::Point,
                 hi if hi == next => End::Next,
@@ -160,7 +247,8 @@ impl Chunk {
                     his.push((number, hi.clone()));
                     End::Stored
                 }
-            });
+            };
+            places.push(Place { shard, end, state: entry.state });
             if let Some(group) = &entry.group {
                 // One allocation for all members of a group in this chunk.
                 let known = groups.iter().rev().take(16).find(|(_, known)| known == group);
@@ -173,9 +261,7 @@ impl Chunk {
         }
         Chunk {
             los: SortedKeys::new(entries.iter().map(|entry| entry.range.lo().as_slice())),
-            ends: ends.into(),
-            states: entries.iter().map(|entry| entry.state).collect(),
-            shard_of: shard_of.into(),
+            places: places.into(),
             epochs: entries.iter().map(|entry| entry.epoch).collect(),
             shards: shards.into(),
             his: his.into(),
@@ -191,9 +277,9 @@ impl Chunk {
     /// The entry that has this placement.
     pub(crate) fn find(&self, placement: &[u8]) -> Option<usize> {
         let index = self.los.at_or_below(placement).checked_sub(1)?;
-        let inside = match self.ends[index] {
+        let inside = match self.places[index].end {
             // Nothing lies between a key and its successor.
-            End::Point => self.lo_len(index) == placement.len() && self.lo_is(index, placement),
+            End::Point => self.los.is(index, placement),
             End::Next | End::Infinity => true,
             End::Stored => side(&self.his, index).is_some_and(|hi| placement < hi.as_slice()),
         };
@@ -211,7 +297,7 @@ impl Chunk {
 
     pub(crate) fn range(&self, index: usize) -> KeyRange {
         let lo = self.lo(index);
-        let hi = match self.ends[index] {
+        let hi = match self.places[index].end {
             End::Point => return KeyRange::point(lo),
             End::Next => Some(self.lo(index + 1)),
             End::Infinity => None,
@@ -221,11 +307,11 @@ impl Chunk {
     }
 
     pub(crate) fn shard(&self, index: usize) -> &ShardId {
-        &self.shards[usize::from(self.shard_of[index])]
+        &self.shards[usize::from(self.places[index].shard)]
     }
 
     pub(crate) fn state(&self, index: usize) -> State {
-        self.states[index]
+        self.places[index].state
     }
 
     pub(crate) fn epoch(&self, index: usize) -> Epoch {
@@ -264,14 +350,13 @@ impl Chunk {
     /// How many entries each of [`Chunk::shards`] has.
     pub(crate) fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.shards.len()];
-        self.shard_of.iter().for_each(|shard| counts[usize::from(*shard)] += 1);
+        self.places.iter().for_each(|place| counts[usize::from(place.shard)] += 1);
         counts
     }
 
     /// What the columns take in memory, to the byte for fixed-size keys.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let columns =
-            self.len() * (size_of::<End>() + size_of::<State>() + size_of::<u16>() + size_of::<Epoch>());
+        let columns = self.len() * (size_of::<Place>() + size_of::<Epoch>());
         let sides = self
             .his
             .iter()
@@ -280,15 +365,6 @@ impl Chunk {
             + self.groups.len() * size_of::<(u32, GroupName)>()
             + self.locks.iter().map(|(_, lock)| size_of::<(u32, Lock)>() + lock.owner().len()).sum::<usize>();
         size_of::<Chunk>() + self.los.heap_bytes() + columns + size_of_val(&*self.shards) + sides
-    }
-
-    fn lo_len(&self, index: usize) -> usize {
-        self.los.shared.len() + self.los.rest(index).len()
-    }
-
-    /// Whether the placement, known to be at or above the lower bound and as long, is it.
-    fn lo_is(&self, index: usize, placement: &[u8]) -> bool {
-        placement[self.los.shared.len()..] == *self.los.rest(index) && placement.starts_with(&self.los.shared)
     }
 }
 
