@@ -94,7 +94,7 @@ impl Client {
             .timeout_global(Some(Duration::from_secs(REQUEST_S_MAX)))
             .timeout_connect(Some(Duration::from_secs(CONNECT_S_MAX)))
             .max_redirects(0)
-            // The server is on this machine or network; a proxy for the web is not the way to it, and would see the token.
+            // The server is on this machine or network: a proxy for the web is no way to it, and would see the token.
             .proxy(None)
             .build();
         Ok(Client { agent: config.into(), server: server.to_owned(), token: token.to_owned() })

@@ -225,7 +225,9 @@ fn a_shard_that_holds_data_needs_the_explicit_word() {
 fn a_patch_tells_a_cleared_value_from_one_not_given() {
     let server = Server::start();
     let patch = |body: Value| {
-        send(&server, "PATCH", "/v1/shards/s1", &[&authorization()], body.to_string().as_bytes()).json()["region"].clone()
+        let body = body.to_string();
+        let patched = send(&server, "PATCH", "/v1/shards/s1", &[&authorization()], body.as_bytes());
+        patched.json()["region"].clone()
     };
     assert_eq!(patch(json!({"region": "eu"})), json!("eu"));
     assert_eq!(patch(json!({"state": "read_only"})), json!("eu"));

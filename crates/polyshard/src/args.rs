@@ -99,6 +99,7 @@ pub enum Command {
 }
 
 /// A command line that is not one; also `--help` and `--version`, which end here.
+#[derive(Debug)]
 pub struct Refused {
     error: clap::Error,
     format: Format,

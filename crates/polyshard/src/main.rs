@@ -6,6 +6,8 @@ mod exit;
 mod output;
 mod selector;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 

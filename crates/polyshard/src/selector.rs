@@ -32,10 +32,15 @@ pub struct SegmentFlag {
 }
 
 impl SegmentFlag {
-    /// The leading key; empty text stands for the segment without a beginning.
+    /// The leading key, if one was given.
     pub fn key(&self) -> Option<KeyText> {
-        self.segment.as_deref().filter(|text| !text.is_empty()).map(KeyText::text)
+        self.segment.as_deref().and_then(leading_key)
     }
+}
+
+/// The leading key a segment begins with; empty text stands for the segment without a beginning.
+pub fn leading_key(text: &str) -> Option<KeyText> {
+    (!text.is_empty()).then(|| KeyText::text(text))
 }
 
 impl Selector {

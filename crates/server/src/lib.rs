@@ -8,10 +8,13 @@ use polyshard_admin::{ErrorCode, Problem};
 
 use config::Config;
 
+/// Looks up an environment variable.
+type Variables = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// What a server is given beside its configuration.
 #[derive(Clone)]
 pub struct RunOptions {
-    variables: Arc<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    variables: Arc<Variables>,
 }
 
 impl RunOptions {

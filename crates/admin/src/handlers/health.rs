@@ -11,7 +11,9 @@ use crate::reply;
 use crate::types::Status;
 
 /// Whether the process lives. Needs no token.
-#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, description = "It lives")))]
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses(
+    (status = 200, description = "It lives"),
+))]
 pub(crate) async fn healthz() -> Response {
     "ok\n".into_response()
 }
@@ -36,7 +38,9 @@ pub(crate) async fn status(State(operator): Shared) -> Result<Response, Problem>
 }
 
 /// This document.
-#[utoipa::path(get, path = "/v1/openapi.json", tag = "health", responses((status = 200, description = "This document")))]
+#[utoipa::path(get, path = "/v1/openapi.json", tag = "health", responses(
+    (status = 200, description = "This document"),
+))]
 pub(crate) async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], document_text()).into_response()
 }

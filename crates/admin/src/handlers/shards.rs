@@ -21,10 +21,12 @@ pub(crate) async fn list(State(operator): Shared) -> Result<Response, Problem> {
 }
 
 /// Add an empty shard.
-#[utoipa::path(post, path = "/v1/shards", tag = "shards", operation_id = "add_shard", request_body = NewShard, responses(
-    (status = 201, description = "The new shard", body = ShardView),
-    (status = "default", description = "What went wrong", body = ErrorBody),
-))]
+#[utoipa::path(post, path = "/v1/shards", tag = "shards", operation_id = "add_shard",
+    request_body = NewShard,
+    responses(
+        (status = 201, description = "The new shard", body = ShardView),
+        (status = "default", description = "What went wrong", body = ErrorBody),
+    ))]
 pub(crate) async fn add(State(operator): Shared, Body(shard): Body<NewShard>) -> Result<Response, Problem> {
     refuse_password(&shard.url)?;
     let shard = operator.add_shard(shard).await?;
@@ -156,7 +158,7 @@ fn refuse_password(url: &str) -> Result<(), Problem> {
     let in_query = query.split('&').any(|pair| pair.split('=').next() == Some("password"));
     if user.contains(':') || in_query {
         return Err(Problem::invalid("url", "the address has a password in it").with_remedy(
-            "leave it out, and name the server's environment variable or file that holds it: password_env, password_file",
+            "leave it out, and name the server's variable or file that holds it: password_env, password_file",
         ));
     }
     Ok(())

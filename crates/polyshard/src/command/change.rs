@@ -11,7 +11,7 @@ use polyshard_admin::types::{
 use polyshard_map::{GroupName, MapName, ShardId, State};
 
 use super::BasisFlag;
-use crate::selector::{Ends, SegmentFlag, Selector};
+use crate::selector::{Ends, SegmentFlag, Selector, leading_key};
 
 /// Which map, based on which version, past whose locks.
 #[derive(Debug, Args)]
@@ -148,8 +148,9 @@ pub struct AddSegmentArgs {
 pub struct SplitSegmentArgs {
     #[command(flatten)]
     pub change: ChangeArgs,
-    #[command(flatten)]
-    segment: SegmentFlag,
+    /// The segment, by the leading key it begins with ('' is the one without a beginning)
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    segment: String,
     /// First leading key of the upper part
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     at: String,
@@ -160,8 +161,9 @@ pub struct SplitSegmentArgs {
 pub struct RemoveSegmentArgs {
     #[command(flatten)]
     pub change: ChangeArgs,
-    #[command(flatten)]
-    segment: SegmentFlag,
+    /// The segment, by the leading key it begins with ('' is the one without a beginning)
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    segment: String,
 }
 
 impl AddArgs {
@@ -236,7 +238,7 @@ impl AddSegmentArgs {
 impl SplitSegmentArgs {
     pub fn request(&self) -> ChangeRequest {
         ChangeRequest::SplitSegment(SplitSegmentChange {
-            segment: self.segment.key(),
+            segment: leading_key(&self.segment),
             at: KeyText::text(&self.at),
         })
     }
@@ -244,7 +246,7 @@ impl SplitSegmentArgs {
 
 impl RemoveSegmentArgs {
     pub fn request(&self) -> ChangeRequest {
-        ChangeRequest::RemoveSegment(RemoveSegmentChange { segment: self.segment.key() })
+        ChangeRequest::RemoveSegment(RemoveSegmentChange { segment: leading_key(&self.segment) })
     }
 }
 

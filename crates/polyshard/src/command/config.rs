@@ -68,7 +68,10 @@ fn check_failed(errors: &ConfigErrors, output: &Output) -> Result<Exit, Failure>
         Format::Json => {
             let list: Vec<_> = errors
                 .iter()
-                .map(|e| serde_json::json!({ "origin": e.origin.to_string(), "message": e.message, "remedy": e.remedy }))
+                .map(|e| {
+                    let origin = e.origin.to_string();
+                    serde_json::json!({ "origin": origin, "message": e.message, "remedy": e.remedy })
+                })
                 .collect();
             output.answer(&serde_json::json!({ "errors": list }), |_| String::new())?;
             Ok(Exit::Usage)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use polyshard_admin::types::{
     ChangeRequest, CheckAnswer, Difference, EntriesAnswer, MapKind, MapView, NewMap, Owner, PageRequest,
-    RepairMode, RepairRequest, RepairSource,
+    RepairAnswer, RepairMode, RepairRequest, RepairSource,
 };
 use polyshard_admin::{Client, IMPORT_BYTES_MAX, Problem};
 use polyshard_map::{MapName, ShardId};
@@ -146,7 +146,7 @@ Examples:
         /// The document, '-' for stdin
         file: PathBuf,
     },
-    /// Compare the catalog with the shards' local maps; exits with 4 when they differ
+    /// Compare the catalog with the shards' local maps; exits with 4 when they differ, 5 when a shard cannot be asked
     #[command(after_help = "Examples:\n  polyshard map check tenants")]
     Check {
         /// The map
@@ -291,7 +291,11 @@ pub fn run(command: &MapCommand, client: &Client, output: &Output) -> Result<Exi
         MapCommand::Check { name } => {
             let check = client.check_map(name)?;
             output.answer(&check, check_words)?;
-            Ok(if check.differences.is_empty() { Exit::Ok } else { Exit::Conflict })
+            Ok(match (check.differences.is_empty(), check.unreachable.is_empty()) {
+                (false, _) => Exit::Conflict,
+                (true, false) => Exit::Unavailable,
+                (true, true) => Exit::Ok,
+            })
         }
         MapCommand::Repair { name, from, shard, apply } => {
             let from = match from {
@@ -300,20 +304,7 @@ pub fn run(command: &MapCommand, client: &Client, output: &Output) -> Result<Exi
             };
             let mode = if *apply { RepairMode::Apply } else { RepairMode::Plan };
             let request = RepairRequest { from, shard: shard.clone(), mode };
-            output.answer(&client.repair_map(name, &request)?, |repair| {
-                match (repair.mode, repair.differences.len()) {
-                    (_, 0) => "Nothing to repair.\n".to_owned(),
-                    (RepairMode::Plan, n) => {
-                        format!(
-                            "{}\n{n} differences would be settled; repeat with --apply.\n",
-                            differences(&repair.differences)
-                        )
-                    }
-                    (RepairMode::Apply, n) => {
-                        format!("{}\nSettled {n} differences.\n", differences(&repair.differences))
-                    }
-                }
-            })
+            output.answer(&client.repair_map(name, &request)?, repair_words)
         }
         MapCommand::Drop { name, destroy, basis } => {
             let data = explicit_word(destroy.as_deref(), name.as_str())?;
@@ -444,21 +435,32 @@ fn entry_table(page: &EntriesAnswer) -> String {
 }
 
 fn check_words(check: &CheckAnswer) -> String {
-    let mut text = if check.differences.is_empty() {
-        format!("Catalog and shards agree about map {}.\n", check.map)
-    } else {
-        let remedy = format!("polyshard map repair {} --from shards", check.map);
-        format!(
-            "{}\n{} differences; see '{remedy}'.\n",
-            differences(&check.differences),
-            check.differences.len()
-        )
+    let mut text = match (check.differences.len(), check.unreachable.len()) {
+        (0, 0) => format!("Catalog and shards agree about map {}.\n", check.map),
+        (0, _) => format!("Catalog and the shards that could be asked agree about map {}.\n", check.map),
+        (n, _) => {
+            let remedy = format!("polyshard map repair {} --from shards", check.map);
+            format!("{}\n{}; see '{remedy}'.\n", differences(&check.differences), counted(n))
+        }
     };
     if !check.unreachable.is_empty() {
         let names: Vec<String> = check.unreachable.iter().map(ToString::to_string).collect();
         text.push_str(&format!("Not asked, because not reachable: {}.\n", names.join(", ")));
     }
     text
+}
+
+fn repair_words(repair: &RepairAnswer) -> String {
+    let (rows, count) = (differences(&repair.differences), counted(repair.differences.len()));
+    match repair.mode {
+        _ if repair.differences.is_empty() => "Nothing to repair.\n".to_owned(),
+        RepairMode::Plan => format!("{rows}\n{count} to settle; repeat with --apply.\n"),
+        RepairMode::Apply => format!("{rows}\nSettled {count}.\n"),
+    }
+}
+
+fn counted(differences: usize) -> String {
+    if differences == 1 { "1 difference".to_owned() } else { format!("{differences} differences") }
 }
 
 fn differences(differences: &[Difference]) -> String {

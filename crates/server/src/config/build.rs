@@ -222,7 +222,7 @@ fn check_shards(listed: &[(Origin, Values)], catalog: &str, shared: bool, errors
         if shared && !is_postgres(&url) {
             errors.push(
                 &setting.origin,
-                format!("{name} is an SQLite file, which belongs to one process, but a PostgreSQL catalog can be shared"),
+                format!("{name} is an SQLite file and so of one process, but a PostgreSQL catalog can be shared"),
                 "use a PostgreSQL shard, or set cluster.single_process = true if there is one server process only",
             );
         }

@@ -123,8 +123,8 @@ fn mistakes_in_the_environment_and_flags_are_named() {
             &[("log.lvl", "x")]
         ),
         "environment POLYSHARD__ROUTER__HOLD_MS: there is no option router.hold_ms; did you mean router.hold_ms_max?\n\
-         environment POLYSHARD__SHARDS__0__URL: shards cannot be set by the environment; write them into the file, with \
-         password_env where a password comes from the environment\n\
+         environment POLYSHARD__SHARDS__0__URL: shards cannot be set by the environment; write them into the file, \
+         with password_env where a password comes from the environment\n\
          command line: there is no option log.lvl; did you mean log.level?"
     );
     assert_eq!(
