@@ -117,11 +117,11 @@ impl Driver {
         self.finish(record).await
     }
 
-    /// Drops a map.
-    pub async fn drop_map(&self, name: &MapName, if_version: Option<u64>) -> Reply<OpRecord> {
+    /// Drops a map; with `destroy` also one whose ranges hold data.
+    pub async fn drop_map(&self, name: &MapName, if_version: Option<u64>, destroy: bool) -> Reply<OpRecord> {
         let record = {
             let mut tx = self.inner.catalog.begin().await?;
-            let record = protocol::intend_drop(&mut tx, name, if_version, &self.name()).await?;
+            let record = protocol::intend_drop(&mut tx, name, if_version, destroy, &self.name()).await?;
             tx.commit().await?;
             record
         };

@@ -39,6 +39,7 @@ pub async fn intend<T: CatalogTx>(tx: &mut T, request: &ChangeRequest, driver: &
         touches,
         edits,
         publish: Publish::Delta(delta),
+        destroy: false,
     };
     begin(tx, op, Step::Preparing, record, driver, now).await
 }
@@ -72,6 +73,7 @@ pub async fn intend_create<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits: shards.iter().map(|shard| (shard.clone(), edit.clone())).collect(),
         publish: Publish::Live,
+        destroy: false,
     };
     begin(tx, op, Step::Staging, record, driver, now).await
 }
@@ -82,11 +84,12 @@ pub async fn stage<T: CatalogTx>(tx: &mut T, op: &OpRecord, entries: Vec<Entry>)
     tx.apply(&op.op.map, &map::Delta { put: entries, ..map::Delta::default() }).await
 }
 
-/// Records the intent to drop a map.
+/// Records the intent to drop a map; `destroy` says that what it holds may go with it.
 pub async fn intend_drop<T: CatalogTx>(
     tx: &mut T,
     name: &MapName,
     if_version: Option<u64>,
+    destroy: bool,
     driver: &Driver,
 ) -> Reply<OpRecord> {
     tx.lock().await?;
@@ -113,11 +116,13 @@ pub async fn intend_drop<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits: shards.into_iter().map(|shard| (shard, edit.clone())).collect(),
         publish: Publish::Gone,
+        destroy,
     };
     begin(tx, op, Step::Preparing, record, driver, now).await
 }
 
-/// Records a prepared operation: used by repairs, which make their own edits.
+/// Records an operation with edits of the caller's own making: repairs and the removal of a shard, which both
+/// go ahead whatever the ranges hold.
 pub async fn intend_edits<T: CatalogTx>(
     tx: &mut T,
     name: &MapName,
@@ -139,6 +144,7 @@ pub async fn intend_edits<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits,
         publish: Publish::Delta(delta),
+        destroy: true,
     };
     begin(tx, op, Step::Preparing, record, driver, now).await
 }

@@ -274,7 +274,9 @@ impl Saga {
                 for index in &losers {
                     plan.extend([Action::Raise(*index), Action::AwaitAcks(*index, 0)]);
                 }
-                plan.extend(losers.iter().map(|index| Action::CheckEmpty(*index)));
+                if !self.op.destroy {
+                    plan.extend(losers.iter().map(|index| Action::CheckEmpty(*index)));
+                }
                 plan.push(Action::Record(Step::Departing));
             }
             Step::Departing => {

@@ -24,7 +24,7 @@ pub struct NewShard {
     /// Where its password comes from.
     pub password: PasswordSource,
     /// The server that hosts it.
-    pub server: String,
+    pub server: Option<String>,
     /// Where it is.
     pub region: Option<String>,
     /// What class of storage it is.
@@ -53,8 +53,12 @@ impl NewShard {
 /// What to change of a shard; nothing where none.
 #[derive(Debug, Clone, Default)]
 pub struct ShardPatch {
-    /// Its new address and password, for a shard that was moved as it is.
-    pub address: Option<(String, PasswordSource, String)>,
+    /// Its new address, for a shard that was moved as it is.
+    pub url: Option<String>,
+    /// Where its password comes from now.
+    pub password: Option<PasswordSource>,
+    /// The server that hosts it now.
+    pub server: Option<Option<String>>,
     /// Its new region.
     pub region: Option<Option<String>>,
     /// Its new tier.
@@ -117,9 +121,9 @@ impl Driver {
                 current: record.version,
             });
         }
-        if let Some((url, password, server)) = patch.address {
-            (record.url, record.password, record.server) = (url, password, server);
-        }
+        record.url = patch.url.unwrap_or(record.url);
+        record.password = patch.password.unwrap_or(record.password);
+        record.server = patch.server.unwrap_or(record.server);
         record.region = patch.region.unwrap_or(record.region);
         record.tier = patch.tier.unwrap_or(record.tier);
         record.limits = patch.limits.unwrap_or(record.limits);

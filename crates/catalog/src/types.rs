@@ -27,10 +27,10 @@ pub struct ShardLimits {
     pub bytes_max: Option<u64>,
     /// Connections it may be asked for, by one server process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connections_max: Option<u32>,
-    /// Requests a second it should be given.
+    pub connections_max: Option<u64>,
+    /// Shardlets that may be placed there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requests_per_second_max: Option<u32>,
+    pub shardlets_max: Option<u64>,
 }
 
 /// A shard as the catalog knows it.
@@ -43,7 +43,7 @@ pub struct ShardRecord {
     /// Where its password comes from.
     pub password: PasswordSource,
     /// The server that hosts it.
-    pub server: String,
+    pub server: Option<String>,
     /// Where it is.
     pub region: Option<String>,
     /// What class of storage it is.
@@ -157,6 +157,9 @@ pub struct Operation {
     pub edits: Vec<(ShardId, Edit)>,
     /// What it does to the catalog.
     pub publish: Publish,
+    /// Whether ranges may leave with what they hold: the operator has said so.
+    #[serde(default)]
+    pub destroy: bool,
 }
 
 impl Operation {
