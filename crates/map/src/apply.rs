@@ -237,7 +237,8 @@ impl<'a> Work<'a> {
     }
 
     /// Cuts the range out of the entries that have it, and replaces each part by what `each` makes of it (given the
-    /// part as touched by this change, and the entry as it was). The rest of a cut entry stays as it was, but for the epoch.
+    /// part as touched by this change, and the entry as it was). The rest of a cut entry stays as it was, but for
+    /// the epoch.
     fn carve_acting(
         &self,
         range: &KeyRange,

@@ -9,6 +9,7 @@ mod encode;
 mod entry;
 mod error;
 mod hash;
+mod human;
 mod ids;
 mod json;
 mod json_in;

@@ -154,7 +154,7 @@ impl Map {
     pub fn located<'m>(&'m self, range: &'m KeyRange) -> impl Iterator<Item = Located<'m>> + 'm {
         let from = self.position(range.lo());
         let skip_first = from.get(self).is_some_and(|first| !first.range().overlaps(range));
-        self.walk(if skip_first { from.after(self) } else { from }).take_while(|located| match range.hi() {
+        self.walk(if skip_first { from.after() } else { from }).take_while(|located| match range.hi() {
             Some(hi) => located.chunk.lo(located.index) < *hi,
             None => true,
         })
@@ -307,7 +307,7 @@ impl Position {
     }
 
     /// The next entry; past the last of a chunk is the first of the next, which a walk takes by itself.
-    fn after(self, _: &Map) -> Position {
+    fn after(self) -> Position {
         Position { chunk: self.chunk, index: self.index + 1 }
     }
 

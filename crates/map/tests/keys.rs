@@ -147,7 +147,10 @@ proptest! {
     }
 
     #[test]
-    fn a_tuple_cut_short_sorts_before_its_continuations((key_type, one, other) in type_and_two_keys(), cut in 1..8_usize) {
+    fn a_tuple_cut_short_sorts_before_its_continuations(
+        (key_type, one, other) in type_and_two_keys(),
+        cut in 1..8_usize,
+    ) {
         if let (Key::Tuple(parts), Key::Tuple(others)) = (&one, &other) {
             let prefix = Key::Tuple(parts[..cut.min(parts.len())].to_vec());
             let bound = key_type.encode_bound(&prefix).unwrap();
@@ -176,7 +179,9 @@ proptest! {
     }
 
     #[test]
-    fn text_like_moments_never_panics(garbage in "[0-9]{1,7}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.]{0,16}[Z+-]?[0-9:]{0,5}( BC)?") {
+    fn text_like_moments_never_panics(
+        garbage in "[0-9]{1,7}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.]{0,16}[Z+-]?[0-9:]{0,5}( BC)?",
+    ) {
         for key_type in [KeyType::Timestamp, KeyType::Date] {
             if let Ok(key) = key_type.parse(&garbage) {
                 prop_assert_eq!(key_type.parse(&key.to_string()), Ok(key));

@@ -37,12 +37,13 @@ fn tries() -> impl Strategy<Value = Vec<(Try, Option<u8>)>> {
     let span = || (0..KEYS, 1..12_i32).prop_map(|(from, width)| (from, (from + width).min(KEYS)));
     let state = prop_oneof![Just(State::Online), Just(State::ReadOnly), Just(State::Offline)];
     let one = prop_oneof![
-        4 => (span(), 0..4_u8, proptest::option::weighted(0.3, 0..2_u8)).prop_map(|((a, b), s, g)| Try::Add(a, b, s, g)),
+        4 => (span(), 0..4_u8, proptest::option::weighted(0.3, 0..2_u8))
+            .prop_map(|((a, b), s, g)| Try::Add(a, b, s, g)),
         1 => span().prop_map(|(a, b)| Try::Remove(a, b)),
         4 => (span(), 0..4_u8).prop_map(|((a, b), s)| Try::Assign(a, b, s)),
         1 => (0..2_u8, 0..4_u8).prop_map(|(g, s)| Try::AssignGroup(g, s)),
         3 => at().prop_map(Try::Split),
-        3 => at().prop_map(Try::Merge),
+        6 => at().prop_map(Try::Merge),
         2 => (span(), state).prop_map(|((a, b), s)| Try::SetState(a, b, s)),
         1 => (span(), 0..2_u8).prop_map(|((a, b), o)| Try::Lock(a, b, o)),
         1 => (span(), proptest::option::of(0..2_u8)).prop_map(|((a, b), o)| Try::Unlock(a, b, o)),
@@ -163,10 +164,10 @@ fn read(map: &Map, kind: Kind) -> Model {
     keys.collect()
 }
 
-fn run(kind: Kind, attempts: Vec<(Try, Option<u8>)>) {
+fn run(kind: Kind, first: Option<Try>, attempts: Vec<(Try, Option<u8>)>) {
     let mut map = Map::build(definition(kind), std::iter::empty(), Epoch::ZERO).unwrap();
     let mut model = Model::new();
-    for (attempt, by) in attempts {
+    for (attempt, by) in first.into_iter().map(|first| (first, None)).chain(attempts) {
         let by = by.map(owner);
         let change = change(kind, &attempt);
         let epoch = map.epoch().next();
@@ -211,17 +212,17 @@ proptest! {
 
     #[test]
     fn a_list_map_is_its_keys(attempts in tries()) {
-        run(Kind::List, attempts);
+        run(Kind::List, None, attempts);
     }
 
     #[test]
-    fn a_range_map_is_its_keys(attempts in tries()) {
-        run(Kind::Range, attempts);
+    fn a_range_map_is_its_keys(full: bool, attempts in tries()) {
+        run(Kind::Range, full.then_some(Try::Add(0, KEYS, 0, None)), attempts);
     }
 
     #[test]
-    fn a_hash_map_is_its_buckets(attempts in tries()) {
-        run(Kind::Hash, attempts);
+    fn a_hash_map_is_its_buckets(full: bool, attempts in tries()) {
+        run(Kind::Hash, full.then_some(Try::Add(0, KEYS, 0, None)), attempts);
     }
 }
 
