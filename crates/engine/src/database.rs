@@ -83,7 +83,11 @@ impl Database {
         self.read_under(statement, None).await
     }
 
-    pub(crate) async fn read_under(&self, statement: Statement, guard: Option<&Guard>) -> Result<Rows, Error> {
+    pub(crate) async fn read_under(
+        &self,
+        statement: Statement,
+        guard: Option<&Guard>,
+    ) -> Result<Rows, Error> {
         check_no_control(&statement)?;
         match &self.inner {
             Inner::Sqlite(engine) => {
@@ -126,7 +130,11 @@ impl Database {
         self.begin_under(access, None).await
     }
 
-    pub(crate) async fn begin_under(&self, access: Access, guard: Option<&Guard>) -> Result<Transaction, Error> {
+    pub(crate) async fn begin_under(
+        &self,
+        access: Access,
+        guard: Option<&Guard>,
+    ) -> Result<Transaction, Error> {
         if self.dialect() == Dialect::Sqlite {
             guard::check(guard)?;
         }

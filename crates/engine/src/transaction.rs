@@ -23,7 +23,7 @@ pub struct Transaction {
 enum Inner {
     SqliteRead(sqlite::ReadTransaction),
     SqliteWrite(sqlite::WriteTransaction),
-    Postgres(postgres::PostgresTransaction),
+    Postgres(Box<postgres::PostgresTransaction>),
 }
 
 impl Transaction {
@@ -36,7 +36,7 @@ impl Transaction {
     }
 
     pub(crate) fn postgres(inner: postgres::PostgresTransaction) -> Transaction {
-        Transaction { inner: Inner::Postgres(inner), failed: false }
+        Transaction { inner: Inner::Postgres(Box::new(inner)), failed: false }
     }
 
     /// Runs one statement.

@@ -200,6 +200,14 @@ impl PgServer {
         self.directory.path().join("data")
     }
 
+    /// Copies a file into its data directory, readable by the server alone.
+    pub fn install_file(&self, from: &Path, name: &str) {
+        let to = self.data_directory().join(name);
+        fs::copy(from, &to).expect("the file is copied");
+        run(Command::new("chmod").arg("600").arg(&to));
+        give_to_postgres(&to);
+    }
+
     /// A transaction pooler in front of it, or `None` where pgbouncer is not installed.
     pub fn pgbouncer(&self, database: &str) -> Option<PgBouncer> {
         PgBouncer::start(self, database)

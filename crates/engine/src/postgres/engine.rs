@@ -98,7 +98,8 @@ impl Engine {
     pub async fn begin(&self, access: Access, guard: Option<&Guard>) -> Result<PostgresTransaction, Error> {
         self.check_open()?;
         let lent = self.lend(guard).await?;
-        PostgresTransaction::begin(self.connector.clone(), lent, access, async || self.lend(guard).await).await
+        PostgresTransaction::begin(self.connector.clone(), lent, access, async || self.lend(guard).await)
+            .await
     }
 
     /// A session of the pool, for a caller who may still use it.

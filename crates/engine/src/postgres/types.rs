@@ -65,7 +65,7 @@ impl ToSql for Bound<'_> {
 }
 
 fn int(value: i64, ty: &Type, out: &mut BytesMut) -> Written {
-    let too_large = || Box::new(Unfit(format!("{value} is out of range for {ty}")));
+    let too_large = || Unfit(format!("{value} is out of range for {ty}"));
     match *ty {
         Type::INT8 => out.put_i64(value),
         Type::INT4 => out.put_i32(i32::try_from(value).map_err(|_| too_large())?),

@@ -80,12 +80,16 @@ fn run(connection: &mut Connection, signal: &Signal, wal_pages_max: u32) {
                     }
                 }
             }
-            Work::Move => {
+            Work::Move { commits } => {
                 let pages = checkpoint(connection, "PASSIVE").unwrap_or(0);
                 if pages > wal_pages_max {
                     checkpoint(connection, "RESTART");
                 }
-                let state = signal.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = signal.state.lock().unwrap_or_else(PoisonError::into_inner);
+                if state.commits == commits {
+                    // Moved, but the log is still there: the next commit or idleness will see to it.
+                    state.wal_pages = 1;
+                }
                 let waited = signal.changed.wait_timeout_while(state, PAUSE, |state| !state.stop);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
             }
@@ -94,7 +98,7 @@ fn run(connection: &mut Connection, signal: &Signal, wal_pages_max: u32) {
 }
 
 enum Work {
-    Move,
+    Move { commits: u64 },
     Truncate { commits: u64 },
     Stop,
 }
@@ -106,7 +110,7 @@ fn wait(signal: &Signal) -> Work {
             return Work::Stop;
         }
         if state.wal_pages >= START_PAGES {
-            return Work::Move;
+            return Work::Move { commits: state.commits };
         }
         if state.wal_pages == 0 {
             state = signal.changed.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,254 @@
+//! What only SQLite has: a file that belongs to one process, a log, a disk that fills up.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Bed, insert, options, write};
+use polyshard_engine::{Batch, Database, Error, Options, ScalarFunction, Statement, Target, Value};
+
+/// Names the database file for the child process of the tests below.
+const CHILD_FILE: &str = "POLYSHARD_ENGINE_TEST_CHILD";
+
+#[tokio::test]
+async fn the_file_belongs_to_one_handle() {
+    let bed = Bed::sqlite().await;
+    let error = Database::open(bed.target.clone(), options(), None).await.map(drop).unwrap_err();
+    let Error::InUse { pid, .. } = &error else { panic!("{error}") };
+    assert_eq!(*pid, Some(std::process::id()));
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    bed.db.close().await;
+    Database::open(bed.target.clone(), options(), None).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn dropping_the_last_handle_frees_the_file() {
+    let mut bed = Bed::sqlite().await;
+    for _ in 0..3 {
+        let target = bed.target.clone();
+        drop(std::mem::replace(&mut bed.db, Bed::sqlite().await.db));
+        bed.db = Database::open(target, options(), None).await.unwrap();
+    }
+}
+
+/// Not a test of its own: the other process, which writes until it is killed and prints what was
+/// acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_process() {
+    let Ok(file) = std::env::var(CHILD_FILE) else { return };
+    let db = Database::open(Target::sqlite(file), options(), None).await.unwrap();
+    let table =
+        "CREATE TABLE IF NOT EXISTS item (id INTEGER PRIMARY KEY, body TEXT NOT NULL, version INTEGER)";
+    write(&db, Statement::new(table)).await.unwrap();
+    println!("ready");
+    let callers: Vec<_> = (0..8i64)
+        .map(|caller| {
+            let db = db.clone();
+            tokio::spawn(async move {
+                for number in 0.. {
+                    let id = caller * 1_000_000 + number;
+                    db.write(Batch::new().push(insert(id)).push(insert(-1 - id))).await.unwrap();
+                    println!("{id}");
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_kill_9_and_the_file_is_free_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("shard.db");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_process", "--nocapture", "--test-threads=1"])
+        .env(CHILD_FILE, &file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    assert!(lines.any(|line| line.ends_with("ready")));
+    let error = Database::open(Target::sqlite(&file), options(), None).await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::InUse { pid: Some(pid), .. } if pid == child.id()), "{error}");
+    let acknowledged: Vec<i64> = lines.take(500).map(|line| line.parse().unwrap()).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let db = Database::open(Target::sqlite(&file), options(), None).await.unwrap();
+    let rows = db.read(Statement::new("SELECT id FROM item")).await.unwrap();
+    let present: std::collections::HashSet<i64> = rows.iter().map(|row| row.int(0).unwrap()).collect();
+    for id in acknowledged {
+        assert!(present.contains(&id), "{id} was acknowledged and is gone");
+    }
+    for id in present.iter().filter(|id| **id >= 0) {
+        assert!(present.contains(&(-1 - id)), "half of the batch of {id} is there");
+    }
+    db.close().await;
+}
+
+#[tokio::test]
+async fn a_full_database_says_so_and_recovers() {
+    let bed = Bed::sqlite().await;
+    bed.items().await;
+    // Of the writer's own connection: a file system of its own would need rights.
+    bed.db.write(Statement::new("PRAGMA max_page_count = 40").into()).await.unwrap();
+    let mut written = 0;
+    let error = loop {
+        let big =
+            Statement::new("INSERT INTO item VALUES ($1, $2, 0)").bind(written).bind("x".repeat(10_000));
+        match write(&bed.db, big).await {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(written > 0 && written < 40);
+    assert_eq!(bed.ids().await.len() as i64, written);
+    // Neighbours in the group get a clear answer, too, and space made is space used.
+    bed.db.write(Statement::new("PRAGMA max_page_count = 4000").into()).await.unwrap();
+    write(&bed.db, insert(1000)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_says_so_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    if !mount(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"], folder.path()) {
+        println!("skipped: a small file system cannot be mounted here");
+        return;
+    }
+    let unmount = Unmount(folder.path().to_owned());
+    let db = Database::open(Target::sqlite(folder.path().join("shard.db")), options(), None).await.unwrap();
+    let table = "CREATE TABLE item (id INTEGER PRIMARY KEY, body TEXT NOT NULL, version INTEGER)";
+    write(&db, Statement::new(table)).await.unwrap();
+    let mut acknowledged = 0i64;
+    let error = loop {
+        let body = "x".repeat(20_000);
+        let big = Statement::new("INSERT INTO item VALUES ($1, $2, 0)").bind(acknowledged).bind(body);
+        match write(&db, big).await {
+            Ok(()) => acknowledged += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    let count = db.read(Statement::new("SELECT count(*) FROM item")).await.unwrap();
+    assert_eq!(count.one().unwrap().int(0).unwrap(), acknowledged);
+    db.close().await;
+    drop(unmount);
+}
+
+#[tokio::test]
+async fn a_read_only_directory_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    if !mount(&["-t", "tmpfs", "-o", "size=1m,ro", "tmpfs"], folder.path()) {
+        println!("skipped: a read-only file system cannot be mounted here");
+        return;
+    }
+    let unmount = Unmount(folder.path().to_owned());
+    let target = Target::sqlite(folder.path().join("shard.db"));
+    let error = Database::open(target, options(), None).await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+    drop(unmount);
+}
+
+#[tokio::test]
+async fn a_missing_directory_and_a_wrong_file_are_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = Target::sqlite(folder.path().join("missing").join("shard.db"));
+    let error = Database::open(missing, options(), None).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("make the directory first"), "{error}");
+    let file = folder.path().join("shard.db");
+    std::fs::write(&file, "this is not a database, but it is long enough to be taken for one".repeat(20))
+        .unwrap();
+    let error = Database::open(Target::sqlite(file), options(), None).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("restore it from a backup"), "{error}");
+}
+
+#[tokio::test]
+async fn functions_work_in_statements_triggers_and_indexes() {
+    let double = ScalarFunction::new("double_it", 1, |arguments| match arguments {
+        [Value::Int(value)] => Ok(Value::Int(value * 2)),
+        other => Err(format!("double_it wants an int, not {other:?}")),
+    });
+    let bed = Bed::sqlite_with(Options { functions: vec![double], ..options() }).await;
+    bed.items().await;
+    bed.ddl("CREATE INDEX by_double ON item (double_it(id))").await;
+    write(&bed.db, insert(4)).await.unwrap();
+    assert_eq!(bed.count("SELECT id FROM item WHERE double_it(id) = 8").await, 4);
+    let error = bed.db.read(Statement::new("SELECT double_it('x')")).await.unwrap_err();
+    assert!(error.to_string().contains("double_it wants an int"), "{error}");
+}
+
+#[tokio::test]
+async fn a_trigger_sees_what_replace_deletes_and_may_refuse() {
+    let bed = Bed::sqlite().await;
+    bed.items().await;
+    bed.ddl("CREATE TABLE gone (id INTEGER)").await;
+    bed.ddl("CREATE TRIGGER t AFTER DELETE ON item BEGIN INSERT INTO gone VALUES (old.id); END").await;
+    write(&bed.db, insert(1)).await.unwrap();
+    write(&bed.db, Statement::new("REPLACE INTO item VALUES (1, 'new', 1)")).await.unwrap();
+    assert_eq!(bed.count("SELECT count(*) FROM gone").await, 1);
+
+    bed.ddl(
+        "CREATE TRIGGER r BEFORE INSERT ON item WHEN new.id = 13 BEGIN SELECT RAISE(ABORT, 'unlucky'); END",
+    )
+    .await;
+    bed.ddl(
+        "CREATE TRIGGER u BEFORE INSERT ON item WHEN new.id = 14 BEGIN SELECT RAISE(ROLLBACK, 'all'); END",
+    )
+    .await;
+    let tasks: Vec<_> = (10..20)
+        .map(|id| {
+            let db = bed.db.clone();
+            tokio::spawn(async move { (id, write(&db, insert(id)).await) })
+        })
+        .collect();
+    for task in tasks {
+        let (id, result) = task.await.unwrap();
+        assert_eq!(result.is_err(), id == 13 || id == 14, "{id}: {result:?}");
+    }
+    assert_eq!(bed.ids().await, [1, 10, 11, 12, 15, 16, 17, 18, 19]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_is_capped_under_load_and_emptied_when_idle() {
+    let bed = Bed::sqlite_with(Options { sqlite_wal_pages_max: 2000, ..options() }).await;
+    bed.items().await;
+    let Target::Sqlite(target) = &bed.target else { panic!() };
+    let log = target.path.with_file_name("shard.db-wal");
+    let body = "x".repeat(3000);
+    for round in 0..40i64 {
+        let batch = (0..300).map(|number| {
+            Statement::new("INSERT INTO item VALUES ($1, $2, 0)")
+                .bind(round * 1000 + number)
+                .bind(body.as_str())
+        });
+        bed.db.write(batch.collect()).await.unwrap();
+    }
+    // 12,000 rows are 12,000 pages: without checkpoints the log would have 49 MB.
+    assert!(std::fs::metadata(&log).unwrap().len() < 40_000_000);
+    let mut waits = 0;
+    while std::fs::metadata(&log).unwrap().len() > 0 {
+        waits += 1;
+        assert!(waits < 600, "the log was never emptied");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(bed.count("SELECT count(*) FROM item").await, 12_000);
+}
+
+fn mount(arguments: &[&str], folder: &std::path::Path) -> bool {
+    let status = Command::new("mount").args(arguments).arg(folder).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+struct Unmount(std::path::PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        // Lazily, since a failed assertion may leave files open.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
