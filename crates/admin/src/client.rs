@@ -137,8 +137,8 @@ impl Client {
     }
 
     /// Take a shard out.
-    pub fn remove_shard(&self, id: &ShardId, data: Data, basis: Basis) -> Answered<()> {
-        self.remove(&format!("/v1/shards/{id}"), id.as_str(), data, basis)
+    pub fn remove_shard(&self, id: &ShardId, data: Data) -> Answered<()> {
+        self.remove(&format!("/v1/shards/{id}"), id.as_str(), data, Basis::Current)
     }
 
     /// Bring in a database that was a shard before.
@@ -147,9 +147,8 @@ impl Client {
     }
 
     /// Let a shard go with its data.
-    pub fn detach_shard(&self, id: &ShardId, basis: Basis) -> Answered<ShardView> {
-        let request = if_match(self.post(&format!("/v1/shards/{id}/detach")), basis);
-        self.read(self.answer(request.send_empty())?)
+    pub fn detach_shard(&self, id: &ShardId) -> Answered<()> {
+        self.answer(self.post(&format!("/v1/shards/{id}/detach")).send_empty()).map(drop)
     }
 
     /// All maps.

@@ -56,11 +56,11 @@ pub trait Operator: Send + Sync + 'static {
     /// Change what is known about a shard, its address included.
     fn set_shard(&self, id: ShardId, patch: ShardPatch, basis: Basis) -> Answer<'_, ShardView>;
     /// Take a shard out.
-    fn remove_shard(&self, id: ShardId, data: Data, basis: Basis) -> Answer<'_, ()>;
+    fn remove_shard(&self, id: ShardId, data: Data) -> Answer<'_, ()>;
     /// Bring in a database that was a shard before, with the ranges its local map holds.
     fn attach_shard(&self, shard: NewShard) -> Answer<'_, ShardView>;
-    /// Let a shard go with its data; its ranges leave the maps.
-    fn detach_shard(&self, id: ShardId, basis: Basis) -> Answer<'_, ShardView>;
+    /// Let a shard go with its data, reachable or not; its ranges leave the maps, its own local map stays.
+    fn detach_shard(&self, id: ShardId) -> Answer<'_, ()>;
 
     /// All maps, sorted by name.
     fn maps(&self) -> Answer<'_, Vec<MapView>>;

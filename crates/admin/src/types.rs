@@ -20,7 +20,7 @@ pub use map::{
 pub use operation::{OperationState, OperationView, OperationsAnswer};
 pub use range::{KeyText, RangeView};
 pub use repair::{
-    CheckAnswer, Difference, DifferenceKind, Owner, RepairAnswer, RepairMode, RepairRequest, RepairSource,
+    CheckAnswer, Difference, Found, RepairAnswer, RepairMode, RepairRequest, RepairSource, Side, Unreachable,
 };
 pub use shard::{Engine, NewShard, Removal, ShardLimits, ShardPatch, ShardView, ShardsAnswer};
 pub use status::{CatalogView, RouterView, Status};

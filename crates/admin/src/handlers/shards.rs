@@ -72,11 +72,7 @@ pub(crate) async fn set(
 
 /// Take a shard out; one that holds data needs the explicit word.
 #[utoipa::path(delete, path = "/v1/shards/{id}", tag = "shards", operation_id = "remove_shard",
-    params(
-        ("id" = String, Path, description = "The shard"),
-        ("If-Match" = Option<String>, Header, description = "The version the change is based on, in quotes"),
-        Removal,
-    ),
+    params(("id" = String, Path, description = "The shard"), Removal),
     responses(
         (status = 204, description = "It is gone"),
         (status = "default", description = "What went wrong", body = ErrorBody),
@@ -84,11 +80,10 @@ pub(crate) async fn set(
 pub(crate) async fn remove(
     State(operator): Shared,
     Named(id): Named<ShardId>,
-    IfMatch(basis): IfMatch,
     Params(removal): Params<Removal>,
 ) -> Result<Response, Problem> {
     let data = explicit_word(&removal, id.as_str())?;
-    operator.remove_shard(id, data, basis).await?;
+    operator.remove_shard(id, data).await?;
     Ok(reply::nothing())
 }
 
@@ -119,22 +114,14 @@ pub(crate) async fn attach(
 
 /// Let a shard go with its data; its ranges leave the maps.
 #[utoipa::path(post, path = "/v1/shards/{id}/detach", tag = "shards", operation_id = "detach_shard",
-    params(
-        ("id" = String, Path, description = "The shard"),
-        ("If-Match" = Option<String>, Header, description = "The version the change is based on, in quotes"),
-    ),
+    params(("id" = String, Path, description = "The shard")),
     responses(
-        (status = 200, description = "The shard as it was let go", body = ShardView),
+        (status = 204, description = "It was let go"),
         (status = "default", description = "What went wrong", body = ErrorBody),
     ))]
-pub(crate) async fn detach(
-    State(operator): Shared,
-    Named(id): Named<ShardId>,
-    IfMatch(basis): IfMatch,
-) -> Result<Response, Problem> {
-    let shard = operator.detach_shard(id, basis).await?;
-    let version = shard.version;
-    Ok(reply::versioned(shard, version))
+pub(crate) async fn detach(State(operator): Shared, Named(id): Named<ShardId>) -> Result<Response, Problem> {
+    operator.detach_shard(id).await?;
+    Ok(reply::nothing())
 }
 
 /// The explicit word is the name once more, so that a script cannot destroy by a flag left in it.

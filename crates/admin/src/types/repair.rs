@@ -1,9 +1,10 @@
 //! Comparing the catalog with the shards' local maps, and rebuilding either from the other.
 
-use polyshard_map::{MapName, ShardId};
+use polyshard_map::{GroupName, MapName, ShardId, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::StateSchema;
 use super::range::RangeView;
 
 /// What the catalog and the shards say differently about one map.
@@ -18,54 +19,67 @@ pub struct CheckAnswer {
     /// Empty when all agree.
     pub differences: Vec<Difference>,
     /// Shards that could not be asked; what they would say is not in `differences`.
-    #[schema(value_type = Vec<String>)]
-    pub unreachable: Vec<ShardId>,
+    pub unreachable: Vec<Unreachable>,
 }
 
-/// One range the catalog and a shard disagree about.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Difference {
-    /// The keys.
-    pub range: RangeView,
-    /// In what way they disagree.
-    pub kind: DifferenceKind,
-    /// What the catalog says; null when it knows no owner.
-    pub catalog: Option<Owner>,
-    /// What the shards say; more than one when two claim the range.
-    pub shards: Vec<Owner>,
-}
-
-/// Who owns a range, and since when.
+/// A shard that could not be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Owner {
+pub struct Unreachable {
     /// The shard.
     #[schema(value_type = String)]
     pub shard: ShardId,
+    /// Why not.
+    pub reason: String,
+}
+
+/// One range the catalog and one shard's local map disagree about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Difference {
+    /// The shard.
+    #[schema(value_type = String)]
+    pub shard: ShardId,
+    /// The keys.
+    pub range: RangeView,
+    /// In what way they disagree.
+    pub found: Found,
+    /// What the catalog says about the range on this shard; null when it gives it to another one or to none.
+    pub catalog: Option<Side>,
+    /// What the shard's local map says; null when it does not have the range.
+    pub local: Option<Side>,
+}
+
+/// What one side says about a range.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Side {
+    /// Whether it may be read and written.
+    #[schema(value_type = StateSchema)]
+    pub state: State,
     /// The entry's epoch.
     pub epoch: u64,
+    /// The group, for grouped list entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub group: Option<GroupName>,
 }
 
-/// In what way catalog and shards disagree.
+/// In what way catalog and shard disagree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DifferenceKind {
-    /// The catalog names an owner whose local map does not have the range.
-    MissingOnShard,
-    /// A shard's local map has a range the catalog does not give it.
-    MissingInCatalog,
-    /// Both know the range on that shard, with different epoch, state or bounds.
+pub enum Found {
+    /// The catalog says the shard has the range; the shard does not.
+    CatalogOnly,
+    /// The shard says it has the range; the catalog does not.
+    ShardOnly,
+    /// Both say so, with another state, epoch or group.
     Differs,
-    /// Two shards claim the range; the highest epoch wins.
-    TwoOwners,
 }
 
-impl std::fmt::Display for DifferenceKind {
+impl std::fmt::Display for Found {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            DifferenceKind::MissingOnShard => "missing_on_shard",
-            DifferenceKind::MissingInCatalog => "missing_in_catalog",
-            DifferenceKind::Differs => "differs",
-            DifferenceKind::TwoOwners => "two_owners",
+            Found::CatalogOnly => "catalog_only",
+            Found::ShardOnly => "shard_only",
+            Found::Differs => "differs",
         })
     }
 }
@@ -115,8 +129,6 @@ pub struct RepairAnswer {
     pub mode: RepairMode,
     /// The differences that were, or would be, settled.
     pub differences: Vec<Difference>,
-    /// The operation that did it; null when nothing was done.
-    pub operation: Option<String>,
     /// The map's version afterwards.
     pub version: u64,
 }

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use polyshard_admin::types::{
-    CatalogView, ChangeAnswer, ChangeRequest, CheckAnswer, Difference, DifferenceKind, Engine, EntriesAnswer,
-    KeyText, Located, MapView, NewMap, NewShard, OperationState, OperationView, Owner, RangeView,
-    RepairAnswer, RepairRequest, RouterView, ShardPatch, ShardView, Status,
+    CatalogView, ChangeAnswer, ChangeRequest, CheckAnswer, Difference, Engine, EntriesAnswer, Found, KeyText,
+    Located, MapView, NewMap, NewShard, OperationState, OperationView, RangeView, RepairAnswer,
+    RepairRequest, RouterView, ShardPatch, ShardView, Side, Status, Unreachable,
 };
 use polyshard_admin::{
     Answer, Auth, Basis, Data, ErrorCode, Exported, Operator, Page, Problem, convert, router, serve,
@@ -206,15 +206,21 @@ impl Contents {
 
     fn check(&self, name: &MapName) -> Result<CheckAnswer, Problem> {
         let (_, version) = self.map(name)?;
-        let owner = |id: &str, epoch| Owner { shard: id.parse().unwrap(), epoch };
-        let difference = Difference {
+        let side = |state, epoch| Some(Side { state, epoch, group: None });
+        let difference = |shard: &str, found, catalog, local| Difference {
+            shard: shard.parse().unwrap(),
             range: RangeView::Buckets { buckets: (0, 4) },
-            kind: DifferenceKind::TwoOwners,
-            catalog: Some(owner("s1", 1)),
-            shards: vec![owner("s1", 1), owner("s2", 2)],
+            found,
+            catalog,
+            local,
         };
-        let unreachable = vec!["s9".parse().unwrap()];
-        Ok(CheckAnswer { map: name.clone(), version: *version, differences: vec![difference], unreachable })
+        let differences = vec![
+            difference("s1", Found::CatalogOnly, side(State::Online, 1), None),
+            difference("s2", Found::Differs, side(State::Online, 1), side(State::Offline, 2)),
+        ];
+        let unreachable =
+            vec![Unreachable { shard: "s9".parse().unwrap(), reason: "connection refused".to_owned() }];
+        Ok(CheckAnswer { map: name.clone(), version: *version, differences, unreachable })
     }
 }
 
@@ -294,7 +300,7 @@ impl Operator for Memory {
         })
     }
 
-    fn remove_shard(&self, id: ShardId, data: Data, _basis: Basis) -> Answer<'_, ()> {
+    fn remove_shard(&self, id: ShardId, data: Data) -> Answer<'_, ()> {
         answer(self, |contents| {
             contents.shard(&id)?;
             if data == Data::Keep {
@@ -312,8 +318,12 @@ impl Operator for Memory {
         answer(self, |_| Ok(ShardView { ranges: 7, ..shard(new.id, &new.url) }))
     }
 
-    fn detach_shard(&self, id: ShardId, _basis: Basis) -> Answer<'_, ShardView> {
-        answer(self, |contents| contents.shard(&id).cloned())
+    fn detach_shard(&self, id: ShardId) -> Answer<'_, ()> {
+        answer(self, |contents| {
+            contents.shard(&id)?;
+            contents.shards.remove(&id);
+            Ok(())
+        })
     }
 
     fn maps(&self) -> Answer<'_, Vec<MapView>> {
@@ -378,13 +388,7 @@ impl Operator for Memory {
         answer(self, |contents| {
             let check = contents.check(&name)?;
             let RepairRequest { mode, .. } = repair;
-            Ok(RepairAnswer {
-                map: name,
-                mode,
-                differences: check.differences,
-                operation: None,
-                version: check.version,
-            })
+            Ok(RepairAnswer { map: name, mode, differences: check.differences, version: check.version })
         })
     }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use polyshard_admin::types::{
-    ChangeRequest, CheckAnswer, Difference, EntriesAnswer, MapKind, MapView, NewMap, Owner, PageRequest,
-    RepairAnswer, RepairMode, RepairRequest, RepairSource,
+    ChangeRequest, CheckAnswer, Difference, EntriesAnswer, MapKind, MapView, NewMap, PageRequest,
+    RepairAnswer, RepairMode, RepairRequest, RepairSource, Side,
 };
 use polyshard_admin::{Client, IMPORT_BYTES_MAX, Problem};
 use polyshard_map::{MapName, ShardId};
@@ -444,7 +444,8 @@ fn check_words(check: &CheckAnswer) -> String {
         }
     };
     if !check.unreachable.is_empty() {
-        let names: Vec<String> = check.unreachable.iter().map(ToString::to_string).collect();
+        let names: Vec<String> =
+            check.unreachable.iter().map(|away| format!("{} ({})", away.shard, away.reason)).collect();
         text.push_str(&format!("Not asked, because not reachable: {}.\n", names.join(", ")));
     }
     text
@@ -464,16 +465,20 @@ fn counted(differences: usize) -> String {
 }
 
 fn differences(differences: &[Difference]) -> String {
-    let owner = |owner: &Owner| format!("{} at epoch {}", owner.shard, owner.epoch);
+    let side = |side: &Option<Side>| match side {
+        None => "not there".to_owned(),
+        Some(Side { state, epoch, group: None }) => format!("{state} at epoch {epoch}"),
+        Some(Side { state, epoch, group: Some(group) }) => format!("{state} at epoch {epoch}, group {group}"),
+    };
     table(
-        ["range", "difference", "catalog says", "shards say"],
+        ["shard", "range", "difference", "catalog says", "shard says"],
         differences.iter().map(|difference| {
-            let shards: Vec<String> = difference.shards.iter().map(owner).collect();
             [
+                difference.shard.to_string(),
                 difference.range.to_string(),
-                difference.kind.to_string(),
-                difference.catalog.as_ref().map_or("nothing".to_owned(), owner),
-                if shards.is_empty() { "nothing".to_owned() } else { shards.join(", ") },
+                difference.found.to_string(),
+                side(&difference.catalog),
+                side(&difference.local),
             ]
         }),
     )

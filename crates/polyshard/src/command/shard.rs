@@ -43,8 +43,6 @@ Examples:
         /// Its id once more: remove it even if it holds data
         #[arg(long, value_name = "ID")]
         destroy: Option<String>,
-        #[command(flatten)]
-        basis: BasisFlag,
     },
     /// Change what is known about a shard, its address included
     #[command(after_help = "\
@@ -63,8 +61,6 @@ Examples:
     Detach {
         /// Its id
         id: ShardId,
-        #[command(flatten)]
-        basis: BasisFlag,
     },
 }
 
@@ -163,9 +159,9 @@ pub fn run(command: &ShardCommand, client: &Client, output: &Output) -> Result<E
         }
         ShardCommand::List => output.answer(&client.shards()?, |answer| shard_table(&answer.shards)),
         ShardCommand::Show { id } => output.answer(&client.shard(id)?, details),
-        ShardCommand::Remove { id, destroy, basis } => {
+        ShardCommand::Remove { id, destroy } => {
             let data = explicit_word(destroy.as_deref(), id.as_str())?;
-            client.remove_shard(id, data, basis.basis())?;
+            client.remove_shard(id, data)?;
             output.answer(&serde_json::json!({ "removed": id }), |_| format!("Removed shard {id}."))
         }
         ShardCommand::Set(args) => {
@@ -188,11 +184,10 @@ pub fn run(command: &ShardCommand, client: &Client, output: &Output) -> Result<E
             output
                 .answer(&shard, |shard| format!("Attached shard {} with {} ranges.", shard.id, shard.ranges))
         }
-        ShardCommand::Detach { id, basis } => {
-            let shard = client.detach_shard(id, basis.basis())?;
-            output.answer(&shard, |shard| {
-                format!("Detached shard {}; its data stays in {}.", shard.id, shard.url)
-            })
+        ShardCommand::Detach { id } => {
+            client.detach_shard(id)?;
+            let people = |_: &_| format!("Detached shard {id}; its data stays where it is.");
+            output.answer(&serde_json::json!({ "detached": id }), people)
         }
     }
 }
