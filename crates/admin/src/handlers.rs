@@ -7,8 +7,10 @@ pub(crate) mod shards;
 
 use std::sync::Arc;
 
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{Method, Uri};
+use axum::middleware::Next;
+use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 
@@ -42,6 +44,7 @@ pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
         .route("/v1/operations/{id}", get(operations::show))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn(note_changes))
         .layer(middleware::from_fn_with_state(auth, auth::require));
     Router::new()
         .route("/healthz", get(health::healthz))
@@ -49,6 +52,18 @@ pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
         .merge(guarded)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(operator)
+}
+
+/// Leaves a line in the log for everything that may have changed something: what, and how it went. The body and the
+/// query stay out of it.
+async fn note_changes(request: Request, next: Next) -> Response {
+    if request.method() == Method::GET || request.method() == Method::HEAD {
+        return next.run(request).await;
+    }
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    tracing::info!(%method, path, status = response.status().as_u16(), "operator request");
+    response
 }
 
 async fn no_such_path(uri: Uri) -> Problem {

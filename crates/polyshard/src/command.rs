@@ -3,6 +3,7 @@
 pub mod change;
 pub mod config;
 pub mod map;
+pub mod map_words;
 pub mod ops;
 pub mod shard;
 pub mod status;

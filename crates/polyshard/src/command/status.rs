@@ -3,7 +3,7 @@
 use polyshard_admin::Client;
 use polyshard_admin::types::Status;
 
-use super::{map, shard};
+use super::{map_words, shard};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use crate::table::{pairs, table};
@@ -35,11 +35,7 @@ fn for_people(status: &Status) -> String {
         status.doors.iter().map(|(name, address)| [name.clone(), address.clone()]),
     );
     let shards = shard::shard_table(&status.shards);
-    let maps = if status.maps.is_empty() {
-        "No maps yet: polyshard map create NAME --kind hash --key bigint\n".to_owned()
-    } else {
-        map::map_table(&status.maps)
-    };
+    let maps = map_words::map_table(&status.maps);
     let away = status.shards.iter().filter(|shard| !shard.reachable).count();
     let warning = match away {
         0 => String::new(),
