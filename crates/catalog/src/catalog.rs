@@ -1,6 +1,7 @@
 //! A handle to the catalog's database: reading it whole, following its changes, and its transactions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use polyshard_engine::{Database, Listener, Options, Row, Statement, Target};
 use polyshard_map::{Entry, Epoch, KeyRange, MapName, ShardId};
@@ -11,7 +12,7 @@ use uuid::Uuid;
 use crate::sql_catalog::{self, ENTRY_COLUMNS, SqlCatalog, from_json};
 use crate::tx::Reply;
 use crate::types::{Event, MapContents, MapRecord, OpRecord, ShardRecord};
-use crate::{CatalogError, schema};
+use crate::{CatalogError, LEASE, schema};
 
 /// Where published changes are announced.
 pub const CHANGE_CHANNEL: &str = "polyshard_change";
@@ -31,6 +32,7 @@ pub struct Catalog {
     options: Options,
     /// Who this process is, in leases.
     owner: String,
+    lease: Duration,
     ids: IdSource,
     open: OnceCell<(Database, Uuid)>,
 }
@@ -62,7 +64,13 @@ pub enum Changes {
 impl Catalog {
     /// A handle; nothing is opened yet.
     pub fn new(target: Target, options: Options, owner: String, ids: IdSource) -> Catalog {
-        Catalog { target, options, owner, ids, open: OnceCell::new() }
+        Catalog { target, options, owner, lease: LEASE, ids, open: OnceCell::new() }
+    }
+
+    /// The same handle, under which an operation may be taken over after another time than [`LEASE`].
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Catalog {
+        Catalog { lease, ..self }
     }
 
     async fn opened(&self) -> Reply<&(Database, Uuid)> {
@@ -80,6 +88,10 @@ impl Catalog {
 
     pub(crate) fn fresh_id(&self) -> Uuid {
         (self.ids)()
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
     }
 
     pub(crate) fn owner(&self) -> &str {
@@ -102,7 +114,7 @@ impl Catalog {
     }
 
     pub(crate) async fn begin(&self) -> Reply<SqlCatalog> {
-        SqlCatalog::begin(self.db().await?).await
+        SqlCatalog::begin(self.db().await?, self.lease).await
     }
 
     /// Hears of published changes.

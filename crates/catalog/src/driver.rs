@@ -10,13 +10,13 @@ use polyshard_shard::{Edit, OpId, Shard, ShardError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::CatalogError;
 use crate::catalog::Catalog;
 use crate::fence::{self, FenceLimits, Verdict};
 use crate::protocol;
 use crate::saga::{Action, Ending, Outcome, Saga};
 use crate::tx::Reply;
 use crate::types::{ChangeRequest, OpRecord, Operation};
-use crate::{CatalogError, LEASE};
 
 /// Where the driver finds shards.
 pub trait ShardSource: Send + Sync {
@@ -76,6 +76,9 @@ impl Driver {
 
     /// Makes a change of a map.
     pub async fn change(&self, request: &ChangeRequest) -> Reply<OpRecord> {
+        for shard in request.change.shards() {
+            self.inner.catalog.shard(shard).await?;
+        }
         let record = {
             let mut tx = self.inner.catalog.begin().await?;
             let record = protocol::intend(&mut tx, request, &self.name()).await?;
@@ -142,6 +145,7 @@ impl Driver {
             tx.commit().await?;
             record
         };
+        self.inner.pass("intent.after")?;
         self.finish(record).await
     }
 
@@ -232,7 +236,7 @@ impl Inner {
             }
             let place = place(action, saga.operation());
             self.pass(&format!("{place}.before"))?;
-            if renewed.elapsed() > LEASE / 3 {
+            if renewed.elapsed() > self.catalog.lease() / 3 {
                 match self.catalog_call(async |tx| protocol::renew(tx, &record).await).await {
                     Ok(()) => renewed = Instant::now(),
                     Err(CatalogError::Superseded(_)) => return Ok(Ending::Superseded),

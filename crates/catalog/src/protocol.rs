@@ -3,10 +3,10 @@
 use polyshard_map::{self as map, Change, Entry, KeyRange, MapDefinition, MapName, ShardId};
 use polyshard_shard::{Edit, OpId, Role};
 
+use crate::CatalogError;
 use crate::classify;
 use crate::tx::{CatalogTx, Reply};
 use crate::types::{ChangeRequest, Event, MapRecord, OpRecord, OpState, Operation, Publish, Step};
-use crate::{CatalogError, LEASE};
 
 /// Who asks, and under what name the operation will go.
 #[derive(Debug, Clone)]
@@ -216,7 +216,7 @@ pub async fn take_over<T: CatalogTx>(tx: &mut T, id: OpId, owner: &str) -> Reply
     }
     stored.token += 1;
     stored.owner = owner.to_owned();
-    stored.lease_until_ms = now + LEASE.as_millis() as i64;
+    stored.lease_until_ms = now + tx.lease().as_millis() as i64;
     tx.put_operation(&stored).await?;
     Ok(Some(stored))
 }
@@ -235,7 +235,7 @@ async fn own<T: CatalogTx>(tx: &mut T, op: &OpRecord) -> Reply<OpRecord> {
     if stored.token != op.token || stored.state != OpState::Running {
         return Err(CatalogError::Superseded(op.op.id));
     }
-    stored.lease_until_ms = now + LEASE.as_millis() as i64;
+    stored.lease_until_ms = now + tx.lease().as_millis() as i64;
     Ok(stored)
 }
 
@@ -260,7 +260,7 @@ async fn begin<T: CatalogTx>(
         state: OpState::Running,
         token: 1,
         owner: driver.owner.clone(),
-        lease_until_ms: now + LEASE.as_millis() as i64,
+        lease_until_ms: now + tx.lease().as_millis() as i64,
         started_ms: now,
         message: None,
     };

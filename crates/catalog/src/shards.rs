@@ -34,6 +34,11 @@ pub struct NewShard {
 }
 
 impl NewShard {
+    /// The record it would have: enough to open its database before it is added.
+    pub fn candidate(&self) -> ShardRecord {
+        self.clone().record(Uuid::nil())
+    }
+
     fn record(self, incarnation: Uuid) -> ShardRecord {
         ShardRecord {
             id: self.id,

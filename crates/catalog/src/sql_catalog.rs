@@ -1,6 +1,7 @@
 //! The catalog in its database: [`CatalogTx`] in SQL.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use polyshard_engine::{Access, Database, Dialect, Row, Statement, Transaction, Value};
 use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyBytes, KeyRange, Lock, MapName};
@@ -22,14 +23,15 @@ const OPERATIONS_KEPT: i64 = 1_000;
 pub(crate) struct SqlCatalog {
     tx: Transaction,
     dialect: Dialect,
+    lease: Duration,
 }
 
 /// The columns of an entry, in the order that [`read_entry`] expects.
 pub(crate) const ENTRY_COLUMNS: &str = "lo, hi, shard, state, epoch, grp, lock_owner, lock_until";
 
 impl SqlCatalog {
-    pub(crate) async fn begin(db: &Database) -> Reply<SqlCatalog> {
-        Ok(SqlCatalog { tx: db.begin(Access::Write).await?, dialect: db.dialect() })
+    pub(crate) async fn begin(db: &Database, lease: Duration) -> Reply<SqlCatalog> {
+        Ok(SqlCatalog { tx: db.begin(Access::Write).await?, dialect: db.dialect(), lease })
     }
 
     pub(crate) async fn commit(self) -> Reply<()> {
@@ -107,6 +109,10 @@ impl CatalogTx for SqlCatalog {
     async fn lock(&mut self) -> Reply<()> {
         let sql = format!("SELECT epoch FROM {}{}", self.own("cluster"), self.dialect.for_update());
         self.done(Statement::new(sql)).await
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease
     }
 
     async fn now_ms(&mut self) -> Reply<i64> {

@@ -1,6 +1,7 @@
 //! The storage that the catalog's side of the protocol is written on: one transaction's reads and writes.
 
 use std::future::Future;
+use std::time::Duration;
 
 use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyRange, MapName};
 use polyshard_shard::OpId;
@@ -16,6 +17,10 @@ pub type Reply<T> = Result<T, CatalogError>;
 pub trait CatalogTx: Send {
     /// Locks the cluster row.
     fn lock(&mut self) -> impl Future<Output = Reply<()>> + Send;
+    /// How long a driver may be silent before another takes its operation over.
+    fn lease(&self) -> Duration {
+        crate::LEASE
+    }
     /// The catalog's clock.
     fn now_ms(&mut self) -> impl Future<Output = Reply<i64>> + Send;
     /// The next epoch, never given twice.

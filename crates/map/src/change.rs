@@ -133,6 +133,17 @@ impl Change {
         groups.into_iter().cloned().collect()
     }
 
+    /// The shards that it points ranges at.
+    pub fn shards(&self) -> BTreeSet<&ShardId> {
+        match self {
+            Change::Add { entries } | Change::AddSegment { entries, .. } => {
+                entries.iter().map(|entry| &entry.shard).collect()
+            }
+            Change::Assign { to, .. } | Change::AssignGroup { to, .. } => BTreeSet::from([to]),
+            _ => BTreeSet::new(),
+        }
+    }
+
     /// Whether a router that has not heard of it could do what it no longer may: such a change must be fenced.
     pub fn takes_rights_away(&self) -> bool {
         match self {

@@ -1,20 +1,24 @@
 //! Config and wiring: the only crate that names all stores.
 
 pub mod config;
+mod connect;
+mod data_dir;
+mod error;
+mod failpoint;
+mod logging;
+mod operator;
+mod problem;
+mod run;
 
 use std::sync::Arc;
 
-use polyshard_admin::{ErrorCode, Problem};
-
-use config::Config;
-
-/// Looks up an environment variable.
-type Variables = dyn Fn(&str) -> Option<String> + Send + Sync;
+pub use error::ServerError;
+pub use run::run;
 
 /// What a server is given beside its configuration.
 #[derive(Clone)]
 pub struct RunOptions {
-    variables: Arc<Variables>,
+    variables: Arc<dyn Fn(&str) -> Option<String> + Send + Sync>,
 }
 
 impl RunOptions {
@@ -27,26 +31,4 @@ impl RunOptions {
     pub fn variable(&self, name: &str) -> Option<String> {
         (self.variables)(name)
     }
-}
-
-/// Why a server did not start, or did not end well.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The wiring is not part of this build.
-    #[error("this build has no server in it")]
-    NotWired,
-}
-
-impl ServerError {
-    /// The same in the words of the command line.
-    pub fn into_problem(self) -> Problem {
-        match self {
-            ServerError::NotWired => Problem::new(ErrorCode::Unsupported, self.to_string()),
-        }
-    }
-}
-
-/// Runs a server until it is told to stop.
-pub async fn run(_config: Config, _options: RunOptions) -> Result<(), ServerError> {
-    Err(ServerError::NotWired)
 }

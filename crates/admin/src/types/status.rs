@@ -46,8 +46,6 @@ pub struct CatalogView {
 pub struct RouterView {
     /// Its id, new with every start.
     pub id: String,
-    /// Database sessions open to shards.
-    pub sessions: u64,
     /// Ranges whose new work waits at a fence now.
     pub holds: u64,
     /// Requests that are on a shard now.

@@ -264,7 +264,7 @@ impl Operator for Memory {
                 shards: contents.shards.values().cloned().collect(),
                 maps: contents.maps.values().map(|(map, version)| view(map, *version)).collect(),
                 doors: BTreeMap::from([("admin".to_owned(), "127.0.0.1:7070".to_owned())]),
-                router: RouterView { id: "r".to_owned(), sessions: 0, holds: 0, tickets: 0 },
+                router: RouterView { id: "r".to_owned(), holds: 0, tickets: 0 },
             })
         })
     }

@@ -25,8 +25,8 @@ fn for_people(status: &Status) -> String {
         (
             "router",
             format!(
-                "{} ({} sessions, {} tickets, {} holds)",
-                router.id, router.sessions, router.tickets, router.holds
+                "{} ({} tickets, {} holds)",
+                router.id, router.tickets, router.holds
             ),
         ),
     ]);

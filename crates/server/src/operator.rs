@@ -1,0 +1,153 @@
+//! What operators can ask for, carried out on catalog, router and driver.
+
+mod maps;
+mod shards;
+mod views;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use polyshard_admin::types::{
+    ChangeAnswer, ChangeRequest, CheckAnswer, EntriesAnswer, Located, MapView, NewMap, NewShard,
+    OperationView, RepairAnswer, RepairRequest, ShardPatch, ShardView, Status,
+};
+use polyshard_admin::{Answer, Basis, Data, Exported, Operator, Page, Problem};
+use polyshard_catalog::{Catalog, Driver};
+use polyshard_map::{MapName, ShardId};
+use polyshard_router::Router;
+
+use crate::config::Config;
+use crate::problem;
+
+/// Operations shown in a list.
+const OPERATIONS_SHOWN: u32 = 100;
+
+/// The operator's side of one server process.
+pub(crate) struct Operations {
+    config: Config,
+    doors: BTreeMap<String, String>,
+    catalog: Arc<Catalog>,
+    router: Arc<Router>,
+    driver: Arc<Driver>,
+}
+
+impl Operations {
+    pub(crate) fn new(
+        config: Config,
+        doors: BTreeMap<String, String>,
+        catalog: Arc<Catalog>,
+        router: Arc<Router>,
+        driver: Arc<Driver>,
+    ) -> Operations {
+        Operations { config, doors, catalog, router, driver }
+    }
+
+    /// Makes this process see at once what it has just done.
+    async fn see(&self) -> Result<(), Problem> {
+        self.router.refresh().await.map_err(|error| problem::of_router(&error))
+    }
+
+    async fn operation_views(&self) -> Result<Vec<OperationView>, Problem> {
+        let records =
+            self.catalog.operations(OPERATIONS_SHOWN).await.map_err(|error| problem::of_catalog(&error))?;
+        Ok(records.iter().map(views::operation).collect())
+    }
+
+    async fn operation_view(&self, id: &str) -> Result<OperationView, Problem> {
+        let id = id.parse().map_err(|_| {
+            Problem::invalid("id", format!("{id:?} is not the id of an operation"))
+                .with_remedy("see 'polyshard ops list'")
+        })?;
+        let record = self.catalog.operation(id).await.map_err(|error| problem::of_catalog(&error))?;
+        Ok(views::operation(&record))
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn version(basis: Basis) -> Option<u64> {
+    match basis {
+        Basis::Current => None,
+        Basis::Version(version) => Some(version),
+    }
+}
+
+impl Operator for Operations {
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(self.check_ready())
+    }
+    fn status(&self) -> Answer<'_, Status> {
+        Box::pin(self.status_view())
+    }
+    fn shards(&self) -> Answer<'_, Vec<ShardView>> {
+        Box::pin(self.shard_views())
+    }
+    fn shard(&self, id: ShardId) -> Answer<'_, ShardView> {
+        Box::pin(async move { self.shard_view(&id).await })
+    }
+    fn add_shard(&self, shard: NewShard) -> Answer<'_, ShardView> {
+        Box::pin(self.add(shard))
+    }
+    fn set_shard(&self, id: ShardId, patch: ShardPatch, basis: Basis) -> Answer<'_, ShardView> {
+        Box::pin(self.set(id, patch, basis))
+    }
+    fn remove_shard(&self, id: ShardId, data: Data) -> Answer<'_, ()> {
+        Box::pin(self.remove(id, data))
+    }
+    fn attach_shard(&self, shard: NewShard) -> Answer<'_, ShardView> {
+        Box::pin(self.attach(shard))
+    }
+    fn detach_shard(&self, id: ShardId) -> Answer<'_, ()> {
+        Box::pin(self.detach(id))
+    }
+    fn maps(&self) -> Answer<'_, Vec<MapView>> {
+        Box::pin(async move { Ok(self.map_views()) })
+    }
+    fn map(&self, name: MapName) -> Answer<'_, MapView> {
+        Box::pin(async move { self.map_view(&name).await })
+    }
+    fn create_map(&self, map: NewMap) -> Answer<'_, MapView> {
+        Box::pin(self.create(map))
+    }
+    fn drop_map(&self, name: MapName, data: Data, basis: Basis) -> Answer<'_, ()> {
+        Box::pin(self.drop_whole(name, data, basis))
+    }
+    fn entries(&self, name: MapName, page: Page) -> Answer<'_, EntriesAnswer> {
+        Box::pin(self.entry_page(name, page))
+    }
+    fn locate(&self, name: MapName, key: String) -> Answer<'_, Located> {
+        Box::pin(self.locate_key(name, key))
+    }
+    fn change(
+        &self,
+        name: MapName,
+        change: ChangeRequest,
+        owner: Option<String>,
+        basis: Basis,
+    ) -> Answer<'_, ChangeAnswer> {
+        Box::pin(self.change_map(name, change, owner, basis))
+    }
+    fn export_map(&self, name: MapName) -> Answer<'_, Exported> {
+        Box::pin(self.export(name))
+    }
+    fn import_map(&self, document: Vec<u8>) -> Answer<'_, MapView> {
+        Box::pin(self.import(document))
+    }
+    fn check_map(&self, name: MapName) -> Answer<'_, CheckAnswer> {
+        Box::pin(self.check(name))
+    }
+    fn repair_map(&self, name: MapName, repair: RepairRequest) -> Answer<'_, RepairAnswer> {
+        Box::pin(self.repair(name, repair))
+    }
+    fn operations(&self) -> Answer<'_, Vec<OperationView>> {
+        Box::pin(self.operation_views())
+    }
+    fn operation(&self, id: String) -> Answer<'_, OperationView> {
+        Box::pin(async move { self.operation_view(&id).await })
+    }
+}

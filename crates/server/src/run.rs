@@ -1,0 +1,194 @@
+//! Starts everything in order, says so, waits for a signal, and ends everything in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use polyshard_admin::{Auth, DEVELOPMENT_TOKEN};
+use polyshard_catalog::{Catalog, CatalogError, Driver, FenceLimits, NewShard, PasswordSource, Resolver};
+use polyshard_engine::Options;
+use polyshard_router::{Router, RouterOptions};
+use polyshard_shard::{RouterId, ShardOptions};
+use polyshard_wire::{Limits, Listener, Shutdown};
+use tokio::signal::unix::{SignalKind, signal};
+use uuid::Uuid;
+
+use crate::config::{Config, ShardConfig};
+use crate::data_dir::DataDir;
+use crate::error::ServerError;
+use crate::operator::Operations;
+use crate::{RunOptions, connect, failpoint, logging};
+
+/// A request that waits for a fence gives up after so many times the hold limit: a few attempts, and the time
+/// that another process needs to take over from one that died.
+const WAIT_HOLDS: u32 = 40;
+
+/// Runs a server until it is told to stop.
+pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError> {
+    logging::start(&config.log)?;
+    let data = DataDir::open(&config.data)?;
+    let token = config.admin.token.resolve(|name| options.variable(name))?;
+    let auth =
+        Auth::new(token.as_ref().map_or(DEVELOPMENT_TOKEN, |token| token.reveal()), config.admin.listen)?;
+    let mut terminate = signals()?;
+
+    let server = Server::start(&config, &options, &data).await?;
+    let listener = Listener::bind("admin", config.admin.listen, Limits::default()).await?;
+    let address = listener.address();
+    let doors = BTreeMap::from([("admin".to_owned(), format!("http://{address}"))]);
+    let operator = Arc::new(Operations::new(
+        config.clone(),
+        doors.clone(),
+        server.catalog.clone(),
+        server.router.clone(),
+        server.driver.clone(),
+    ));
+    let (trigger, shutdown) = Shutdown::new();
+    let admin =
+        tokio::spawn(polyshard_admin::serve(listener, shutdown, polyshard_admin::router(operator, auth)));
+
+    announce(&config, &doors, &server.router);
+    terminate.recv().await;
+    tracing::info!("stopping");
+    trigger.start();
+    if let Err(error) = admin.await {
+        tracing::error!(%error, "the admin door failed");
+    }
+    server.stop().await;
+    println!("stopped");
+    Ok(())
+}
+
+/// The parts behind the front doors.
+struct Server {
+    catalog: Arc<Catalog>,
+    router: Arc<Router>,
+    driver: Arc<Driver>,
+    resolver: Resolver,
+}
+
+impl Server {
+    async fn start(config: &Config, options: &RunOptions, data: &DataDir) -> Result<Server, ServerError> {
+        let target = connect::catalog(config, options)?;
+        let engine = engine_options(config);
+        // A new name for every start: leases of an earlier life are somebody else's.
+        let owner = format!("process {} ({})", std::process::id(), Uuid::new_v4());
+        let catalog = Arc::new(Catalog::new(target, engine.clone(), owner, Arc::new(Uuid::new_v4)));
+        let router_options = RouterOptions {
+            router: RouterId::new(rand::random()),
+            shard: ShardOptions { data: engine, ..ShardOptions::default() },
+            hold_max: config.router.hold_max * 2 + Duration::from_secs(1),
+            wait_max: config.router.hold_max * WAIT_HOLDS,
+            poll: config.router.poll,
+            saved: config.router.snapshot.then(|| data.path().join("map-snapshot.json")),
+        };
+        let connect = connect::shards(config, options);
+        let router = Arc::new(Router::start(catalog.clone(), connect, router_options).await?);
+        let hold = config.router.hold_max.min(config.router.drain_max);
+        let limits = FenceLimits { silent: hold / 2, hold };
+        let failpoint = failpoint::from_variable(|name| options.variable(name));
+        let driver = Arc::new(Driver::new(catalog.clone(), router.shard_source(), limits, failpoint));
+        if router.status().fresh {
+            first_shards(config, &catalog, &router, &driver).await?;
+        }
+        let resolver = Resolver::start(driver.clone());
+        Ok(Server { catalog, router, driver, resolver })
+    }
+
+    async fn stop(self) {
+        self.resolver.stop().await;
+        self.driver.close().await;
+        self.router.close().await;
+        self.catalog.close().await;
+    }
+}
+
+/// Gives a new catalog the shards of the configuration.
+async fn first_shards(
+    config: &Config,
+    catalog: &Arc<Catalog>,
+    router: &Arc<Router>,
+    driver: &Arc<Driver>,
+) -> Result<(), ServerError> {
+    if !catalog.shards().await?.is_empty() {
+        return Ok(());
+    }
+    for shard in &config.shards {
+        let new = new_shard(shard);
+        let opened = router.open_candidate(&new.candidate()).await;
+        let opened = opened.map_err(|error| CatalogError::Shard { shard: shard.id.clone(), error })?;
+        match driver.add_shard(new, &opened).await {
+            Ok(record) => router.adopt(record, opened).await,
+            // Another process of the cluster started at the same time.
+            Err(CatalogError::Exists(_)) => opened.close().await,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    router.refresh().await?;
+    Ok(())
+}
+
+fn new_shard(shard: &ShardConfig) -> NewShard {
+    NewShard {
+        id: shard.id.clone(),
+        url: shard.url.clone(),
+        password: PasswordSource::Config,
+        server: shard.server.clone(),
+        region: shard.region.clone(),
+        tier: shard.tier.clone(),
+        limits: polyshard_catalog::ShardLimits {
+            bytes_max: shard.limits.bytes_max.map(Into::into),
+            connections_max: shard.limits.connections_max.map(Into::into),
+            shardlets_max: shard.limits.shardlets_max.map(Into::into),
+        },
+    }
+}
+
+fn engine_options(config: &Config) -> Options {
+    Options {
+        sqlite_readers: config.engine.sqlite_readers,
+        postgres_pool_max: config.engine.postgres_pool_max,
+        queue_max: config.engine.queue_max,
+        statement_cache_max: config.engine.statement_cache_max,
+        ..Options::default()
+    }
+}
+
+/// SIGTERM and SIGINT, in one channel.
+fn signals() -> Result<tokio::sync::mpsc::Receiver<()>, ServerError> {
+    let (send, receive) = tokio::sync::mpsc::channel(1);
+    let asked = Arc::new(AtomicBool::new(false));
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let mut signals = signal(kind)
+            .map_err(|error| ServerError::System(format!("signals cannot be received: {error}")))?;
+        let (send, asked) = (send.clone(), asked.clone());
+        // Ends with the process: there is nothing to wait for.
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                if asked.swap(true, Ordering::SeqCst) {
+                    // The first is being obeyed; who asks twice does not want to wait.
+                    std::process::exit(130);
+                }
+                // The channel has room for the one.
+                let _ = send.try_send(());
+            }
+        });
+    }
+    Ok(receive)
+}
+
+/// Tells people and programs where the front doors are, and that they are open.
+fn announce(config: &Config, doors: &BTreeMap<String, String>, router: &Router) {
+    let view = router.view();
+    println!("polyshard {}  data {}", env!("CARGO_PKG_VERSION"), config.data.display());
+    for (door, address) in doors {
+        println!("  {door:<8}{address}");
+    }
+    let (shards, maps) = (view.shards.len(), view.maps.len());
+    println!("ready: {} and {}", count(shards, "shard"), count(maps, "map"));
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
