@@ -340,7 +340,8 @@ fn new_map(args: &CreateArgs) -> NewMap {
 }
 
 fn export(client: &Client, output: &Output, name: &MapName, file: Option<&Path>) -> Result<Exit, Failure> {
-    let document = client.export_map(name)?;
+    let mut document = client.export_map(name)?;
+    document.push(b'\n');
     let Some(file) = file else {
         output.bytes(&document)?;
         return Ok(Exit::Ok);

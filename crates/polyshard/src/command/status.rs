@@ -22,13 +22,7 @@ fn for_people(status: &Status) -> String {
         ("cluster", status.cluster.clone()),
         ("epoch", status.epoch.to_string()),
         ("catalog", format!("{} ({}{reached})", catalog.url, catalog.engine)),
-        (
-            "router",
-            format!(
-                "{} ({} tickets, {} holds)",
-                router.id, router.tickets, router.holds
-            ),
-        ),
+        ("router", format!("{} ({} tickets, {} holds)", router.id, router.tickets, router.holds)),
     ]);
     let doors = table(
         ["door", "address"],
