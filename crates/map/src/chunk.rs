@@ -4,6 +4,9 @@
 //! mostly implied (one key, or where the next entry begins); groups and locks are rare and sit in side tables.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::Arc;
 
 use crate::encode::KeyBytes;
 use crate::entry::{Entry, Lock, State};
@@ -76,6 +79,12 @@ impl SortedKeys {
 
     /// How many keys are at or below this one.
     pub(crate) fn at_or_below(&self, key: &[u8]) -> usize {
+        self.search(key, |_| ())
+    }
+
+    /// Like [`SortedKeys::at_or_below`]; calls `begin` with an index close to the answer, ahead of it.
+    #[inline]
+    fn search(&self, key: &[u8], begin: impl Fn(usize)) -> usize {
         let head = &key[..key.len().min(self.shared.len())];
         match head.cmp(&self.shared) {
             Ordering::Less => return 0,
@@ -84,7 +93,7 @@ impl SortedKeys {
         }
         let rest = &key[head.len()..];
         let wanted = piece(rest);
-        let after = self.pieces_at_or_below(wanted);
+        let after = self.pieces_at_or_below(wanted, begin);
         if after == 0 || self.pieces[after - 1] != wanted {
             return after;
         }
@@ -104,7 +113,8 @@ impl SortedKeys {
         low
     }
 
-    fn pieces_at_or_below(&self, wanted: u64) -> usize {
+    #[inline]
+    fn pieces_at_or_below(&self, wanted: u64, begin: impl Fn(usize)) -> usize {
         let count = |pieces: &[u64]| pieces.iter().map(|piece| usize::from(*piece <= wanted)).sum::<usize>();
         // A map of very many chunks has more samples than one would count through.
         let samples = match self.samples.len() <= 4 * SAMPLE_PIECES {
@@ -113,6 +123,7 @@ impl SortedKeys {
         };
         let Some(sample) = samples.checked_sub(1) else { return 0 };
         let start = sample * SAMPLE_PIECES;
+        begin(start);
         let end = self.len().min(start + SAMPLE_PIECES);
         start + count(&self.pieces[start..end])
     }
@@ -213,8 +224,9 @@ pub(crate) struct Chunk {
     /// Read together by every locate, so kept together.
     places: Box<[Place]>,
     epochs: Box<[Epoch]>,
-    /// The shards of this chunk, each once.
-    shards: Box<[ShardId]>,
+    /// The shards of this chunk, each once, and perhaps others: shared with the chunk before where that has them all,
+    /// so that in a large map they stay in the near caches.
+    shards: Arc<[ShardId]>,
     his: Side<KeyBytes>,
     groups: Side<GroupName>,
     locks: Side<Lock>,
@@ -224,19 +236,15 @@ pub(crate) struct Chunk {
 type Side<T> = Box<[(u32, T)]>;
 
 impl Chunk {
-    /// Builds a chunk of entries that are sorted and do not overlap.
-    pub(crate) fn new(entries: &[Entry]) -> Chunk {
-        let mut shards: Vec<ShardId> = Vec::new();
+    /// Builds a chunk of entries that are sorted and do not overlap, after another chunk.
+    pub(crate) fn new(entries: &[Entry], before: Option<&Chunk>) -> Chunk {
+        let shards = shards_of(entries, before);
         let mut places = Vec::with_capacity(entries.len());
         let (mut his, mut groups, mut locks) = (Vec::new(), Vec::<(u32, GroupName)>::new(), Vec::new());
         for (index, entry) in entries.iter().enumerate() {
             let number = index as u32;
-            // Most neighbours are on the same shard: look at the last one first.
-            let known = shards.iter().rposition(|shard| *shard == entry.shard);
-            let shard = known.unwrap_or_else(|| {
-                shards.push(entry.shard.clone());
-                shards.len() - 1
-            });
+            let shard = shards.iter().position(|shard| *shard == entry.shard);
+            let shard = shard.expect("the shards are those of the entries");
             let shard = u16::try_from(shard).expect("a chunk has fewer entries than 65536");
             let next = entries.get(index + 1).map(|next| next.range.lo());
             let end = match entry.range.hi() {
@@ -263,7 +271,7 @@ impl Chunk {
             los: SortedKeys::new(entries.iter().map(|entry| entry.range.lo().as_slice())),
             places: places.into(),
             epochs: entries.iter().map(|entry| entry.epoch).collect(),
-            shards: shards.into(),
+            shards,
             his: his.into(),
             groups: groups.into(),
             locks: locks.into(),
@@ -276,7 +284,11 @@ impl Chunk {
 
     /// The entry that has this placement.
     pub(crate) fn find(&self, placement: &[u8]) -> Option<usize> {
-        let index = self.los.at_or_below(placement).checked_sub(1)?;
+        // The place of the entry is read from memory while its key is still being looked for.
+        let begin_to_load = |near: usize| {
+            black_box(self.places[near].shard);
+        };
+        let index = self.los.search(placement, begin_to_load).checked_sub(1)?;
         let inside = match self.places[index].end {
             // Nothing lies between a key and its successor.
             End::Point => self.los.is(index, placement),
@@ -337,21 +349,16 @@ impl Chunk {
         }
     }
 
-    /// The shards of this chunk, each once.
-    pub(crate) fn shards(&self) -> &[ShardId] {
-        &self.shards
-    }
-
     /// The entries that carry a group.
     pub(crate) fn grouped(&self) -> impl Iterator<Item = (usize, &GroupName)> {
         self.groups.iter().map(|(index, group)| (*index as usize, group))
     }
 
-    /// How many entries each of [`Chunk::shards`] has.
-    pub(crate) fn counts(&self) -> Vec<usize> {
+    /// How many entries each shard has.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&ShardId, usize)> {
         let mut counts = vec![0; self.shards.len()];
         self.places.iter().for_each(|place| counts[usize::from(place.shard)] += 1);
-        counts
+        self.shards.iter().zip(counts).filter(|(_, count)| *count > 0)
     }
 
     /// What the columns take in memory, to the byte for fixed-size keys.
@@ -366,6 +373,18 @@ impl Chunk {
             + self.locks.iter().map(|(_, lock)| size_of::<(u32, Lock)>() + lock.owner().len()).sum::<usize>();
         size_of::<Chunk>() + self.los.heap_bytes() + columns + size_of_val(&*self.shards) + sides
     }
+}
+
+/// More than this many shards are not shared between chunks: looking for one in a long list costs too much.
+const SHARED_SHARDS_MAX: usize = 64;
+
+fn shards_of(entries: &[Entry], before: Option<&Chunk>) -> Arc<[ShardId]> {
+    let shared = before.map(|chunk| &chunk.shards).filter(|shards| shards.len() <= SHARED_SHARDS_MAX);
+    if let Some(shards) = shared.filter(|shards| entries.iter().all(|entry| shards.contains(&entry.shard))) {
+        return shards.clone();
+    }
+    let shards: BTreeSet<&ShardId> = entries.iter().map(|entry| &entry.shard).collect();
+    shards.into_iter().cloned().collect()
 }
 
 fn side<T>(side: &Side<T>, index: usize) -> Option<&T> {

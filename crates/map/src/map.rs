@@ -162,7 +162,8 @@ impl Map {
 
     /// Every shard that has an entry.
     pub fn shards(&self) -> impl Iterator<Item = &ShardId> {
-        let shards: BTreeSet<&ShardId> = self.chunks.iter().flat_map(|chunk| chunk.shards()).collect();
+        let counts = self.chunks.iter().flat_map(|chunk| chunk.counts());
+        let shards: BTreeSet<&ShardId> = counts.map(|(shard, _)| shard).collect();
         shards.into_iter()
     }
 
@@ -176,7 +177,7 @@ impl Map {
     pub fn count_by_shard(&self) -> BTreeMap<ShardId, usize> {
         let mut counts = BTreeMap::new();
         for chunk in self.chunks.iter() {
-            for (shard, count) in chunk.shards().iter().zip(chunk.counts()) {
+            for (shard, count) in chunk.counts() {
                 *counts.entry(shard.clone()).or_default() += count;
             }
         }
@@ -377,7 +378,10 @@ impl Builder<'_> {
         self.last_hi = entries.last().map(|last| last.range.hi().cloned());
         // Up to twice the usual size is left whole, so that a chunk at the edge does not split at every change.
         let size = if entries.len() <= 2 * CHUNK_ENTRIES { entries.len() } else { CHUNK_ENTRIES };
-        self.chunks.extend(entries.chunks(size).map(|part| Arc::new(Chunk::new(part))));
+        for part in entries.chunks(size) {
+            let chunk = Chunk::new(part, self.chunks.last().map(Arc::as_ref));
+            self.chunks.push(Arc::new(chunk));
+        }
         Ok(())
     }
 
