@@ -142,7 +142,8 @@ impl Driver {
 
     /// Makes the shards' local maps what the catalog says. Answers what was repaired.
     pub async fn repair_shards(&self, map: &MapName, only: Option<&ShardId>) -> Reply<Vec<Difference>> {
-        let record = self.catalog().map(map).await?;
+        let mut seen = self.catalog().map(map).await?;
+        let owners = self.catalog().entries(map).await?;
         let (differences, _) = self.check(map).await?;
         let wanted: Vec<Difference> = differences
             .into_iter()
@@ -154,12 +155,19 @@ impl Driver {
             extra.extend(difference.local.clone());
             missing.extend(difference.catalog.clone().map(|entry| Entry { lock: None, ..entry }));
         }
-        // All that is too much goes before anything comes, so that no key has two owners meanwhile.
+        // All that is too much goes before anything comes, so that no key has two owners meanwhile. Each of the
+        // operations makes a new version of the map.
         for (shard, (extra, _)) in &by_shard {
-            self.correct(&record.definition, shard, extra.clone(), vec![]).await?;
+            if !extra.is_empty() {
+                self.take_extra(&seen, shard, extra.clone(), &owners).await?;
+                seen.version += 1;
+            }
         }
         for (shard, (_, missing)) in by_shard {
-            self.correct(&record.definition, &shard, vec![], missing).await?;
+            if !missing.is_empty() {
+                self.give_missing(&seen, &shard, missing).await?;
+                seen.version += 1;
+            }
         }
         Ok(wanted)
     }

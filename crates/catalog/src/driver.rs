@@ -138,10 +138,12 @@ impl Driver {
         kind: &str,
         edits: Vec<(ShardId, Edit)>,
         delta: polyshard_map::Delta,
+        if_version: Option<u64>,
     ) -> Reply<OpRecord> {
         let record = {
             let mut tx = self.inner.catalog.begin().await?;
-            let record = protocol::intend_edits(&mut tx, name, kind, edits, delta, &self.name()).await?;
+            let record =
+                protocol::intend_edits(&mut tx, name, kind, edits, delta, if_version, &self.name()).await?;
             tx.commit().await?;
             record
         };

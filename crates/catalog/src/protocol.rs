@@ -26,8 +26,13 @@ pub async fn intend<T: CatalogTx>(tx: &mut T, request: &ChangeRequest, driver: &
     let epoch = tx.next_epoch().await?;
     let definition = record.definition.clone();
     let delta = map::apply(&definition, &window, &request.change, request.by.as_deref(), epoch, now)?;
-    let touches: Vec<KeyRange> =
-        delta.remove.iter().cloned().chain(delta.put.iter().map(|entry| entry.range.clone())).collect();
+    // The list of segments is one value: two changes of it at once would lose one.
+    let touches: Vec<KeyRange> = match &delta.segments {
+        Some(_) => vec![KeyRange::all()],
+        None => {
+            delta.remove.iter().cloned().chain(delta.put.iter().map(|entry| entry.range.clone())).collect()
+        }
+    };
     refuse_overlap(tx, &request.map, &touches).await?;
     let definition = definition_after(&definition, &delta)?;
     let edits = classify::edits(&definition, &window, &delta)?;
@@ -129,11 +134,12 @@ pub async fn intend_edits<T: CatalogTx>(
     kind: &str,
     edits: Vec<(ShardId, Edit)>,
     delta: map::Delta,
+    if_version: Option<u64>,
     driver: &Driver,
 ) -> Reply<OpRecord> {
     tx.lock().await?;
     let now = tx.now_ms().await?;
-    let record = live_map(tx, name, None).await?;
+    let record = live_map(tx, name, if_version).await?;
     refuse_overlap(tx, name, &[KeyRange::all()]).await?;
     let epoch = tx.next_epoch().await?;
     let op = Operation {

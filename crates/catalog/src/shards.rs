@@ -248,38 +248,56 @@ impl Driver {
             let delta =
                 Delta { remove: chunk.iter().map(|entry| entry.range.clone()).collect(), ..Delta::default() };
             let edits = classify::edits(&record.definition, chunk, &delta)?;
-            self.edits(map, "destroy", edits, delta).await?;
+            self.edits(map, "destroy", edits, delta, None).await?;
         }
         Ok(())
     }
 
-    /// Brings one shard's local map to what is wanted: first takes away, then gives.
-    pub(crate) async fn correct(
+    /// Takes rows out of one shard's local map that are not its own. `owners` is the map as it should be: routers
+    /// of that shard are told where the ranges really are.
+    pub(crate) async fn take_extra(
         &self,
-        definition: &polyshard_map::MapDefinition,
+        seen: &MapRecord,
         id: &ShardId,
         extra: Vec<Entry>,
+        owners: &[Entry],
+    ) -> Reply<()> {
+        let lost = extra.iter().flat_map(|entry| destinations(&entry.range, owners)).collect();
+        let definition = seen.definition.clone();
+        let edit = Edit { definition, role: Role::Lose, before: extra, after: vec![], lost };
+        self.repair_edit(seen, id, edit).await
+    }
+
+    /// Gives one shard's local map the rows that it lacks.
+    pub(crate) async fn give_missing(
+        &self,
+        seen: &MapRecord,
+        id: &ShardId,
         missing: Vec<Entry>,
     ) -> Reply<()> {
-        let map = definition.name();
-        if !extra.is_empty() {
-            let lost = extra.iter().map(|entry| (entry.range.clone(), None, State::Offline)).collect();
-            let edit =
-                Edit { definition: definition.clone(), role: Role::Lose, before: extra, after: vec![], lost };
-            self.edits(map, "repair", vec![(id.clone(), edit)], Delta::default()).await?;
-        }
-        if !missing.is_empty() {
-            let edit = Edit {
-                definition: definition.clone(),
-                role: Role::Gain,
-                before: vec![],
-                after: missing,
-                lost: vec![],
-            };
-            self.edits(map, "repair", vec![(id.clone(), edit)], Delta::default()).await?;
-        }
-        Ok(())
+        let definition = seen.definition.clone();
+        let edit = Edit { definition, role: Role::Gain, before: vec![], after: missing, lost: vec![] };
+        self.repair_edit(seen, id, edit).await
     }
+
+    /// A repair is made for the map as it was seen: after any other change it would make new differences.
+    async fn repair_edit(&self, seen: &MapRecord, id: &ShardId, edit: Edit) -> Reply<()> {
+        let (map, edits) = (seen.definition.name(), vec![(id.clone(), edit)]);
+        self.edits(map, "repair", edits, Delta::default(), Some(seen.version)).await.map(drop)
+    }
+}
+
+/// Where the parts of a range are.
+fn destinations(range: &KeyRange, owners: &[Entry]) -> Vec<(KeyRange, Option<ShardId>, State)> {
+    let (mut parts, mut rest) = (Vec::new(), vec![range.clone()]);
+    for owner in owners {
+        if let Some(part) = owner.range.intersect(range) {
+            rest = rest.iter().flat_map(|range| range.subtract(&part)).collect();
+            parts.push((part, Some(owner.shard.clone()), owner.state));
+        }
+    }
+    parts.extend(rest.into_iter().map(|range| (range, None, State::Offline)));
+    parts
 }
 
 /// A shard that an operation is working with cannot leave.

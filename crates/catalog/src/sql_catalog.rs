@@ -269,7 +269,7 @@ pub(crate) fn select_entries(dialect: Dialect, map: &MapName, range: &KeyRange) 
     let table = dialect.own_table("map_range");
     let mut sql = format!(
         "SELECT {ENTRY_COLUMNS} FROM {table} WHERE map = $1 \
-         AND lo >= COALESCE((SELECT max(lo) FROM {table} WHERE map = $1 AND lo < $2), $2)"
+         AND lo >= COALESCE((SELECT lo FROM {table} WHERE map = $1 AND lo < $2 ORDER BY lo DESC LIMIT 1), $2)"
     );
     let mut params: Vec<Value> = vec![map.to_string().into(), range.lo().as_slice().to_vec().into()];
     if let Some(hi) = range.hi() {

@@ -12,7 +12,7 @@ pub mod gate;
 mod router;
 mod saved;
 mod shards;
-mod state;
+pub mod state;
 mod ticket;
 pub mod view;
 

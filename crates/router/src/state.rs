@@ -14,29 +14,32 @@ use uuid::Uuid;
 use crate::gate::Gate;
 use crate::view::View;
 
-/// A router's knowledge.
-pub(crate) struct State {
-    pub(crate) router: RouterId,
-    pub(crate) gate: Gate,
+/// A router's knowledge. No I/O: the simulation runs the very same.
+pub struct State {
+    /// Who it is.
+    pub router: RouterId,
+    /// Who is in which range, and what is held.
+    pub gate: Gate,
     view: ArcSwap<View>,
     /// Serialises changes of the view.
     changing: Mutex<()>,
     shards: Mutex<BTreeMap<ShardId, Arc<ShardState>>>,
     /// Whether the view was read from the catalog by this process, rather than from a saved file.
-    pub(crate) fresh: AtomicBool,
+    pub fresh: AtomicBool,
 }
 
 /// What a router knows of one shard.
-pub(crate) struct ShardState {
+pub struct ShardState {
     known: Mutex<FenceEpoch>,
     /// Grows when a departure is learnt that tickets out now may not know of: they are void then.
-    pub(crate) generation: Generation,
+    pub generation: Generation,
     /// Told when there is a fence to answer.
     pub(crate) fences: Notify,
 }
 
 impl State {
-    pub(crate) fn new(router: RouterId, view: View) -> State {
+    /// A router that believes this, and has heard of no shard yet.
+    pub fn new(router: RouterId, view: View) -> State {
         State {
             router,
             gate: Gate::default(),
@@ -47,12 +50,13 @@ impl State {
         }
     }
 
-    pub(crate) fn view(&self) -> Arc<View> {
+    /// What it believes now.
+    pub fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
 
     /// Makes a new view of the current one.
-    pub(crate) fn change<E>(&self, change: impl FnOnce(&mut View) -> Result<(), E>) -> Result<(), E> {
+    pub fn change<E>(&self, change: impl FnOnce(&mut View) -> Result<(), E>) -> Result<(), E> {
         let _changing = self.changing.lock().expect("no panic while held");
         let mut next = View::clone(&self.view.load());
         change(&mut next)?;
@@ -62,7 +66,7 @@ impl State {
 
     /// Takes a view that was read whole. What shards told of departures is asked of them again, since the new
     /// view may be without them.
-    pub(crate) fn replace(&self, next: View) {
+    pub fn replace(&self, next: View) {
         let _changing = self.changing.lock().expect("no panic while held");
         let shards = self.shards.lock().expect("no panic while held");
         for shard in shards.values() {
@@ -72,7 +76,8 @@ impl State {
         self.view.store(Arc::new(next));
     }
 
-    pub(crate) fn shard(&self, id: &ShardId) -> Arc<ShardState> {
+    /// What it knows of a shard.
+    pub fn shard(&self, id: &ShardId) -> Arc<ShardState> {
         let mut shards = self.shards.lock().expect("no panic while held");
         let fresh = || ShardState {
             known: Mutex::new(FenceEpoch::ZERO),

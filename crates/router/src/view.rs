@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polyshard_catalog::{Event, MapContents, MapRecord, ShardRecord, Snapshot};
-use polyshard_map::{BuildError, Delta, Entry, Epoch, KeyRange, Map, MapName, ShardId};
+use polyshard_map::{BuildError, Delta, Entry, Epoch, KeyRange, Map, MapName, Segment, ShardId};
 use polyshard_shard::Departure;
 use uuid::Uuid;
 
@@ -75,11 +75,9 @@ impl View {
         match event {
             Event::Changed { map, epoch, version, delta } => {
                 let Some(known) = self.maps.get(map) else { return Ok(()) };
-                let mut next = overlay(&known.map, &delta.remove, &delta.put, *epoch)?;
-                if let Some(segments) = &delta.segments {
-                    let only = Delta { segments: Some(segments.clone()), ..Delta::default() };
-                    next = next.with(&only, next.epoch())?;
-                }
+                // An event that is applied once more must not bring old segments back.
+                let segments = delta.segments.clone().filter(|_| *epoch >= known.map.epoch());
+                let next = overlay(&known.map, &delta.remove, &delta.put, segments, *epoch)?;
                 let version = known.version.max(*version);
                 self.maps.insert(map.clone(), Arc::new(KnownMap { map: next, version }));
             }
@@ -103,7 +101,7 @@ impl View {
                 lock: None,
             }],
         };
-        let next = overlay(&known.map, std::slice::from_ref(&departure.range), &put, departure.epoch)?;
+        let next = overlay(&known.map, std::slice::from_ref(&departure.range), &put, None, departure.epoch)?;
         let version = known.version;
         self.maps.insert(departure.map.clone(), Arc::new(KnownMap { map: next, version }));
         Ok(())
@@ -111,7 +109,13 @@ impl View {
 }
 
 /// Puts entries of an epoch over a map, and clears the given area: but never what is of that epoch or newer.
-fn overlay(map: &Map, clear: &[KeyRange], put: &[Entry], epoch: Epoch) -> Result<Map, BuildError> {
+fn overlay(
+    map: &Map,
+    clear: &[KeyRange],
+    put: &[Entry],
+    segments: Option<Vec<Segment>>,
+    epoch: Epoch,
+) -> Result<Map, BuildError> {
     let area: Vec<KeyRange> =
         clear.iter().cloned().chain(put.iter().map(|entry| entry.range.clone())).collect();
     let mut old: Vec<Entry> = area.iter().flat_map(|range| map.entries(range).collect::<Vec<_>>()).collect();
@@ -130,7 +134,6 @@ fn overlay(map: &Map, clear: &[KeyRange], put: &[Entry], epoch: Epoch) -> Result
     let mut next: Vec<Entry> = older.iter().flat_map(|entry| pieces_of(entry, &area)).collect();
     next.extend(put.iter().flat_map(|entry| pieces_of(entry, &newer_ranges)));
     next.sort_by(|a, b| a.range.cmp(&b.range));
-    let delta =
-        Delta { remove: older.into_iter().map(|entry| entry.range).collect(), put: next, segments: None };
+    let delta = Delta { remove: older.into_iter().map(|entry| entry.range).collect(), put: next, segments };
     map.with(&delta, map.epoch().max(epoch))
 }

@@ -15,10 +15,13 @@ use std::sync::Arc;
 pub use error::ServerError;
 pub use run::run;
 
+/// Looks up an environment variable.
+type Variables = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// What a server is given beside its configuration.
 #[derive(Clone)]
 pub struct RunOptions {
-    variables: Arc<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    variables: Arc<Variables>,
 }
 
 impl RunOptions {

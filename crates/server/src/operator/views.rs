@@ -23,7 +23,12 @@ pub(super) fn operation(record: &OpRecord) -> OperationView {
             OpState::Done => OperationState::Done,
             OpState::RolledBack => OperationState::RolledBack,
         },
-        step: record.step.as_str().to_owned(),
+        step: match record.state {
+            OpState::Running => record.step.as_str(),
+            OpState::Done => "done",
+            OpState::RolledBack => "rolled_back",
+        }
+        .to_owned(),
         started_ms: record.started_ms,
         message: record.message.clone(),
     }
