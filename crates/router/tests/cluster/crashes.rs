@@ -1,0 +1,230 @@
+//! A process killed between any two steps of any operation leaves a cluster that heals by itself (B3).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use polyshard_catalog::{CatalogError, Failpoint};
+use polyshard_map::{Change, NewEntry, State};
+
+use crate::cluster::{
+    Cluster, Picture, Resolving, Setup, assign, bound, entries, keys, map, orders, shard, tenants,
+};
+use crate::place::Place;
+
+type Doing<'a> = Pin<Box<dyn Future<Output = Result<(), CatalogError>> + Send + 'a>>;
+type Operation = fn(&Cluster) -> Doing<'_>;
+
+/// What is left when an operation is stopped halfway: the parts of it that people could see.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Promise {
+    /// One operation: as before, or as after.
+    AllOrNothing,
+    /// Several operations in a row: each is all or nothing, and doing it again completes it.
+    Repeatable,
+}
+
+/// Runs an operation, stopped at each of its places in turn, and sees that a new process heals what was left.
+async fn survives(
+    base: Arc<Place>,
+    prepare: Operation,
+    operation: Operation,
+    promise: Promise,
+    stride: usize,
+) {
+    let cluster = Cluster::with_maps(&base, Setup::default()).await;
+    prepare(&cluster).await.unwrap();
+    cluster.settle().await;
+    let before = cluster.picture().await;
+    cluster.close().await;
+
+    let (places, after) = dry_run(&base.copy(), operation).await;
+    assert!(places.len() > 3, "the places were not found: {places:?}");
+    for stop in (0..places.len()).step_by(stride) {
+        let here = format!("stopped at place {stop}, {}", places[stop]);
+        stop_and_heal(&base.copy(), operation, promise, stop, [&before, &after], &here).await;
+    }
+}
+
+/// Runs the operation to its end; answers the places it passed and what the cluster is like afterwards.
+async fn dry_run(place: &Arc<Place>, operation: Operation) -> (Vec<String>, Picture) {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let record = seen.clone();
+    let failpoint: Failpoint = Arc::new(move |place| {
+        record.lock().unwrap().push(place.to_owned());
+        false
+    });
+    let setup = Setup { failpoint: Some(failpoint), ..Setup::default() };
+    let cluster = Cluster::open(place, setup).await;
+    cluster.touch_all_shards().await;
+    operation(&cluster).await.unwrap();
+    let places = seen.lock().unwrap().clone();
+    cluster.assert_healthy().await;
+    let after = cluster.picture().await;
+    cluster.close().await;
+    (places, after)
+}
+
+async fn stop_and_heal(
+    place: &Arc<Place>,
+    operation: Operation,
+    promise: Promise,
+    stop: usize,
+    [before, after]: [&Picture; 2],
+    here: &str,
+) {
+    // The process that is stopped: its leases end at once, and it finishes nothing later.
+    let passed = Arc::new(Mutex::new(0));
+    let counter = passed.clone();
+    let failpoint: Failpoint = Arc::new(move |_| {
+        let mut passed = counter.lock().unwrap();
+        *passed += 1;
+        *passed > stop
+    });
+    let dying = Setup {
+        failpoint: Some(failpoint),
+        lease: Duration::ZERO,
+        resolver: Resolving::No,
+        ..Setup::default()
+    };
+    let cluster = Cluster::open(place, dying).await;
+    cluster.touch_all_shards().await;
+    let stopped = operation(&cluster).await.expect_err(here);
+    assert!(stopped.to_string().contains("failpoint"), "{here}: {stopped}");
+    cluster.close().await;
+
+    let cluster = Cluster::open(place, Setup { router: 2, ..Setup::default() }).await;
+    cluster.touch_all_shards().await;
+    cluster.settle().await;
+    if promise == Promise::Repeatable {
+        operation(&cluster).await.unwrap_or_else(|error| panic!("{here}, then repeated: {error}"));
+        assert_eq!(cluster.picture().await, *after, "{here}");
+    } else {
+        let found = cluster.picture().await;
+        assert!(found == *before || found == *after, "{here}: half of it is done: {found:#?}");
+    }
+    cluster.assert_healthy().await;
+    cluster.close().await;
+}
+
+fn nothing(_: &Cluster) -> Doing<'_> {
+    Box::pin(async { Ok(()) })
+}
+
+fn create_map(cluster: &Cluster) -> Doing<'_> {
+    Box::pin(async {
+        let definition = polyshard_map::MapDefinition::new(
+            map("new"),
+            polyshard_map::KeyType::BigInt,
+            polyshard_map::Scheme::Range,
+        );
+        let parts = entries(&[(keys(0, 10), "s1"), (keys(10, 20), "s2")]);
+        cluster.driver.create_map(&definition.unwrap(), parts).await.map(drop)
+    })
+}
+
+fn change(cluster: &Cluster, change: Change) -> Doing<'_> {
+    Box::pin(async move { cluster.change("orders", change).await.map(drop) })
+}
+
+fn add(cluster: &Cluster) -> Doing<'_> {
+    let new = vec![NewEntry::new(keys(300, 400), shard("s1")), NewEntry::new(keys(400, 500), shard("s2"))];
+    change(cluster, Change::Add { entries: new })
+}
+
+fn remove(cluster: &Cluster) -> Doing<'_> {
+    change(cluster, Change::Remove { range: keys(50, 150) })
+}
+
+fn assign_one(cluster: &Cluster) -> Doing<'_> {
+    change(cluster, assign(keys(10, 20), "s3"))
+}
+
+fn assign_two(cluster: &Cluster) -> Doing<'_> {
+    change(cluster, assign(keys(50, 150), "s3"))
+}
+
+fn split(cluster: &Cluster) -> Doing<'_> {
+    change(cluster, Change::Split { at: bound(50) })
+}
+
+fn merge(cluster: &Cluster) -> Doing<'_> {
+    change(cluster, Change::Merge { at: bound(50) })
+}
+
+fn read_only(cluster: &Cluster) -> Doing<'_> {
+    change(cluster, Change::SetState { range: keys(50, 150), state: State::ReadOnly })
+}
+
+fn online(cluster: &Cluster) -> Doing<'_> {
+    change(cluster, Change::SetState { range: keys(50, 150), state: State::Online })
+}
+
+fn lock(cluster: &Cluster) -> Doing<'_> {
+    change(cluster, Change::Lock { range: keys(50, 150), owner: "ann".into(), until_ms: i64::MAX / 2 })
+}
+
+fn drop_map(cluster: &Cluster) -> Doing<'_> {
+    Box::pin(async { cluster.driver.drop_map(orders().name(), None, false).await.map(drop) })
+}
+
+fn destroy_shard(cluster: &Cluster) -> Doing<'_> {
+    Box::pin(async {
+        match cluster.driver.remove_shard(&shard("s2"), true).await {
+            // The first try had come to its end.
+            Err(CatalogError::NoSuchShard(_)) => Ok(()),
+            other => other,
+        }
+    })
+}
+
+fn repair_shards(cluster: &Cluster) -> Doing<'_> {
+    Box::pin(async { cluster.driver.repair_shards(tenants().name(), None).await.map(drop) })
+}
+
+/// By hand: s1 loses a range of `tenants`, s2 gets one that is not its own.
+fn damage(cluster: &Cluster) -> Doing<'_> {
+    Box::pin(async {
+        crate::shards::take_local(cluster, "s1", "tenants", &crate::cluster::buckets(0, 4)).await;
+        crate::shards::give_local(cluster, "s2", "tenants", &crate::cluster::buckets(8, 12)).await;
+        Ok(())
+    })
+}
+
+/// A test for each engine: every place on SQLite; on PostgreSQL every `$stride`-th, and all in the long run.
+macro_rules! matrix {
+    ($($name:ident: $prepare:expr, $operation:expr, $promise:expr, $stride:expr;)*) => {
+        mod sqlite {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                survives(Place::files(), $prepare, $operation, $promise, 1).await;
+            })*
+        }
+        mod postgres {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let stride = if std::env::var_os("POLYSHARD_LONG").is_some() { 1 } else { $stride };
+                survives(Place::server(), $prepare, $operation, $promise, stride).await;
+            })*
+        }
+    };
+}
+
+matrix! {
+    creating_a_map: nothing, create_map, Promise::AllOrNothing, 5;
+    adding_ranges: nothing, add, Promise::AllOrNothing, 4;
+    removing_a_range_over_two_shards: nothing, remove, Promise::AllOrNothing, 7;
+    assigning_from_one_shard: nothing, assign_one, Promise::AllOrNothing, 5;
+    assigning_from_two_shards: nothing, assign_two, Promise::AllOrNothing, 5;
+    splitting: nothing, split, Promise::AllOrNothing, 4;
+    merging: split, merge, Promise::AllOrNothing, 4;
+    making_read_only: nothing, read_only, Promise::AllOrNothing, 7;
+    making_online_again: read_only, online, Promise::AllOrNothing, 4;
+    locking: nothing, lock, Promise::AllOrNothing, 3;
+    dropping_a_map: nothing, drop_map, Promise::AllOrNothing, 7;
+    destroying_a_shard: nothing, destroy_shard, Promise::Repeatable, 9;
+    repairing_shards: damage, repair_shards, Promise::Repeatable, 9;
+}
