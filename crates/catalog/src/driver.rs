@@ -369,7 +369,10 @@ impl Inner {
                 }
                 Verdict::CutOff(silent) => {
                     for router in silent {
-                        tracing::warn!(shard = %id, %router, "router does not answer the fence: its sessions are cut off");
+                        tracing::warn!(
+                            shard = %id, %router,
+                            "router does not answer the fence: its sessions are cut off"
+                        );
                         if !shard.cut_off(router).await.map_err(wrap)? {
                             return Ok(Outcome::CannotDrain(format!("sessions of {router} are still there")));
                         }

@@ -64,7 +64,8 @@ proptest! {
             .enumerate()
             .map(|(number, key)| entry(KeyRange::point(KeyBytes::new(key.clone())), number))
             .collect();
-        let map = Map::build(definition(KeyType::Binary, Scheme::List), entries.iter().cloned(), Epoch::new(99)).unwrap();
+        let definition = definition(KeyType::Binary, Scheme::List);
+        let map = Map::build(definition, entries.iter().cloned(), Epoch::new(99)).unwrap();
         check(&map, &entries, &keys.union(&others).cloned().collect(), &ranges);
     }
 
@@ -87,7 +88,8 @@ proptest! {
         if open_end {
             entries.push(entry(KeyRange::new(sorted[sorted.len() - 1].clone(), None).unwrap(), 3));
         }
-        let map = Map::build(definition(KeyType::Binary, Scheme::Range), entries.iter().cloned(), Epoch::new(99)).unwrap();
+        let definition = definition(KeyType::Binary, Scheme::Range);
+        let map = Map::build(definition, entries.iter().cloned(), Epoch::new(99)).unwrap();
         check(&map, &entries, &bounds.union(&others).cloned().collect(), &ranges);
     }
 

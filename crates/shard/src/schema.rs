@@ -41,7 +41,10 @@ fn statements(dialect: Dialect) -> Vec<String> {
              fence_epoch {int} NOT NULL, pruned_epoch {int} NOT NULL)",
             own("meta")
         ),
-        format!("CREATE TABLE IF NOT EXISTS {} (name {text} PRIMARY KEY, definition {text} NOT NULL)", own("local_map")),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (name {text} PRIMARY KEY, definition {text} NOT NULL)",
+            own("local_map")
+        ),
         format!(
             "CREATE TABLE IF NOT EXISTS {} (map {text} NOT NULL, lo {blob} NOT NULL, hi {blob}, \
              state {text} NOT NULL, epoch {int} NOT NULL, grp {text}, incoming {text}, PRIMARY KEY (map, lo))",

@@ -405,7 +405,8 @@ pub(crate) fn select_ranges(
     // Ranges do not overlap, so the one that reaches over the lower bound is the last that begins at or
     // below it: this bounds the scan of the primary key from below.
     sql.push_str(&format!(
-        " AND lo >= COALESCE((SELECT lo FROM {table} WHERE map = $1 AND lo <= $2 ORDER BY lo DESC LIMIT 1), $2) ORDER BY lo"
+        " AND lo >= COALESCE((SELECT lo FROM {table} WHERE map = $1 AND lo <= $2 \
+         ORDER BY lo DESC LIMIT 1), $2) ORDER BY lo"
     ));
     if let Some(limit) = page {
         sql.push_str(&format!(" LIMIT {limit}"));
