@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_engine::Listener;
-use polyshard_shard::{AckPhase, FenceRow, FenceState, HelloState, OpId, Shard, ShardError};
+use polyshard_shard::{AckPhase, FenceRow, FenceState, OpId, Shard, ShardError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -83,12 +83,9 @@ async fn hear(listener: &mut Option<Listener>) {
     }
 }
 
-/// Learns what the shard says now.
+/// Hears what the shard says now.
 async fn look(state: &Arc<State>, shard: &Shard) -> Result<(), ShardError> {
-    let reply = shard.hello(state.known(shard.id())).await?;
-    let before = state.gate.held(shard.id()).len();
-    let news = reply.fence_epoch > state.known(shard.id()) || reply.fences.len() != before;
-    if news { state.learn(shard.id(), reply) } else { Ok(()) }
+    shard.teach(state.as_ref()).await
 }
 
 /// Answers one raising of one fence to its end.

@@ -87,8 +87,6 @@ impl Follower {
                 old.cluster, next.cluster
             )));
         }
-        // Departures that shards have told of and the catalog does not know yet are learnt again from the
-        // shards: their numbers start over with the new view.
         self.state.replace(next);
         self.state.fresh.store(true, Ordering::SeqCst);
         Ok(())
@@ -118,17 +116,18 @@ impl Follower {
             }
         }
         let shards = if shards { Some(self.catalog.shards().await?) } else { None };
-        self.state
-            .change(|view| {
-                events.iter().try_for_each(|event| view.apply(event))?;
-                contents.into_iter().try_for_each(|contents| view.set_map(contents))?;
-                if let Some(shards) = shards {
-                    view.set_shards(shards);
-                }
-                view.seq = last;
-                Ok(())
-            })
-            .map_err(damaged)?;
+        let reread = !contents.is_empty();
+        let change = |view: &mut View| {
+            events.iter().try_for_each(|event| view.apply(event))?;
+            contents.into_iter().try_for_each(|contents| view.set_map(contents))?;
+            if let Some(shards) = shards {
+                view.set_shards(shards);
+            }
+            view.seq = last;
+            Ok(())
+        };
+        let changed = if reread { self.state.reread(change) } else { self.state.change(change) };
+        changed.map_err(damaged)?;
         self.applied.send_replace(last);
         Ok(())
     }

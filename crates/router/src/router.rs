@@ -165,6 +165,19 @@ impl Router {
         }
     }
 
+    /// A view that has the map: one that is not here may have come since, and only the catalog can say that it
+    /// has not.
+    async fn view_with(&self, map: &MapName) -> Result<Arc<View>, RouterError> {
+        let view = self.state.view();
+        if view.maps.contains_key(map) {
+            return Ok(view);
+        }
+        match self.follower.refresh().await {
+            Ok(()) => Ok(self.state.view()),
+            Err(down) => Err(RouterError::CatalogAway(down.to_string())),
+        }
+    }
+
     /// Tickets for every shard that has a part of the range, under one view of the map.
     pub async fn enter_range(
         &self,
@@ -174,7 +187,7 @@ impl Router {
     ) -> Result<Vec<Ticket>, RouterError> {
         let deadline = Instant::now() + self.options.wait_max;
         'again: loop {
-            let view = self.state.view();
+            let view = self.view_with(map).await?;
             let known = view.maps.get(map).ok_or_else(|| RouterError::NoSuchMap(map.clone()))?;
             let mut parts: std::collections::BTreeMap<ShardId, Vec<KeyRange>> = Default::default();
             for entry in known.map.entries(range) {
@@ -204,7 +217,7 @@ impl Router {
     ) -> Result<Ticket, RouterError> {
         let deadline = Instant::now() + self.options.wait_max;
         loop {
-            let view = self.state.view();
+            let view = self.view_with(map).await?;
             let known = view.maps.get(map).ok_or_else(|| RouterError::NoSuchMap(map.clone()))?;
             let mut ranges = Vec::new();
             for entry in known.map.entries(range).filter(|entry| entry.shard == *shard) {
@@ -231,6 +244,9 @@ impl Router {
         let opened = self.shards.get_serving(shard).await.map_err(fail)?;
         let hello: Arc<dyn HelloState> = self.state.clone();
         let data = opened.data(&hello).await.map_err(fail)?.clone();
+        if !self.state.shard(shard).is_learnt() {
+            opened.teach(self.state.as_ref()).await.map_err(fail)?;
+        }
         // The generation is taken before the ticket is counted: what voids it later is then seen.
         let guard = self.state.shard(shard).generation.guard();
         let Some(place) = self.state.gate.enter(map, &ranges, shard, access) else {

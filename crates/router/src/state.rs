@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use polyshard_engine::Generation;
 use polyshard_map::ShardId;
-use polyshard_shard::{FenceEpoch, FenceState, HelloReply, HelloState, RouterId, ShardError};
+use polyshard_shard::{FenceEpoch, FenceState, HelloReply, HelloState, Learnt, RouterId, ShardError};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -31,6 +31,8 @@ pub struct State {
 /// What a router knows of one shard.
 pub struct ShardState {
     known: Mutex<FenceEpoch>,
+    /// Whether what the shard has to say is in the view; no ticket is given before.
+    learnt: AtomicBool,
     /// Grows when a departure is learnt that tickets out now may not know of: they are void then.
     pub generation: Generation,
     /// Told when there is a fence to answer.
@@ -58,22 +60,47 @@ impl State {
     /// Makes a new view of the current one.
     pub fn change<E>(&self, change: impl FnOnce(&mut View) -> Result<(), E>) -> Result<(), E> {
         let _changing = self.changing.lock().expect("no panic while held");
-        let mut next = View::clone(&self.view.load());
-        change(&mut next)?;
-        self.view.store(Arc::new(next));
-        Ok(())
+        self.store(change, |_| false)
     }
 
-    /// Takes a view that was read whole. What shards told of departures is asked of them again, since the new
-    /// view may be without them.
-    pub fn replace(&self, next: View) {
+    /// Makes a new view of which some was read anew from the catalog. What shards told of departures may be
+    /// missing in it, so they are asked again before the next ticket.
+    pub fn reread<E>(&self, change: impl FnOnce(&mut View) -> Result<(), E>) -> Result<(), E> {
         let _changing = self.changing.lock().expect("no panic while held");
-        let shards = self.shards.lock().expect("no panic while held");
-        for shard in shards.values() {
-            *shard.known.lock().expect("no panic while held") = FenceEpoch::ZERO;
-            shard.fences.notify_one();
+        self.store(change, |_| true)
+    }
+
+    /// Takes a view that was read whole.
+    pub fn replace(&self, next: View) {
+        let replaced: Result<(), std::convert::Infallible> = self.reread(|view| {
+            *view = next;
+            Ok(())
+        });
+        match replaced {
+            Ok(()) => {}
+        }
+    }
+
+    /// Stores a new view; the caller holds `changing`. A shard of a new incarnation is asked anew in any case.
+    fn store<E>(
+        &self,
+        change: impl FnOnce(&mut View) -> Result<(), E>,
+        forget: impl Fn(&ShardId) -> bool,
+    ) -> Result<(), E> {
+        let old = self.view.load_full();
+        let mut next = View::clone(&old);
+        change(&mut next)?;
+        let incarnation = |view: &View, id: &ShardId| view.shards.get(id).map(|record| record.incarnation);
+        // First forgotten, then stored: whoever finds the new view finds that there is something to ask.
+        for (id, shard) in self.shards.lock().expect("no panic while held").iter() {
+            if forget(id) || incarnation(&old, id) != incarnation(&next, id) {
+                *shard.known.lock().expect("no panic while held") = FenceEpoch::ZERO;
+                shard.learnt.store(false, Ordering::SeqCst);
+                shard.fences.notify_one();
+            }
         }
         self.view.store(Arc::new(next));
+        Ok(())
     }
 
     /// What it knows of a shard.
@@ -81,6 +108,7 @@ impl State {
         let mut shards = self.shards.lock().expect("no panic while held");
         let fresh = || ShardState {
             known: Mutex::new(FenceEpoch::ZERO),
+            learnt: AtomicBool::new(false),
             generation: Generation::default(),
             fences: Notify::new(),
         };
@@ -101,27 +129,45 @@ impl HelloState for State {
         self.view().shards.get(shard).map(|record| record.incarnation)
     }
 
+    /// Hears what the shard says, and voids tickets that the new session must not carry. A fence that stands may
+    /// have been judged clear already, when this session was not there to be listed: then the ranges depart at any
+    /// moment, and a ticket from before the fence would be too late.
+    fn learn(&self, shard: &ShardId, reply: HelloReply) -> Result<Learnt, ShardError> {
+        let fences = reply.fences.clone();
+        let learnt = self.hear(shard, reply)?;
+        if fences.iter().any(|fence| !self.gate.has_drained(shard, fence.op)) {
+            self.shard(shard).generation.advance();
+        }
+        Ok(learnt)
+    }
+
     /// Installs what a shard says: departures in the view, standing fences in the gate. In this order: those who
     /// wait for a fence that is gone must find the new map.
-    fn learn(&self, shard: &ShardId, reply: HelloReply) -> Result<(), ShardError> {
+    fn hear(&self, shard: &ShardId, reply: HelloReply) -> Result<Learnt, ShardError> {
         let state = self.shard(shard);
-        let mut known = state.known.lock().expect("no panic while held");
+        // Always in this order: the view, then what is known of a shard.
+        let _changing = self.changing.lock().expect("no panic while held");
+        let known = *state.known.lock().expect("no panic while held");
+        if reply.since > known {
+            return Ok(Learnt::AskAgain);
+        }
         if self.view().epoch < reply.pruned_epoch && !self.fresh.load(Ordering::SeqCst) {
             return Err(ShardError::IncarnationChanged { shard: shard.clone() });
         }
-        let new: Vec<_> = reply.departures.iter().filter(|departure| departure.number > *known).collect();
+        // What another session has read since is newer: fences may have come and gone.
+        if reply.fence_epoch < known {
+            return Ok(Learnt::Known);
+        }
+        let new: Vec<_> = reply.departures.iter().filter(|departure| departure.number > known).collect();
         if !new.is_empty() {
-            let applied = self.change(|view| new.iter().try_for_each(|departure| view.depart(departure)));
-            applied.map_err(|error| ShardError::Damaged { what: "departure", detail: error.to_string() })?;
+            let depart = |view: &mut View| new.iter().try_for_each(|departure| view.depart(shard, departure));
+            let stored = self.store(depart, |_| false);
+            stored.map_err(|error| ShardError::Damaged { what: "departure", detail: error.to_string() })?;
             if new.iter().any(|departure| !self.gate.has_drained(shard, departure.op)) {
                 state.generation.advance();
             }
         }
-        // What another session has read since is newer: fences may have come and gone.
-        if reply.fence_epoch < *known {
-            return Ok(());
-        }
-        *known = reply.fence_epoch;
+        *state.known.lock().expect("no panic while held") = reply.fence_epoch;
         for fence in &reply.fences {
             match fence.state {
                 FenceState::Holding | FenceState::Departed => drop(self.gate.hold(shard, fence)),
@@ -133,7 +179,15 @@ impl HelloState for State {
                 self.gate.release(shard, held.op);
             }
         }
+        state.learnt.store(true, Ordering::SeqCst);
         state.fences.notify_one();
-        Ok(())
+        Ok(Learnt::Known)
+    }
+}
+
+impl ShardState {
+    /// Whether what the shard has to say is in the view.
+    pub fn is_learnt(&self) -> bool {
+        self.learnt.load(Ordering::SeqCst)
     }
 }

@@ -88,20 +88,24 @@ impl View {
     }
 
     /// Takes in that a range has left a shard, told by that shard itself, maybe before the catalog says so.
-    pub fn depart(&mut self, departure: &Departure) -> Result<(), BuildError> {
+    /// It speaks for itself only: what the view has on another shard is not its to give away.
+    pub fn depart(&mut self, from: &ShardId, departure: &Departure) -> Result<(), BuildError> {
         let Some(known) = self.maps.get(&departure.map) else { return Ok(()) };
-        let put: Vec<Entry> = match &departure.to {
-            None => vec![],
-            Some(to) => vec![Entry {
-                range: departure.range.clone(),
-                shard: to.clone(),
+        let mine = known.map.entries(&departure.range).filter(|entry| entry.shard == *from);
+        let pieces: Vec<KeyRange> =
+            mine.filter_map(|entry| entry.range.intersect(&departure.range)).collect();
+        let arrives = |range: &KeyRange| {
+            Some(Entry {
+                range: range.clone(),
+                shard: departure.to.clone()?,
                 state: departure.state,
                 epoch: departure.epoch,
                 group: None,
                 lock: None,
-            }],
+            })
         };
-        let next = overlay(&known.map, std::slice::from_ref(&departure.range), &put, None, departure.epoch)?;
+        let put: Vec<Entry> = pieces.iter().filter_map(arrives).collect();
+        let next = overlay(&known.map, &pieces, &put, None, departure.epoch)?;
         let version = known.version;
         self.maps.insert(departure.map.clone(), Arc::new(KnownMap { map: next, version }));
         Ok(())

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::sql_local::{
     read_departure, read_fence, read_meta, select_departures, select_fences, select_meta,
 };
-use crate::{FenceEpoch, HelloReply, Meta, RouterId, ShardError};
+use crate::{FenceEpoch, HelloReply, Learnt, Meta, RouterId, ShardError};
 
 /// The first half of the advisory lock that names a router: "psh" and a version.
 pub(crate) const SESSION_LOCK_CLASS: i64 = 0x7073_6801;
@@ -26,8 +26,11 @@ pub trait HelloState: Send + Sync {
     fn known(&self, shard: &ShardId) -> FenceEpoch;
     /// The incarnation that it believes the shard to have; none if any is right.
     fn incarnation(&self, shard: &ShardId) -> Option<Uuid>;
-    /// Takes in what the shard says, before the session is used. An error refuses the session.
-    fn learn(&self, shard: &ShardId, reply: HelloReply) -> Result<(), ShardError>;
+    /// Takes in what the shard says to a new session, before it is used. An error refuses the session. A fence may
+    /// have been judged clear before this session was there, so whoever is in its ranges must not use it.
+    fn learn(&self, shard: &ShardId, reply: HelloReply) -> Result<Learnt, ShardError>;
+    /// Takes in what the shard says otherwise: the sessions there are stay as they are.
+    fn hear(&self, shard: &ShardId, reply: HelloReply) -> Result<Learnt, ShardError>;
 }
 
 /// Introduces every session of one router to one shard.
@@ -51,8 +54,8 @@ impl Session {
             );
             session.run(Statement::new(sql)).await?;
         }
-        let known = self.state.known(&self.shard);
-        let reply = loop {
+        loop {
+            let known = self.state.known(&self.shard);
             let before = self.meta(session).await?;
             let departures = session.run(select_departures(dialect, known)).await?;
             let fences = session.run(select_fences(dialect)).await?;
@@ -60,15 +63,18 @@ impl Session {
             if self.meta(session).await?.fence_epoch != before.fence_epoch {
                 continue;
             }
-            break HelloReply {
+            let reply = HelloReply {
+                since: known,
                 incarnation: before.incarnation,
                 fence_epoch: before.fence_epoch,
                 pruned_epoch: before.pruned_epoch,
                 departures: departures.rows().iter().map(read_departure).collect::<Result<_, _>>()?,
                 fences: fences.rows().iter().map(read_fence).collect::<Result<_, _>>()?,
             };
-        };
-        self.state.learn(&self.shard, reply)
+            if self.state.learn(&self.shard, reply)? == Learnt::Known {
+                return Ok(());
+            }
+        }
     }
 
     /// The shard's identity, if it is the one that the router means.

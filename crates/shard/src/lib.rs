@@ -19,6 +19,6 @@ pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
 pub use sql_local::Dataset;
 pub use tx::LocalTx;
 pub use types::{
-    Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, LocalEntry,
-    Meta, OpId, OpRef, OpRow, Phase, Role, RouterId,
+    Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, Learnt,
+    LocalEntry, Meta, OpId, OpRef, OpRow, Phase, Role, RouterId,
 };

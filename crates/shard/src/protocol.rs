@@ -232,6 +232,7 @@ pub async fn undo<T: LocalTx>(tx: &mut T, op: OpRef) -> Reply<()> {
 pub async fn hello<T: LocalTx>(tx: &mut T, known: FenceEpoch) -> Reply<HelloReply> {
     let meta = tx.lock_meta().await?;
     Ok(HelloReply {
+        since: known,
         incarnation: meta.incarnation,
         fence_epoch: meta.fence_epoch,
         pruned_epoch: meta.pruned_epoch,

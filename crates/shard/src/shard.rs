@@ -12,8 +12,8 @@ use uuid::Uuid;
 use crate::hello::{HelloState, SESSION_LOCK_CLASS, Session};
 use crate::sql_local::{self, Dataset, SqlLocal};
 use crate::{
-    Ack, AckPhase, Edit, FenceEpoch, FenceRow, HelloReply, LocalEntry, LocalTx, Meta, OpId, OpRef, RouterId,
-    ShardError, protocol, schema,
+    Ack, AckPhase, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx, Meta, OpId, OpRef,
+    RouterId, ShardError, protocol, schema,
 };
 
 /// Where fences are announced.
@@ -95,9 +95,8 @@ impl Shard {
                     Ok(Database::open(target, self.options.data.clone(), Some(Arc::new(session))).await?)
                 }
                 Dialect::Sqlite => {
-                    let reply = self.hello(hello.known(&self.id)).await?;
                     self.local_routers.lock().expect("no panic while held").insert(hello.router());
-                    hello.learn(&self.id, reply)?;
+                    self.teach(hello.as_ref()).await?;
                     Ok::<Database, ShardError>(self.control.clone())
                 }
             }
@@ -208,6 +207,12 @@ impl Shard {
     /// See [`protocol::hello`].
     pub async fn hello(&self, known: FenceEpoch) -> Result<HelloReply, ShardError> {
         transaction!(self, |tx| protocol::hello(&mut tx, known))
+    }
+
+    /// Tells a router what has left and which fences stand.
+    pub async fn teach(&self, state: &dyn HelloState) -> Result<(), ShardError> {
+        while state.hear(&self.id, self.hello(state.known(&self.id)).await?)? == Learnt::AskAgain {}
+        Ok(())
     }
 
     /// The acknowledgements of a fence so far.

@@ -270,9 +270,21 @@ pub struct Departure {
     pub number: FenceEpoch,
 }
 
+/// What a router makes of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Learnt {
+    /// It is known now.
+    Known,
+    /// The router has forgotten meanwhile what it had told the shard that it knew: ask again.
+    AskAgain,
+}
+
 /// What a shard tells a session that introduces itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HelloReply {
+    /// What the session said that it knew: departures up to there are not listed.
+    pub since: FenceEpoch,
     /// Its incarnation now.
     pub incarnation: Uuid,
     /// What the session knows from now on.
