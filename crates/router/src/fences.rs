@@ -1,14 +1,17 @@
 //! Answers the fences of one shard: holds, drains, acknowledges; and lets go again only after the shard agrees.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use polyshard_engine::Listener;
 use polyshard_shard::{AckPhase, FenceRow, FenceState, OpId, Shard, ShardError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use crate::rescue;
+use crate::shards::Shards;
 use crate::state::State;
 
 /// How often fences are looked for without being told: the safety net under the notifications.
@@ -23,9 +26,14 @@ pub(crate) struct FenceTask {
 }
 
 impl FenceTask {
-    pub(crate) fn start(state: Arc<State>, shard: Arc<Shard>, hold_max: Duration) -> FenceTask {
+    pub(crate) fn start(
+        state: Arc<State>,
+        shard: Arc<Shard>,
+        shards: Weak<Shards>,
+        hold_max: Duration,
+    ) -> FenceTask {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(run(state, shard, hold_max, stopped));
+        let task = tokio::spawn(run(state, shard, shards, hold_max, stopped));
         FenceTask { stop, task }
     }
 
@@ -38,11 +46,18 @@ impl FenceTask {
     }
 }
 
-async fn run(state: Arc<State>, shard: Arc<Shard>, hold_max: Duration, mut stopped: watch::Receiver<bool>) {
+async fn run(
+    state: Arc<State>,
+    shard: Arc<Shard>,
+    shards: Weak<Shards>,
+    hold_max: Duration,
+    mut stopped: watch::Receiver<bool>,
+) {
     let known = state.shard(shard.id());
     let mut listener: Option<Listener> = None;
     let mut answering: JoinSet<(OpId, u64)> = JoinSet::new();
     let mut answered: HashSet<(OpId, u64)> = HashSet::new();
+    let mut departed: HashMap<OpId, Instant> = HashMap::new();
     while !*stopped.borrow() {
         if listener.is_none() {
             listener = shard.listen().await.ok();
@@ -51,8 +66,17 @@ async fn run(state: Arc<State>, shard: Arc<Shard>, hold_max: Duration, mut stopp
             Ok(()) => {}
             Err(error) => tracing::debug!(shard = %shard.id(), %error, "fences cannot be looked at just now"),
         }
-        for fence in state.gate.held(shard.id()) {
-            if fence.state == FenceState::Holding && answered.insert((fence.op, fence.attempt)) {
+        let held = state.gate.held(shard.id());
+        departed.retain(|op, _| held.iter().any(|fence| fence.op == *op));
+        for fence in held {
+            if fence.state == FenceState::Departed {
+                let since = *departed.entry(fence.op).or_insert_with(Instant::now);
+                if since.elapsed() > hold_max
+                    && let Err(error) = rescue::finish(&shards, &shard, fence.op).await
+                {
+                    tracing::debug!(shard = %shard.id(), %error, "a switch cannot be finished just now");
+                }
+            } else if answered.insert((fence.op, fence.attempt)) {
                 answering.spawn(answer(state.clone(), shard.clone(), fence, hold_max));
             }
         }
@@ -64,7 +88,7 @@ async fn run(state: Arc<State>, shard: Arc<Shard>, hold_max: Duration, mut stopp
                     answered.remove(&key);
                 }
             }
-            _ = tokio::time::sleep(LOOK_EVERY) => {}
+            _ = tokio::time::sleep(if departed.is_empty() { LOOK_EVERY } else { hold_max.min(LOOK_EVERY) }) => {}
             _ = stopped.changed() => {}
         }
     }

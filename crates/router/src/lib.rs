@@ -9,6 +9,7 @@ mod fanout;
 mod fences;
 mod follow;
 pub mod gate;
+mod rescue;
 mod router;
 mod saved;
 mod shards;

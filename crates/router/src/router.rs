@@ -95,7 +95,7 @@ impl Router {
         if let Some(path) = options.saved.clone() {
             tasks.push(tokio::spawn(save_changes(state.clone(), follower.applied(), path, stopped)));
         }
-        Ok(Router { state, shards: Arc::new(shards), follower, options, stop, tasks: Mutex::new(tasks) })
+        Ok(Router { state, shards, follower, options, stop, tasks: Mutex::new(tasks) })
     }
 
     /// What it believes now.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use polyshard_catalog::{ShardRecord, ShardSource};
@@ -23,6 +23,8 @@ pub type Connect = Arc<dyn Fn(&ShardRecord) -> Result<Target, ShardError> + Send
 const FAILURE_KEPT: Duration = Duration::from_millis(500);
 
 pub(crate) struct Shards {
+    /// For the fence tasks, which must not keep it alive.
+    me: Weak<Shards>,
     state: Arc<State>,
     connect: Connect,
     options: ShardOptions,
@@ -56,8 +58,15 @@ impl Shards {
         connect: Connect,
         options: ShardOptions,
         hold_max: Duration,
-    ) -> Shards {
-        Shards { state, connect, options, hold_max, slots: Mutex::default() }
+    ) -> Arc<Shards> {
+        Arc::new_cyclic(|me| Shards {
+            me: me.clone(),
+            state,
+            connect,
+            options,
+            hold_max,
+            slots: Mutex::default(),
+        })
     }
 
     /// Opens a database that is not in the list yet.
@@ -114,7 +123,12 @@ impl Shards {
         if let Some(open) = slot.open.get() {
             let mut fences = open.fences.lock().expect("no panic while held");
             if fences.is_none() {
-                *fences = Some(FenceTask::start(self.state.clone(), open.shard.clone(), self.hold_max));
+                *fences = Some(FenceTask::start(
+                    self.state.clone(),
+                    open.shard.clone(),
+                    self.me.clone(),
+                    self.hold_max,
+                ));
             }
         }
         Ok(shard)
@@ -160,9 +174,7 @@ impl Shards {
     /// Closes all.
     pub(crate) async fn close(&self) {
         let slots = std::mem::take(&mut *self.slots.lock().expect("no panic while held"));
-        for slot in slots.into_values() {
-            close(slot).await;
-        }
+        futures_util::future::join_all(slots.into_values().map(close)).await;
     }
 }
 

@@ -168,9 +168,10 @@ impl HelloState for State {
             }
         }
         *state.known.lock().expect("no panic while held") = reply.fence_epoch;
+        let mut to_answer = false;
         for fence in &reply.fences {
             match fence.state {
-                FenceState::Holding | FenceState::Departed => drop(self.gate.hold(shard, fence)),
+                FenceState::Holding | FenceState::Departed => to_answer |= self.gate.hold(shard, fence),
                 FenceState::Broken => self.gate.release(shard, fence.op),
             }
         }
@@ -180,7 +181,9 @@ impl HelloState for State {
             }
         }
         state.learnt.store(true, Ordering::SeqCst);
-        state.fences.notify_one();
+        if to_answer {
+            state.fences.notify_one();
+        }
         Ok(Learnt::Known)
     }
 }

@@ -227,6 +227,19 @@ pub async fn undo<T: LocalTx>(tx: &mut T, op: OpRef) -> Reply<()> {
     tx.put_op(&OpRow { id: op.id, epoch: op.epoch, token: op.token, phase: Phase::Undone, edit }).await
 }
 
+/// What has left by an operation whose fence still stands: all that is needed to finish the switch without the
+/// catalog. None if it has not departed, or is finished.
+pub async fn departed<T: LocalTx>(tx: &mut T, id: OpId) -> Reply<Option<(OpRef, Vec<Departure>)>> {
+    tx.lock_meta().await?;
+    let standing = tx.fence(id).await?.is_some_and(|fence| fence.state == FenceState::Departed);
+    let Some(row) = tx.op(id).await?.filter(|row| standing && row.phase == Phase::Departed) else {
+        return Ok(None);
+    };
+    let all = tx.departures_after(FenceEpoch::ZERO).await?;
+    let mine = all.into_iter().filter(|departure| departure.op == id).collect();
+    Ok(Some((OpRef { id, epoch: row.epoch, token: row.token }, mine)))
+}
+
 /// What a session must learn before it may be used. The session's lock is taken first, by the caller, so
 /// that a fence raised from now on finds the session in its list.
 pub async fn hello<T: LocalTx>(tx: &mut T, known: FenceEpoch) -> Reply<HelloReply> {

@@ -12,8 +12,8 @@ use uuid::Uuid;
 use crate::hello::{HelloState, SESSION_LOCK_CLASS, Session};
 use crate::sql_local::{self, Dataset, SqlLocal};
 use crate::{
-    Ack, AckPhase, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx, Meta, OpId, OpRef,
-    RouterId, ShardError, protocol, schema,
+    Ack, AckPhase, Departure, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx, Meta,
+    OpId, OpRef, RouterId, ShardError, protocol, schema,
 };
 
 /// Where fences are announced.
@@ -213,6 +213,11 @@ impl Shard {
     pub async fn teach(&self, state: &dyn HelloState) -> Result<(), ShardError> {
         while state.hear(&self.id, self.hello(state.known(&self.id)).await?)? == Learnt::AskAgain {}
         Ok(())
+    }
+
+    /// An operation whose ranges have left this shard and whose fence still stands: how to name it, and what left.
+    pub async fn departed(&self, id: OpId) -> Result<Option<(OpRef, Vec<Departure>)>, ShardError> {
+        transaction!(self, |tx| protocol::departed(&mut tx, id))
     }
 
     /// The acknowledgements of a fence so far.

@@ -184,7 +184,7 @@ impl LocalTx for SqlLocal {
         );
         // What was done is in the local map now; the edit is only needed while it can be done or undone.
         let edit =
-            row.edit.as_ref().filter(|_| row.phase == crate::Phase::Prepared).map(|edit| to_json(edit));
+            row.edit.as_ref().filter(|_| row.phase == crate::Phase::Prepared).map(to_json);
         let statement = Statement::new(sql)
             .bind(row.id.to_string())
             .bind(row.epoch.get() as i64)
