@@ -14,8 +14,8 @@ use polyshard_map::{
     Change, Entry, Epoch, HashSpec, Key, KeyBytes, KeyRange, KeyType, MapDefinition, MapName, NewEntry,
     Scheme, ShardId, State,
 };
-use polyshard_router::{Access, Router, RouterError, RouterOptions};
-use polyshard_shard::{FenceEpoch, RouterId, ShardOptions};
+use polyshard_router::{Access, Router, RouterError, RouterOptions, View};
+use polyshard_shard::{FenceEpoch, OpId, RouterId, ShardOptions};
 use uuid::Uuid;
 
 use crate::place::Place;
@@ -289,6 +289,29 @@ impl Cluster {
         }
     }
 
+    /// Waits until an operation is under way; answers which.
+    pub async fn until_running(&self) -> OpId {
+        let first = async {
+            loop {
+                if let Some(record) = self.catalog.running().await.unwrap().first() {
+                    return record.op.id;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, first).await.expect("an operation begins")
+    }
+
+    /// Waits until the router's view is so.
+    pub async fn until_seen(&self, seen: impl Fn(&View) -> bool) {
+        let come = async {
+            while !seen(&self.router.view()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, come).await.expect("the router hears of it");
+    }
+
     pub async fn picture(&self) -> Picture {
         let shards = self.catalog.shards().await.unwrap().into_iter().map(|record| record.id).collect();
         let mut maps = BTreeMap::new();
@@ -372,13 +395,25 @@ impl Cluster {
         .await;
     }
 
+    /// How many rows of a range a shard has, whoever owns it.
+    pub async fn rows_on(&self, on: &str, range: &KeyRange) -> i64 {
+        let opened = self.router.administer(&shard(on)).await.unwrap();
+        let mut tx = opened.control_transaction().await.unwrap();
+        let sql = "SELECT count(*) FROM item WHERE placement >= $1 AND placement < $2";
+        let hi = range.hi().expect("ranges here end somewhere").as_slice().to_vec();
+        let statement = Statement::new(sql).bind(range.lo().as_slice()).bind(hi);
+        let count = tx.run(statement).await.unwrap().one().unwrap().int(0).unwrap();
+        tx.rollback().await.unwrap();
+        count
+    }
+
     /// Writes a row for a key, as a store would; answers the shard it went to.
     pub async fn write(&self, name: &str, number: i64, value: i64) -> Result<ShardId, RouterError> {
         let place = self.router.view().maps[&map(name)].map.placement(&key(number)).unwrap();
         let statement = Statement::new("INSERT INTO item (placement, value) VALUES ($1, $2)")
             .bind(place.as_slice().to_vec())
             .bind(value);
-        let write = async |ticket: &polyshard_router::Ticket| {
+        let write = async move |ticket: &polyshard_router::Ticket| {
             ticket.write(Batch::from(statement.clone())).await.map(|_| ticket.shard().clone())
         };
         self.router.call(&map(name), &[key(number)], Access::Write, write).await
@@ -389,7 +424,7 @@ impl Cluster {
         let place = self.router.view().maps[&map(name)].map.placement(&key(number)).unwrap();
         let statement = Statement::new("SELECT value FROM item WHERE placement = $1 ORDER BY value")
             .bind(place.as_slice().to_vec());
-        let read = async |ticket: &polyshard_router::Ticket| {
+        let read = async move |ticket: &polyshard_router::Ticket| {
             let rows = ticket.read(statement.clone()).await?;
             let values = rows.iter().map(|row| row.int(0)).collect::<Result<_, _>>()?;
             Ok((ticket.shard().clone(), values))

@@ -186,8 +186,8 @@ fn repair_shards(cluster: &Cluster) -> Doing<'_> {
 /// By hand: s1 loses a range of `tenants`, s2 gets one that is not its own.
 fn damage(cluster: &Cluster) -> Doing<'_> {
     Box::pin(async {
-        crate::shards::take_local(cluster, "s1", "tenants", &crate::cluster::buckets(0, 4)).await;
-        crate::shards::give_local(cluster, "s2", "tenants", &crate::cluster::buckets(8, 12)).await;
+        crate::repairs::take_local(cluster, "s1", "tenants", &crate::cluster::buckets(0, 4)).await;
+        crate::repairs::give_local(cluster, "s2", "tenants", &crate::cluster::buckets(8, 12)).await;
         Ok(())
     })
 }
