@@ -9,6 +9,7 @@ use polyshard_shard::OpId;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+use crate::datasets::DatasetRecord;
 use crate::sql_catalog::{self, ENTRY_COLUMNS, SqlCatalog, from_json};
 use crate::tx::Reply;
 use crate::types::{Event, MapContents, MapRecord, OpRecord, ShardRecord};
@@ -50,6 +51,8 @@ pub struct Snapshot {
     pub shards: Vec<ShardRecord>,
     /// Live maps with their entries.
     pub maps: Vec<MapContents>,
+    /// Datasets.
+    pub datasets: Vec<DatasetRecord>,
 }
 
 /// What happened since an event.
@@ -137,7 +140,8 @@ impl Catalog {
             let entries = self.entries(record.definition.name()).await?;
             maps.push(MapContents { record, entries });
         }
-        Ok(Snapshot { cluster: *cluster, seq, epoch, shards, maps })
+        let datasets = self.datasets().await?;
+        Ok(Snapshot { cluster: *cluster, seq, epoch, shards, maps, datasets })
     }
 
     /// What was published after an event.

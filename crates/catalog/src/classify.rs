@@ -25,8 +25,10 @@ pub fn edits(
     }
     let mut out = Vec::new();
     for (shard, (before, after)) in shards {
-        // A lock lives in the catalog alone: to the shard nothing happens.
-        if same_but_epoch(&before, &after) {
+        // What stays as it is does not concern the shard: a lock, which lives in the catalog alone, or the lower
+        // part of a segment that is cut in two.
+        let (before, after) = (without(&before, &after), without(&after, &before));
+        if before.is_empty() && after.is_empty() {
             continue;
         }
         let gains = after.iter().any(|entry| !covered(&entry.range, &before));
@@ -56,9 +58,14 @@ fn without_lock(entry: &Entry) -> Entry {
     Entry { lock: None, ..entry.clone() }
 }
 
-fn same_but_epoch(before: &[Entry], after: &[Entry]) -> bool {
-    let alike = |a: &Entry, b: &Entry| a.range == b.range && a.state == b.state && a.group == b.group;
-    before.len() == after.len() && before.iter().zip(after).all(|(a, b)| alike(a, b))
+/// The entries that are not also among the others, whatever their epochs.
+fn without(entries: &[Entry], others: &[Entry]) -> Vec<Entry> {
+    let others: BTreeMap<&KeyRange, &Entry> = others.iter().map(|other| (&other.range, other)).collect();
+    let stays = |entry: &&Entry| {
+        let other = others.get(&entry.range);
+        other.is_some_and(|other| other.state == entry.state && other.group == entry.group)
+    };
+    entries.iter().filter(|entry| !stays(entry)).cloned().collect()
 }
 
 /// Whether a range lies inside the union of entries (they are sorted and do not overlap).

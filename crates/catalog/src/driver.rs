@@ -122,6 +122,14 @@ impl Driver {
 
     /// Drops a map; with `destroy` also one whose ranges hold data.
     pub async fn drop_map(&self, name: &MapName, if_version: Option<u64>, destroy: bool) -> Reply<OpRecord> {
+        if let Some(bound) =
+            self.inner.catalog.datasets().await?.into_iter().find(|record| record.map == *name)
+        {
+            return Err(CatalogError::HoldsData {
+                what: format!("map {name} places {} {}", bound.store, bound.name),
+                remedy: "delete what it places first".into(),
+            });
+        }
         let record = {
             let mut tx = self.inner.catalog.begin().await?;
             let record = protocol::intend_drop(&mut tx, name, if_version, destroy, &self.name()).await?;

@@ -46,6 +46,9 @@ pub enum CatalogError {
     /// No such operation.
     #[error("there is no operation {0}; see 'polyshard ops list'")]
     NoSuchOperation(OpId),
+    /// No such dataset.
+    #[error("there is no {0}; create it first")]
+    NoSuchDataset(String),
     /// The name is taken.
     #[error("{0} exists already")]
     Exists(String),

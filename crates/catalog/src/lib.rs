@@ -7,6 +7,7 @@
 mod catalog;
 mod check;
 pub mod classify;
+mod datasets;
 mod driver;
 mod error;
 pub mod fence;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub use catalog::{CHANGE_CHANNEL, Catalog, Changes, Snapshot};
 pub use check::{Difference, Found, merge_by_epoch};
+pub use datasets::{DATASETS_MAX, DatasetRecord, KeyPart, KeyRule};
 pub use driver::{Driver, Failpoint, ShardSource};
 pub use error::CatalogError;
 pub use fence::FenceLimits;

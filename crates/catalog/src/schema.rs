@@ -20,7 +20,7 @@ pub(crate) async fn create(db: &Database, fresh: Uuid) -> Result<Uuid, CatalogEr
     }
     let cluster = db.dialect().own_table("cluster");
     let insert = format!(
-        "INSERT INTO {cluster} (one, format, cluster, epoch, seq) VALUES (1, $1, $2, 0, 0) ON CONFLICT (one) DO NOTHING"
+        "INSERT INTO {cluster} (one, format, cluster, epoch, seq, dataset) VALUES (1, $1, $2, 0, 0, 0) ON CONFLICT (one) DO NOTHING"
     );
     tx.run(Statement::new(insert).bind(FORMAT).bind(fresh.to_string())).await?;
     let rows = tx.run(Statement::new(format!("SELECT format, cluster FROM {cluster}"))).await?;
@@ -48,7 +48,7 @@ fn statements(dialect: Dialect) -> Vec<String> {
     out.extend([
         format!(
             "CREATE TABLE IF NOT EXISTS {} (one {int} PRIMARY KEY CHECK (one = 1), format {int} NOT NULL, \
-             cluster {text} NOT NULL, epoch {int} NOT NULL, seq {int} NOT NULL)",
+             cluster {text} NOT NULL, epoch {int} NOT NULL, seq {int} NOT NULL, dataset {int} NOT NULL)",
             own("cluster")
         ),
         format!(
@@ -89,6 +89,11 @@ fn statements(dialect: Dialect) -> Vec<String> {
         ),
         format!("CREATE INDEX IF NOT EXISTS {} ON {} (started)", index("operation_started"), own("operation")),
         format!("CREATE TABLE IF NOT EXISTS {} (seq {int} PRIMARY KEY, event {text} NOT NULL)", own("event")),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (store {text} NOT NULL, name {text} NOT NULL, id {int} NOT NULL UNIQUE, \
+             record {text} NOT NULL, PRIMARY KEY (store, name))",
+            own("dataset_list")
+        ),
     ]);
     out
 }

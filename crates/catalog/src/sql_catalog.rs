@@ -38,16 +38,16 @@ impl SqlCatalog {
         Ok(self.tx.commit().await?)
     }
 
-    async fn rows(&mut self, statement: Statement) -> Reply<Vec<Row>> {
+    pub(crate) async fn rows(&mut self, statement: Statement) -> Reply<Vec<Row>> {
         Ok(self.tx.run(statement).await?.into_rows())
     }
 
-    async fn done(&mut self, statement: Statement) -> Reply<()> {
+    pub(crate) async fn done(&mut self, statement: Statement) -> Reply<()> {
         self.tx.run(statement).await?;
         Ok(())
     }
 
-    fn own(&self, name: &str) -> String {
+    pub(crate) fn own(&self, name: &str) -> String {
         self.dialect.own_table(name)
     }
 
@@ -345,7 +345,7 @@ fn from_word<T: DeserializeOwned>(what: &'static str, word: &str) -> Reply<T> {
         .map_err(|error| damaged(what, error))
 }
 
-fn to_json<T: Serialize>(value: &T) -> String {
+pub(crate) fn to_json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("catalog records have string keys only and always serialise")
 }
 

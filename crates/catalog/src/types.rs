@@ -5,6 +5,8 @@ use polyshard_shard::{Edit, OpId, OpRef, Role};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::datasets::DatasetRecord;
+
 /// How the server finds the password of a shard. The password itself is never stored in the catalog.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -235,6 +237,18 @@ pub enum Event {
     },
     /// The list of shards must be read anew.
     Shards,
+    /// A dataset is new or has changed.
+    Dataset {
+        /// As it is now.
+        record: DatasetRecord,
+    },
+    /// A dataset is gone.
+    DatasetGone {
+        /// Its store.
+        store: String,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// A map's entries together with its record.

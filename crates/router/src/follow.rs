@@ -99,7 +99,10 @@ impl Follower {
             match event {
                 Event::Reload { map } => maps.push(map.clone()),
                 Event::Shards => shards = true,
-                Event::Changed { .. } | Event::Dropped { .. } => {}
+                Event::Changed { .. }
+                | Event::Dropped { .. }
+                | Event::Dataset { .. }
+                | Event::DatasetGone { .. } => {}
             }
         }
         maps.sort();

@@ -1,15 +1,17 @@
 //! The router: locate, enter, call, retry.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polyshard_catalog::{Catalog, ShardRecord, ShardSource};
+use polyshard_catalog::{Catalog, DatasetRecord, ShardRecord, ShardSource};
 use polyshard_engine as engine;
 use polyshard_map::{Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
-use polyshard_shard::{HelloState, RouterId, Shard, ShardError, ShardOptions};
+use polyshard_shard::{Dataset, HelloState, RouterId, Shard, ShardError, ShardOptions};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::error::RouterError;
 use crate::follow::Follower;
@@ -65,6 +67,8 @@ pub struct Router {
     shards: Arc<Shards>,
     follower: Arc<Follower>,
     options: RouterOptions,
+    /// Datasets recorded on shards (by incarnation) by this process.
+    bound: Mutex<HashSet<(Uuid, String)>>,
     stop: watch::Sender<bool>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -95,7 +99,15 @@ impl Router {
         if let Some(path) = options.saved.clone() {
             tasks.push(tokio::spawn(save_changes(state.clone(), follower.applied(), path, stopped)));
         }
-        Ok(Router { state, shards, follower, options, stop, tasks: Mutex::new(tasks) })
+        Ok(Router {
+            state,
+            shards,
+            follower,
+            options,
+            bound: Mutex::default(),
+            stop,
+            tasks: Mutex::new(tasks),
+        })
     }
 
     /// What it believes now.
@@ -106,6 +118,34 @@ impl Router {
     /// Where the driver of operations finds shards.
     pub fn shard_source(&self) -> Arc<dyn ShardSource> {
         self.shards.clone()
+    }
+
+    /// A dataset of a store. One that is not here may have come since; only the catalog can say that it has not.
+    pub async fn dataset(&self, store: &str, name: &str) -> Result<Option<Arc<DatasetRecord>>, RouterError> {
+        let key = (store.to_owned(), name.to_owned());
+        if let Some(record) = self.state.view().datasets.get(&key) {
+            return Ok(Some(record.clone()));
+        }
+        match self.follower.refresh().await {
+            Ok(()) => Ok(self.state.view().datasets.get(&key).cloned()),
+            Err(down) => Err(RouterError::CatalogAway(down.to_string())),
+        }
+    }
+
+    /// Records on a ticket's shard, once, that a dataset has rows there: before the first of them is written. The
+    /// protocol then knows what a range holds.
+    pub async fn bind(&self, ticket: &Ticket, dataset: &Dataset) -> Result<(), RouterError> {
+        let view = self.state.view();
+        let incarnation = view.shards.get(ticket.shard()).map_or(Uuid::nil(), |record| record.incarnation);
+        let key = (incarnation, dataset.name.clone());
+        if self.bound.lock().expect("no panic while held").contains(&key) {
+            return Ok(());
+        }
+        let fail = |error| RouterError::Shard { shard: ticket.shard().clone(), error };
+        let shard = self.shards.get(ticket.shard()).await.map_err(fail)?;
+        shard.bind(dataset).await.map_err(fail)?;
+        self.bound.lock().expect("no panic while held").insert(key);
+        Ok(())
     }
 
     /// What it has to say of itself.

@@ -3,7 +3,7 @@
 use std::io::{BufReader, BufWriter, Write};
 use std::path::Path;
 
-use polyshard_catalog::{MapContents, MapRecord, ShardRecord, Snapshot};
+use polyshard_catalog::{DatasetRecord, MapContents, MapRecord, ShardRecord, Snapshot};
 use polyshard_map::{Entry, Epoch, KeyRange};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -22,6 +22,8 @@ struct Saved {
     epoch: Epoch,
     shards: Vec<ShardRecord>,
     maps: Vec<SavedMap>,
+    #[serde(default)]
+    datasets: Vec<DatasetRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,6 +50,7 @@ pub(crate) fn save(path: &Path, view: &View) -> Result<(), RouterError> {
         epoch: view.epoch,
         shards: view.shards.values().map(|record| ShardRecord::clone(record)).collect(),
         maps: maps.collect(),
+        datasets: view.datasets.values().map(|record| DatasetRecord::clone(record)).collect(),
     };
     let beside = path.with_extension("new");
     let fail = |error: &dyn std::fmt::Display| RouterError::Saved(format!("{}: {error}", beside.display()));
@@ -69,6 +72,7 @@ pub(crate) fn load(path: &Path) -> Result<View, RouterError> {
     }
     let maps =
         saved.maps.into_iter().map(|map| MapContents { record: map.record, entries: map.entries }).collect();
-    let (cluster, seq, epoch, shards) = (saved.cluster, saved.seq, saved.epoch, saved.shards);
-    View::from_snapshot(Snapshot { cluster, seq, epoch, shards, maps }).map_err(|error| fail(&error))
+    let Saved { cluster, seq, epoch, shards, datasets, .. } = saved;
+    View::from_snapshot(Snapshot { cluster, seq, epoch, shards, maps, datasets })
+        .map_err(|error| fail(&error))
 }

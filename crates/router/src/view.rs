@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use polyshard_catalog::{Event, MapContents, MapRecord, ShardRecord, Snapshot};
+use polyshard_catalog::{DatasetRecord, Event, MapContents, MapRecord, ShardRecord, Snapshot};
 use polyshard_map::{BuildError, Delta, Entry, Epoch, KeyRange, Map, MapName, Segment, ShardId};
 use polyshard_shard::Departure;
 use uuid::Uuid;
@@ -31,6 +31,8 @@ pub struct View {
     pub maps: BTreeMap<MapName, Arc<KnownMap>>,
     /// Shards by name.
     pub shards: BTreeMap<ShardId, Arc<ShardRecord>>,
+    /// Datasets by store and name.
+    pub datasets: BTreeMap<(String, String), Arc<DatasetRecord>>,
 }
 
 impl View {
@@ -42,6 +44,7 @@ impl View {
             epoch: Epoch::ZERO,
             maps: BTreeMap::new(),
             shards: BTreeMap::new(),
+            datasets: BTreeMap::new(),
         }
     }
 
@@ -53,7 +56,21 @@ impl View {
         for contents in snapshot.maps {
             view.set_map(contents)?;
         }
+        for record in snapshot.datasets {
+            view.set_dataset(record);
+        }
         Ok(view)
+    }
+
+    /// Adds or replaces a dataset, unless a newer version is there.
+    pub fn set_dataset(&mut self, record: DatasetRecord) {
+        let key = (record.store.clone(), record.name.clone());
+        let newer = |known: &Arc<DatasetRecord>| {
+            known.id > record.id || known.version > record.version && known.id == record.id
+        };
+        if !self.datasets.get(&key).is_some_and(newer) {
+            self.datasets.insert(key, Arc::new(record));
+        }
     }
 
     /// Replaces the list of shards.
@@ -82,6 +99,8 @@ impl View {
                 self.maps.insert(map.clone(), Arc::new(KnownMap { map: next, version }));
             }
             Event::Dropped { map } => drop(self.maps.remove(map)),
+            Event::Dataset { record } => self.set_dataset(record.clone()),
+            Event::DatasetGone { store, name } => drop(self.datasets.remove(&(store.clone(), name.clone()))),
             Event::Reload { .. } | Event::Shards => {}
         }
         Ok(())

@@ -16,9 +16,10 @@ pub(crate) fn of_catalog(error: &CatalogError) -> Problem {
         CatalogError::Engine(error) => of_engine(error),
         CatalogError::Shard { error, .. } => of_shard(error),
         CatalogError::Busy { .. } => ErrorCode::Busy,
-        CatalogError::NoSuchMap(_) | CatalogError::NoSuchShard(_) | CatalogError::NoSuchOperation(_) => {
-            ErrorCode::NotFound
-        }
+        CatalogError::NoSuchMap(_)
+        | CatalogError::NoSuchShard(_)
+        | CatalogError::NoSuchOperation(_)
+        | CatalogError::NoSuchDataset(_) => ErrorCode::NotFound,
         CatalogError::Exists(_) => ErrorCode::Exists,
         CatalogError::HoldsData { .. } => ErrorCode::HoldsData,
         CatalogError::RolledBack(why) if why.contains("holds data") => ErrorCode::HoldsData,

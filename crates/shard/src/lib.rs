@@ -15,6 +15,7 @@ mod types;
 
 pub use error::ShardError;
 pub use hello::{HelloState, Session};
+pub use schema::StoreSchema;
 pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
 pub use sql_local::Dataset;
 pub use tx::LocalTx;

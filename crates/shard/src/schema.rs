@@ -26,6 +26,30 @@ pub(crate) async fn exists(db: &Database) -> Result<bool, ShardError> {
     Ok(!db.read(Statement::new(sql)).await?.rows().is_empty())
 }
 
+/// Creates the tables of stores. May be repeated, also by several processes at once.
+pub(crate) async fn create_stores(db: &Database, stores: &[StoreSchema]) -> Result<(), ShardError> {
+    if stores.is_empty() {
+        return Ok(());
+    }
+    let mut tx = db.begin(Access::Write).await?;
+    if db.dialect() == Dialect::Postgres {
+        // Two servers that start at once would otherwise collide in the system catalog.
+        tx.run(Statement::new("SELECT pg_advisory_xact_lock(1886611457, 1)")).await?;
+    }
+    for sql in stores.iter().flat_map(|store| (store.statements)(db.dialect())) {
+        tx.run(Statement::new(sql)).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+/// The tables that a store keeps on every shard.
+#[derive(Clone, Copy)]
+pub struct StoreSchema {
+    /// The statements that create what is missing, in one dialect.
+    pub statements: fn(Dialect) -> Vec<String>,
+}
+
 fn statements(dialect: Dialect) -> Vec<String> {
     let (int, blob, text) = (dialect.bigint(), dialect.blob(), dialect.text());
     let own = |name| dialect.own_table(name);
@@ -78,7 +102,7 @@ fn statements(dialect: Dialect) -> Vec<String> {
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {} (name {text} PRIMARY KEY, map {text} NOT NULL, tab {text} NOT NULL, \
-             placement {text} NOT NULL)",
+             placement {text} NOT NULL, rows_column {text}, rows_number {int})",
             own("dataset")
         ),
     ]);

@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::hello::{HelloState, SESSION_LOCK_CLASS, Session};
+use crate::schema::StoreSchema;
 use crate::sql_local::{self, Dataset, SqlLocal};
 use crate::{
     Ack, AckPhase, Departure, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx, Meta,
@@ -31,11 +32,13 @@ pub struct ShardOptions {
     pub data: Options,
     /// How long to wait for a terminated session to be gone.
     pub terminate_wait: Duration,
+    /// Tables that stores keep on every shard.
+    pub stores: Vec<StoreSchema>,
 }
 
 impl Default for ShardOptions {
     fn default() -> ShardOptions {
-        ShardOptions { data: Options::default(), terminate_wait: Duration::from_secs(5) }
+        ShardOptions { data: Options::default(), terminate_wait: Duration::from_secs(5), stores: Vec::new() }
     }
 }
 
@@ -88,6 +91,7 @@ impl Shard {
     /// The database for data, whose every session introduces itself with `hello`.
     pub async fn data(&self, hello: &Arc<dyn HelloState>) -> Result<&Database, ShardError> {
         let open = || async {
+            schema::create_stores(&self.control, &self.options.stores).await?;
             let session = Session::new(self.id.clone(), hello.clone());
             match self.dialect() {
                 Dialect::Postgres => {

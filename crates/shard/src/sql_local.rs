@@ -22,6 +22,8 @@ pub struct Dataset {
     pub table: String,
     /// The column that holds the placement bytes.
     pub placement: String,
+    /// The column and number that tell this dataset's rows from others' in the same table.
+    pub rows: Option<(String, i64)>,
 }
 
 /// One transaction on the shard's tables.
@@ -115,15 +117,19 @@ impl SqlLocal {
     /// Records a dataset.
     pub(crate) async fn put_dataset(&mut self, dataset: &Dataset) -> Reply<()> {
         let sql = format!(
-            "INSERT INTO {} (name, map, tab, placement) VALUES ($1, $2, $3, $4) ON CONFLICT (name) \
-             DO UPDATE SET map = excluded.map, tab = excluded.tab, placement = excluded.placement",
+            "INSERT INTO {} (name, map, tab, placement, rows_column, rows_number) VALUES ($1, $2, $3, $4, $5, $6) \
+             ON CONFLICT (name) DO UPDATE SET map = excluded.map, tab = excluded.tab, \
+             placement = excluded.placement, rows_column = excluded.rows_column, rows_number = excluded.rows_number",
             self.names.own("dataset")
         );
+        let (column, number) = dataset.rows.clone().unzip();
         let statement = Statement::new(sql)
             .bind(dataset.name.clone())
             .bind(dataset.map.to_string())
             .bind(dataset.table.clone())
-            .bind(dataset.placement.clone());
+            .bind(dataset.placement.clone())
+            .bind(column)
+            .bind(number);
         self.done(statement).await
     }
 
@@ -183,8 +189,7 @@ impl LocalTx for SqlLocal {
             self.names.own("local_op")
         );
         // What was done is in the local map now; the edit is only needed while it can be done or undone.
-        let edit =
-            row.edit.as_ref().filter(|_| row.phase == crate::Phase::Prepared).map(to_json);
+        let edit = row.edit.as_ref().filter(|_| row.phase == crate::Phase::Prepared).map(to_json);
         let statement = Statement::new(sql)
             .bind(row.id.to_string())
             .bind(row.epoch.get() as i64)
@@ -364,19 +369,25 @@ impl LocalTx for SqlLocal {
     }
 
     async fn holds_data(&mut self, map: &MapName, ranges: &[KeyRange]) -> Reply<Option<String>> {
-        let sql = format!("SELECT name, tab, placement FROM {} WHERE map = $1", self.names.own("dataset"));
+        let sql = format!(
+            "SELECT name, tab, placement, rows_column, rows_number FROM {} WHERE map = $1",
+            self.names.own("dataset")
+        );
         for row in self.run(Statement::new(sql).bind(map.to_string())).await? {
             let (name, table, placement) = (row.text(0)?, row.text(1)?, row.text(2)?);
             for range in ranges {
                 let mut sql = format!("SELECT 1 FROM {table} WHERE {placement} >= $1");
-                let lo = range.lo().as_slice().to_vec();
-                let statement = match range.hi() {
-                    None => Statement::new(format!("{sql} LIMIT 1")).bind(lo),
-                    Some(hi) => {
-                        sql.push_str(&format!(" AND {placement} < $2 LIMIT 1"));
-                        Statement::new(sql).bind(lo).bind(hi.as_slice().to_vec())
-                    }
-                };
+                let mut params: Vec<Value> = vec![range.lo().as_slice().to_vec().into()];
+                if let Some(hi) = range.hi() {
+                    params.push(hi.as_slice().to_vec().into());
+                    sql.push_str(&format!(" AND {placement} < ${}", params.len()));
+                }
+                if let (Some(column), Some(number)) = (row.opt_text(3)?, row.opt_int(4)?) {
+                    params.push(number.into());
+                    sql.push_str(&format!(" AND {column} = ${}", params.len()));
+                }
+                sql.push_str(" LIMIT 1");
+                let statement = params.into_iter().fold(Statement::new(sql), Statement::bind);
                 if !self.run(statement).await?.is_empty() {
                     return Ok(Some(name.to_owned()));
                 }

@@ -1,0 +1,198 @@
+//! Datasets: what a store keeps under one name, and the map that places it (C8).
+
+use polyshard_engine::Statement;
+use polyshard_map::{Key, KeyError, KeyType, MapName};
+use serde::{Deserialize, Serialize};
+
+use crate::CatalogError;
+use crate::catalog::Catalog;
+use crate::driver::Driver;
+use crate::sql_catalog::{SqlCatalog, from_json, to_json};
+use crate::tx::{CatalogTx, Reply};
+use crate::types::Event;
+
+/// Datasets of one cluster: each is a record that every router holds in memory.
+pub const DATASETS_MAX: u64 = 100_000;
+
+/// Which part of an attribute is the key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum KeyPart {
+    /// All of it.
+    #[default]
+    Whole,
+    /// What stands before the first of these; all of it where there is none.
+    Before(String),
+}
+
+/// How an item's key is derived from one of its attributes, such as `PartitionKey` or the name of its queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRule {
+    /// The attribute, as the store calls it.
+    pub attribute: String,
+    /// Which part of it.
+    #[serde(default)]
+    pub part: KeyPart,
+}
+
+impl KeyRule {
+    /// The key of an item whose attribute has this text.
+    pub fn key(&self, key_type: &KeyType, text: &str) -> Result<Key, KeyError> {
+        let part = match &self.part {
+            KeyPart::Whole => text,
+            KeyPart::Before(separator) => {
+                text.split_once(separator.as_str()).map_or(text, |(before, _)| before)
+            }
+        };
+        key_type.parse(part)
+    }
+}
+
+/// A dataset as the catalog knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DatasetRecord {
+    /// A short name for rows, never given twice.
+    pub id: u64,
+    /// The store it belongs to: `table`, `queue` …
+    pub store: String,
+    /// Its name there.
+    pub name: String,
+    /// The map that places it.
+    pub map: MapName,
+    /// How its items' keys are derived.
+    pub rule: KeyRule,
+    /// What the store keeps about it.
+    pub body: serde_json::Value,
+    /// Grows with every change of this record.
+    pub version: u64,
+}
+
+impl Driver {
+    /// Creates a dataset; its map must exist.
+    pub async fn create_dataset(
+        &self,
+        store: &str,
+        name: &str,
+        map: &MapName,
+        rule: KeyRule,
+        body: serde_json::Value,
+    ) -> Reply<DatasetRecord> {
+        let mut tx = self.catalog().begin().await?;
+        tx.lock().await?;
+        if tx.dataset(store, name).await?.is_some() {
+            return Err(CatalogError::Exists(format!("{store} {name}")));
+        }
+        if tx.map(map).await?.is_none_or(|record| !record.live) {
+            return Err(CatalogError::NoSuchMap(map.clone()));
+        }
+        let id = tx.next_dataset().await?;
+        let (store, name, map) = (store.to_owned(), name.to_owned(), map.clone());
+        let record = DatasetRecord { id, store, name, map, rule, body, version: 1 };
+        tx.put_dataset(&record).await?;
+        tx.publish(&Event::Dataset { record: record.clone() }).await?;
+        tx.commit().await?;
+        Ok(record)
+    }
+
+    /// Changes what a store keeps about a dataset. `change` may refuse.
+    pub async fn update_dataset<E: From<CatalogError>>(
+        &self,
+        store: &str,
+        name: &str,
+        change: impl FnOnce(&mut serde_json::Value) -> Result<(), E>,
+    ) -> Result<DatasetRecord, E> {
+        let mut tx = self.catalog().begin().await?;
+        tx.lock().await?;
+        let missing = || CatalogError::NoSuchDataset(format!("{store} {name}"));
+        let mut record = tx.dataset(store, name).await?.ok_or_else(missing)?;
+        change(&mut record.body)?;
+        record.version += 1;
+        tx.put_dataset(&record).await?;
+        tx.publish(&Event::Dataset { record: record.clone() }).await?;
+        tx.commit().await?;
+        Ok(record)
+    }
+
+    /// Forgets a dataset. Its rows are the store's to remove.
+    pub async fn delete_dataset(&self, store: &str, name: &str) -> Reply<DatasetRecord> {
+        let mut tx = self.catalog().begin().await?;
+        tx.lock().await?;
+        let missing = || CatalogError::NoSuchDataset(format!("{store} {name}"));
+        let record = tx.dataset(store, name).await?.ok_or_else(missing)?;
+        tx.delete_dataset(store, name).await?;
+        tx.publish(&Event::DatasetGone { store: store.to_owned(), name: name.to_owned() }).await?;
+        tx.commit().await?;
+        Ok(record)
+    }
+}
+
+impl Catalog {
+    /// All datasets.
+    pub async fn datasets(&self) -> Reply<Vec<DatasetRecord>> {
+        let db = self.db().await?;
+        let sql =
+            format!("SELECT record FROM {} ORDER BY store, name", db.dialect().own_table("dataset_list"));
+        let rows = db.read(Statement::new(sql)).await?;
+        rows.rows().iter().map(|row| from_json("dataset", row.text(0)?)).collect()
+    }
+}
+
+impl SqlCatalog {
+    async fn dataset(&mut self, store: &str, name: &str) -> Reply<Option<DatasetRecord>> {
+        let sql = format!("SELECT record FROM {} WHERE store = $1 AND name = $2", self.own("dataset_list"));
+        let rows = self.rows(Statement::new(sql).bind(store.to_owned()).bind(name.to_owned())).await?;
+        rows.first().map(|row| from_json("dataset", row.text(0)?)).transpose()
+    }
+
+    async fn put_dataset(&mut self, record: &DatasetRecord) -> Reply<()> {
+        let sql = format!(
+            "INSERT INTO {} (store, name, id, record) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (store, name) DO UPDATE SET record = excluded.record",
+            self.own("dataset_list")
+        );
+        let statement = Statement::new(sql)
+            .bind(record.store.clone())
+            .bind(record.name.clone())
+            .bind(record.id as i64)
+            .bind(to_json(record));
+        self.done(statement).await
+    }
+
+    async fn delete_dataset(&mut self, store: &str, name: &str) -> Reply<()> {
+        let sql = format!("DELETE FROM {} WHERE store = $1 AND name = $2", self.own("dataset_list"));
+        self.done(Statement::new(sql).bind(store.to_owned()).bind(name.to_owned())).await
+    }
+
+    /// The next short name; refused when there are too many datasets.
+    async fn next_dataset(&mut self) -> Reply<u64> {
+        let rows =
+            self.rows(Statement::new(format!("SELECT count(*) FROM {}", self.own("dataset_list")))).await?;
+        let count = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or(0) as u64;
+        if count >= DATASETS_MAX {
+            return Err(CatalogError::Invalid(format!(
+                "there are {count} datasets already, and {DATASETS_MAX} is the limit; delete some first"
+            )));
+        }
+        let sql = format!("UPDATE {} SET dataset = dataset + 1 RETURNING dataset", self.own("cluster"));
+        let rows = self.rows(Statement::new(sql)).await?;
+        let row =
+            rows.first().ok_or(CatalogError::Damaged { what: "cluster row", detail: "missing".into() })?;
+        Ok(row.int(0)? as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_takes_the_part_before_the_first_separator() {
+        let rule = |part| KeyRule { attribute: "PartitionKey".into(), part };
+        let before = rule(KeyPart::Before("-".into()));
+        assert_eq!(before.key(&KeyType::BigInt, "42-orders-7"), Ok(Key::BigInt(42)));
+        assert_eq!(before.key(&KeyType::BigInt, "42"), Ok(Key::BigInt(42)));
+        assert_eq!(rule(KeyPart::Whole).key(&KeyType::Text, "a-b"), Ok(Key::Text("a-b".into())));
+        assert!(before.key(&KeyType::BigInt, "x-1").is_err());
+    }
+}
