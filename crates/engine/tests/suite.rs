@@ -333,11 +333,15 @@ async fn ordered_batches_run_in_order(bed: Bed) {
         let db = bed.db.clone();
         tokio::spawn(async move { write(&db, insert(1)).await })
     };
-    while bed.db.stats().queued == 0 && bed.db.stats().writes == writes {
+    // PostgreSQL's writer takes it; SQLite's cannot, and leaves it in the queue.
+    let is_taken = || match bed.db.dialect() {
+        Dialect::Sqlite => bed.db.stats().queued == 1,
+        Dialect::Postgres => bed.db.stats().writes > writes,
+    };
+    while !is_taken() {
         tokio::task::yield_now().await;
     }
     // Queued behind it in descending order of key.
-    let queued = bed.db.stats().queued;
     let mut tasks = Vec::new();
     for id in (0..50i64).rev() {
         let db = bed.db.clone();
@@ -346,7 +350,7 @@ async fn ordered_batches_run_in_order(bed: Bed) {
             .order_key(id.to_be_bytes().to_vec());
         tasks.push(tokio::spawn(async move { db.write(batch).await }));
     }
-    while bed.db.stats().queued < queued + 50 {
+    while bed.db.stats().queued < 50 {
         tokio::task::yield_now().await;
     }
     transaction.rollback().await.unwrap();
@@ -402,9 +406,8 @@ async fn a_dropped_scan_frees_its_place(mut bed: Bed) {
         let mut scan = bed.db.scan(Statement::new("SELECT id FROM item"), 1).await.unwrap();
         assert_eq!(scan.next().await.unwrap().unwrap().len(), 1);
     }
-    let scan = bed.db.scan(Statement::new("SELECT id FROM item"), 1).await.unwrap();
-    bed.db = bed.db.clone();
-    drop(scan);
+    drop(bed.db.scan(Statement::new("SELECT id FROM item"), 1).await.unwrap());
+    // Closing waits for every place to be free.
     bed.db.close().await;
 }
 

@@ -19,7 +19,7 @@ use crate::statement::Action;
 use crate::{Error, Row, Rows, Statement, Value};
 
 /// How much longer than the server's own limit an answer may take before the connection counts as lost.
-const ANSWER_GRACE: Duration = Duration::from_secs(5);
+const ANSWER_GRACE: Duration = Duration::from_secs(3);
 
 /// A notification as a statement.
 const NOTIFY: &str = "SELECT pg_notify($1, $2)";
@@ -175,7 +175,8 @@ impl Session {
         }
     }
 
-    async fn run_prepared_untimed(
+    /// For [`Session::send`]: the time limit is that of [`Session::answer`].
+    pub async fn run_prepared_untimed(
         &self,
         prepared: &Prepared,
         statement: &Statement,
@@ -236,6 +237,18 @@ impl Session {
         }
     }
 
+    /// Waits for the answer to a request; requests are answered in the order they were sent. Only the one
+    /// waited for has a timer: most are there already when their turn comes.
+    pub async fn answer(&self, sent: Sent<'_>) -> Result<Rows, Failure> {
+        match sent {
+            Sent::Answered(result) => result,
+            Sent::Pending(pending) => match tokio::time::timeout(self.answer_timeout, pending).await {
+                Ok(result) => result,
+                Err(_) => Err(self.no_answer()),
+            },
+        }
+    }
+
     pub fn columns(prepared: &Prepared) -> Arc<[String]> {
         prepared.columns.clone()
     }
@@ -275,15 +288,6 @@ impl Session {
 pub(crate) enum Sent<'a> {
     Answered(Result<Rows, Failure>),
     Pending(Pending<'a>),
-}
-
-impl Sent<'_> {
-    pub async fn answer(self) -> Result<Rows, Failure> {
-        match self {
-            Sent::Answered(result) => result,
-            Sent::Pending(pending) => pending.await,
-        }
-    }
 }
 
 fn sql(statement: &Statement) -> &str {

@@ -134,10 +134,10 @@ async fn run_all(lent: &Lent, statements: &[Statement]) -> Result<Vec<crate::Row
         Some(plan) if statements.len() > 1 => {
             let mut sent: Vec<Sent<'_>> = Vec::with_capacity(statements.len());
             for (statement, prepared) in statements.iter().zip(&plan) {
-                sent.push(session.send(Box::pin(session.run_prepared(prepared, statement))).await);
+                sent.push(session.send(Box::pin(session.run_prepared_untimed(prepared, statement))).await);
             }
             for (index, (sent, statement)) in sent.into_iter().zip(statements).enumerate() {
-                let rows = sent.answer().await?;
+                let rows = session.answer(sent).await?;
                 group::check(index, statement.expect, rows.affected()).map_err(Failure::fit)?;
                 answers.push(rows);
             }

@@ -141,13 +141,13 @@ impl Writer {
         let mut sent: Vec<Sent<'_>> = Vec::with_capacity(ops.len());
         for (op, plan) in ops.iter().zip(&plans) {
             for (statement, prepared) in op.batch.statements.iter().zip(plan) {
-                sent.push(session.send(Box::pin(session.run_prepared(prepared, statement))).await);
+                sent.push(session.send(Box::pin(session.run_prepared_untimed(prepared, statement))).await);
             }
         }
-        let id = session.run_prepared(&transaction_id, &self.transaction_id);
+        let id = session.run_prepared_untimed(&transaction_id, &self.transaction_id);
         let id = session.send(Box::pin(id)).await;
 
-        if let Err(failure) = begin.answer().await {
+        if let Err(failure) = session.answer(begin).await {
             return self.give_up(session, failure).await;
         }
         let mut sent = sent.into_iter();
@@ -156,7 +156,7 @@ impl Writer {
             for _ in &op.batch.statements {
                 // There is one for each statement.
                 let Some(next) = sent.next() else { break };
-                match next.answer().await {
+                match session.answer(next).await {
                     Ok(answer) => rows.push(answer),
                     Err(failure) => return self.give_up(session, failure).await,
                 }
@@ -167,7 +167,7 @@ impl Writer {
                 Err(error) => return self.give_up(session, Failure::fit(error)).await,
             }
         }
-        let mark = match id.answer().await {
+        let mark = match session.answer(id).await {
             Ok(rows) => {
                 let id = rows.first().and_then(|row| row.opt_text(0).ok().flatten().map(str::to_owned));
                 Mark::new(session, id)
