@@ -63,7 +63,6 @@ impl Default for Setup {
 
 /// One process of a cluster.
 pub struct Cluster {
-    pub place: Arc<Place>,
     pub catalog: Arc<Catalog>,
     pub router: Arc<Router>,
     pub driver: Arc<Driver>,
@@ -122,11 +121,6 @@ pub fn orders() -> MapDefinition {
     MapDefinition::new(map("orders"), KeyType::BigInt, Scheme::Range).unwrap()
 }
 
-/// Keys of `tenants` that are placed in one of these buckets.
-pub fn tenants_in(range: &KeyRange) -> impl Iterator<Item = i64> + use<'_> {
-    (0..).filter(|number| range.contains(tenants().placement(&key(*number)).unwrap().as_slice()))
-}
-
 /// Entries of a map to be created.
 pub fn entries(parts: &[(KeyRange, &str)]) -> Vec<Entry> {
     parts.iter().map(|(range, on)| NewEntry::new(range.clone(), shard(on)).at(Epoch::ZERO)).collect()
@@ -167,7 +161,7 @@ impl Cluster {
         let driver = Driver::new(catalog.clone(), router.shard_source(), setup.limits, setup.failpoint);
         let driver = Arc::new(driver);
         let resolver = (setup.resolver == Resolving::Yes).then(|| Resolver::start(driver.clone()));
-        Ok(Cluster { place: place.clone(), catalog, router, driver, resolver })
+        Ok(Cluster { catalog, router, driver, resolver })
     }
 
     /// A process with three new shards and the maps `tenants` (hash) and `orders` (range).

@@ -109,6 +109,7 @@ async fn a_range_that_holds_data_is_not_assigned(place: Arc<Place>) {
             map: map("orders"),
             table: "item".into(),
             placement: "placement".into(),
+            rows: None,
         };
         cluster.router.administer(&shard(id)).await.unwrap().bind(&dataset).await.unwrap();
     }

@@ -28,8 +28,11 @@ macro_rules! on_postgres {
 mod away;
 mod cluster;
 mod crashes;
+mod fanout;
 mod fence;
 mod place;
 mod races;
 mod repairs;
 mod routing;
+mod shards;
+mod writers;
