@@ -202,6 +202,30 @@ async fn a_process_starts_from_its_saved_map_when_the_catalog_is_down() {
     cluster.close().await;
 }
 
+/// PROTOCOL §5: after the point of no return anyone can roll the switch forward, also with the catalog down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_whose_coordinator_died_is_finished_without_the_catalog() {
+    let (place, server) = apart();
+    let dies = Arc::new(|place: &str| place == "depart:s1.after");
+    let setup = Setup { failpoint: Some(dies), resolver: Resolving::No, ..Setup::default() };
+    let cluster = Cluster::with_maps(&place, setup).await;
+    cluster.items().await;
+    assert_eq!(cluster.write("orders", 5, 1).await.unwrap(), shard("s1"));
+    cluster.change("orders", assign(keys(0, 10), "s2")).await.expect_err("its driver stops where it departed");
+    server.lock().unwrap().kill9();
+
+    assert_eq!(cluster.write("orders", 5, 2).await.unwrap(), shard("s2"), "the range is served where it went");
+    assert_eq!(cluster.write("orders", 50, 2).await.unwrap(), shard("s1"));
+    assert_eq!(cluster.rows_on("s1", &keys(0, 10)).await, 1);
+    cluster.close().await;
+    server.lock().unwrap().start_again();
+    let heir = Cluster::open(&place, Setup { router: 2, ..Setup::default() }).await;
+    heir.settle().await;
+    heir.until_seen(|view| owner(view, "orders", 5) == Some(shard("s2"))).await;
+    heir.assert_healthy().await;
+    heir.close().await;
+}
+
 fn shards_of(view: &View, name: &MapName) -> usize {
     let whole = KeyRange::new(bound(0), None).unwrap();
     view.maps.get(name).map_or(0, |known| known.map.entries(&whole).count())
