@@ -1,0 +1,7 @@
+//! The real program from end to end: its command line and its HTTP door, on real databases, broken on purpose.
+
+mod bad_input;
+mod crashes;
+mod embedded;
+mod folders;
+mod support;
