@@ -91,6 +91,8 @@ impl Database {
         check_no_control(&statement)?;
         match &self.inner {
             Inner::Sqlite(engine) => {
+                // The read itself never waits: a caller in a loop would keep its thread from all others.
+                tokio::task::coop::consume_budget().await;
                 guard::check(guard)?;
                 engine.read(&statement)
             }
@@ -118,8 +120,10 @@ impl Database {
         crate::scan::check_page_rows(page_rows)?;
         match &self.inner {
             Inner::Sqlite(engine) => {
+                let scan = engine.scan(statement, page_rows).await?;
+                // After the wait for a place; it has read ahead, but the caller has seen nothing.
                 guard::check(guard)?;
-                engine.scan(statement, page_rows).await.map(Scan::sqlite)
+                Ok(Scan::sqlite(scan))
             }
             Inner::Postgres(engine) => engine.scan(statement, page_rows, guard).await.map(Scan::postgres),
         }
@@ -135,13 +139,17 @@ impl Database {
         access: Access,
         guard: Option<&Guard>,
     ) -> Result<Transaction, Error> {
-        if self.dialect() == Dialect::Sqlite {
-            guard::check(guard)?;
-        }
         match (&self.inner, access) {
-            (Inner::Sqlite(engine), Access::Read) => engine.begin_read().await.map(Transaction::sqlite_read),
+            (Inner::Sqlite(engine), Access::Read) => {
+                let transaction = engine.begin_read().await?;
+                // After the wait for a place or for the writer; an error drops it, which rolls back.
+                guard::check(guard)?;
+                Ok(Transaction::sqlite_read(transaction))
+            }
             (Inner::Sqlite(engine), Access::Write) => {
-                engine.begin_write().await.map(Transaction::sqlite_write)
+                let transaction = engine.begin_write().await?;
+                guard::check(guard)?;
+                Ok(Transaction::sqlite_write(transaction))
             }
             (Inner::Postgres(engine), access) => engine.begin(access, guard).await.map(Transaction::postgres),
         }

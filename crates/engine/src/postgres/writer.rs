@@ -70,6 +70,10 @@ impl Writer {
             Err(error) => return group::reply_error(ops, &error),
         };
         ops = group::refuse_void(ops);
+        if ops.is_empty() {
+            self.session = Some(session);
+            return;
+        }
         let mut attempt = self.attempt(&session, &ops).await;
         if reused && matches!(attempt, Attempt::Failed(Error::Unavailable { .. })) {
             // The session was lost, as by a restart of the server, and nothing was applied: a new one may
