@@ -20,7 +20,8 @@ pub(crate) async fn create(db: &Database, fresh: Uuid) -> Result<Uuid, CatalogEr
     }
     let cluster = db.dialect().own_table("cluster");
     let insert = format!(
-        "INSERT INTO {cluster} (one, format, cluster, epoch, seq, dataset) VALUES (1, $1, $2, 0, 0, 0) ON CONFLICT (one) DO NOTHING"
+        "INSERT INTO {cluster} (one, format, cluster, epoch, seq, dataset) VALUES (1, $1, $2, 0, 0, 0) \
+         ON CONFLICT (one) DO NOTHING"
     );
     tx.run(Statement::new(insert).bind(FORMAT).bind(fresh.to_string())).await?;
     let rows = tx.run(Statement::new(format!("SELECT format, cluster FROM {cluster}"))).await?;
