@@ -211,10 +211,17 @@ async fn a_switch_whose_coordinator_died_is_finished_without_the_catalog() {
     let cluster = Cluster::with_maps(&place, setup).await;
     cluster.items().await;
     assert_eq!(cluster.write("orders", 5, 1).await.unwrap(), shard("s1"));
-    cluster.change("orders", assign(keys(0, 10), "s2")).await.expect_err("its driver stops where it departed");
+    cluster
+        .change("orders", assign(keys(0, 10), "s2"))
+        .await
+        .expect_err("its driver stops where it departed");
     server.lock().unwrap().kill9();
 
-    assert_eq!(cluster.write("orders", 5, 2).await.unwrap(), shard("s2"), "the range is served where it went");
+    assert_eq!(
+        cluster.write("orders", 5, 2).await.unwrap(),
+        shard("s2"),
+        "the range is served where it went"
+    );
     assert_eq!(cluster.write("orders", 50, 2).await.unwrap(), shard("s1"));
     assert_eq!(cluster.rows_on("s1", &keys(0, 10)).await, 1);
     cluster.close().await;

@@ -30,6 +30,7 @@ mod cluster;
 mod crashes;
 mod fanout;
 mod fence;
+mod outages;
 mod place;
 mod races;
 mod repairs;

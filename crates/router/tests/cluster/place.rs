@@ -121,11 +121,15 @@ impl Place {
             }
             Kind::Server { server, .. } => {
                 let copy = Place::on(server.clone());
-                for name in self.made.lock().unwrap().iter() {
-                    let (from, to) = (self.database(name), copy.database(name));
-                    let sql = format!("CREATE DATABASE \"{to}\" TEMPLATE \"{from}\"");
-                    server.lock().unwrap().execute("postgres", &sql);
-                }
+                let (server, made) = (server.lock().unwrap(), self.made.lock().unwrap());
+                std::thread::scope(|threads| {
+                    for name in made.iter() {
+                        let (from, to) = (self.database(name), copy.database(name));
+                        let sql = format!("CREATE DATABASE \"{to}\" TEMPLATE \"{from}\"");
+                        let server: &PgServer = &server;
+                        threads.spawn(move || server.execute("postgres", &sql));
+                    }
+                });
                 copy
             }
         };
