@@ -19,6 +19,7 @@ mod map;
 mod plan;
 mod range;
 mod segments;
+mod sorted;
 mod space;
 
 pub use apply::apply;

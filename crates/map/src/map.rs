@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::change::{Change, Delta};
-use crate::chunk::{CHUNK_ENTRIES, CHUNK_ENTRIES_MIN, Chunk, SortedKeys};
+use crate::chunk::{CHUNK_ENTRIES, CHUNK_ENTRIES_MIN, Chunk};
 use crate::definition::MapDefinition;
 use crate::encode::{KeyBytes, Scratch};
 use crate::entry::{Entry, Lock, State};
@@ -12,6 +12,7 @@ use crate::error::{BuildError, LocateError};
 use crate::ids::{Epoch, GroupName, ShardId};
 use crate::key::Key;
 use crate::range::KeyRange;
+use crate::sorted::SortedKeys;
 
 /// A definition and its sorted, non-overlapping entries as of one epoch. Cloning shares all chunks.
 #[derive(Clone, Debug)]
