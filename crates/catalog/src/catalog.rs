@@ -47,6 +47,9 @@ pub struct Snapshot {
     pub seq: u64,
     /// The last epoch given when it was read.
     pub epoch: Epoch,
+    /// Which of the epochs up to there belong to operations that were still under way: shards may be ahead of
+    /// the entries in these.
+    pub running: Vec<Epoch>,
     /// Shards.
     pub shards: Vec<ShardRecord>,
     /// Live maps with their entries.
@@ -134,6 +137,8 @@ impl Catalog {
         let row =
             rows.first().ok_or(CatalogError::Damaged { what: "cluster row", detail: "missing".into() })?;
         let (seq, epoch) = (row.int(0)? as u64, Epoch::new(row.int(1)? as u64));
+        // Before the entries: what ends meanwhile is counted as under way, and its event comes later.
+        let running = self.running().await?.iter().map(|record| record.op.epoch).collect();
         let shards = self.shards().await?;
         let mut maps = Vec::new();
         for record in self.maps().await?.into_iter().filter(|record| record.live) {
@@ -141,7 +146,7 @@ impl Catalog {
             maps.push(MapContents { record, entries });
         }
         let datasets = self.datasets().await?;
-        Ok(Snapshot { cluster: *cluster, seq, epoch, shards, maps, datasets })
+        Ok(Snapshot { cluster: *cluster, seq, epoch, running, shards, maps, datasets })
     }
 
     /// What was published after an event.

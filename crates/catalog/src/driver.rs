@@ -37,6 +37,8 @@ const STAGE_ENTRIES: usize = 5_000;
 const ACK_POLL: Duration = Duration::from_millis(3);
 /// The first and the longest pause before an action is tried again.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// Old records are dropped from shards once in so many operations.
+const PRUNE_EVERY: u64 = 256;
 /// How long a caller waits for an operation before he is told that it goes on by itself.
 const CALLER_WAIT: Duration = Duration::from_secs(30);
 
@@ -242,6 +244,7 @@ impl Inner {
             let action = saga.next();
             if let Action::Finished(ending) = action {
                 tracing::debug!(op = %record.op.id, kind = record.op.kind, ?ending, "operation ended");
+                self.prune(&record).await;
                 return Ok(ending);
             }
             let place = place(action, saga.operation());
@@ -265,6 +268,22 @@ impl Inner {
             }
             self.pass(&format!("{place}.after"))?;
             saga.report(outcome);
+        }
+    }
+
+    /// Now and then drops the oldest records from the shards that an operation has touched.
+    async fn prune(&self, record: &OpRecord) {
+        if !record.op.epoch.get().is_multiple_of(PRUNE_EVERY) {
+            return;
+        }
+        for (id, _) in &record.op.edits {
+            let pruned = match self.shard(id).await {
+                Ok(shard) => shard.prune().await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = pruned {
+                tracing::debug!(shard = %id, error, "old records could not be pruned; a later operation will");
+            }
         }
     }
 
@@ -300,10 +319,12 @@ impl Inner {
             }
             Action::Load(index) => catalog_outcome(self.load(index, record).await),
             Action::Finished(_) => Outcome::Done,
-            Action::AwaitAcks(index, _) => match self.await_acks(&op.edits[index].0, op.id).await {
-                Ok(outcome) => outcome,
-                Err(error) => failure(&error),
-            },
+            Action::AwaitAcks(index, attempt) => {
+                match self.await_acks(&op.edits[index].0, op.id, attempt).await {
+                    Ok(outcome) => outcome,
+                    Err(error) => failure(&error),
+                }
+            }
             _ => self.on_shard(action, record).await,
         }
     }
@@ -361,7 +382,7 @@ impl Inner {
 
     /// Waits until no router is in the fenced ranges. Routers that are silent are cut off; that they are
     /// gone is seen before the fence counts as clear.
-    async fn await_acks(&self, id: &ShardId, op: OpId) -> Reply<Outcome> {
+    async fn await_acks(&self, id: &ShardId, op: OpId, attempt: u64) -> Reply<Outcome> {
         let shard = self.shard(id).await?;
         let wrap = |error| CatalogError::Shard { shard: id.clone(), error };
         let began = Instant::now();
@@ -376,6 +397,11 @@ impl Inner {
                     return Ok(Outcome::CannotDrain(why));
                 }
                 Verdict::CutOff(silent) => {
+                    // Nobody answers a fence that was withdrawn: that is no reason to cut anybody off.
+                    let fence = shard.fence(op).await.map_err(wrap)?;
+                    if !fence.is_some_and(|fence| fence.stands(attempt)) {
+                        return Ok(Outcome::FenceBroken);
+                    }
                     for router in silent {
                         tracing::warn!(
                             shard = %id, %router,

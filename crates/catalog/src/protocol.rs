@@ -287,8 +287,12 @@ async fn live_map<T: CatalogTx>(tx: &mut T, name: &MapName, if_version: Option<u
 
 /// Two operations may run on one map at once, but never on the same range.
 async fn refuse_overlap<T: CatalogTx>(tx: &mut T, name: &MapName, touches: &[KeyRange]) -> Reply<()> {
+    // What is about the whole map is in the way even of an operation that changes no entry.
+    let whole = |ranges: &[KeyRange]| ranges.contains(&KeyRange::all());
     for other in tx.running(Some(name)).await? {
-        if other.op.touches.iter().any(|theirs| touches.iter().any(|ours| ours.overlaps(theirs))) {
+        let theirs = &other.op.touches;
+        let overlap = theirs.iter().any(|theirs| touches.iter().any(|ours| ours.overlaps(theirs)));
+        if overlap || whole(touches) || whole(theirs) {
             return Err(CatalogError::Busy { op: other.op.id, kind: other.op.kind });
         }
     }

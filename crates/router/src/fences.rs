@@ -138,7 +138,8 @@ async fn answer(state: Arc<State>, shard: Arc<Shard>, fence: FenceRow, hold_max:
     while still_held() {
         match shard.withdraw(fence.op, fence.attempt, state.router).await {
             Ok(true) => {
-                state.gate.release(&id, fence.op);
+                // This raising only: the fence may have been raised, held and acknowledged again meanwhile.
+                state.gate.release_raising(&id, &fence);
                 return key;
             }
             // Departed: the new owner is known, and requests go there once the fence is taken down.

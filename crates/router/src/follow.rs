@@ -87,7 +87,7 @@ impl Follower {
                 old.cluster, next.cluster
             )));
         }
-        self.state.replace(next);
+        self.state.replace(next).map_err(damaged)?;
         self.state.fresh.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -119,7 +119,6 @@ impl Follower {
             }
         }
         let shards = if shards { Some(self.catalog.shards().await?) } else { None };
-        let reread = !contents.is_empty();
         let change = |view: &mut View| {
             events.iter().try_for_each(|event| view.apply(event))?;
             contents.into_iter().try_for_each(|contents| view.set_map(contents))?;
@@ -129,8 +128,7 @@ impl Follower {
             view.seq = last;
             Ok(())
         };
-        let changed = if reread { self.state.reread(change) } else { self.state.change(change) };
-        changed.map_err(damaged)?;
+        self.state.change(change).map_err(damaged)?;
         self.applied.send_replace(last);
         Ok(())
     }

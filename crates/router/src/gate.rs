@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use polyshard_map::{KeyRange, MapName, ShardId};
-use polyshard_shard::{FenceAccess, FenceRow, OpId};
+use polyshard_shard::{FenceAccess, FenceRow, FenceState, OpId};
 use tokio::sync::Notify;
 
 /// What a request wants.
@@ -45,8 +45,10 @@ struct Hold {
 }
 
 impl Hold {
+    /// Once the ranges have departed, requests know the new owner and would go there; but it serves them only
+    /// when the fence is taken down.
     fn stops(&self, map: &MapName, ranges: &[KeyRange], shard: &ShardId, access: Access) -> bool {
-        self.shard == *shard
+        (self.shard == *shard || self.fence.state == FenceState::Departed)
             && self.fence.map == *map
             && (access == Access::Write || self.fence.access == FenceAccess::All)
             && ranges.iter().any(|range| self.fence.ranges.iter().any(|held| held.overlaps(range)))
@@ -146,6 +148,18 @@ impl Gate {
             let mut holds = self.holds.write().expect("no panic while held");
             let before = holds.len();
             holds.retain(|hold| hold.fence.op != op || hold.shard != *shard);
+            self.holding.fetch_sub(before - holds.len(), Ordering::SeqCst);
+        }
+        self.released.notify_waiters();
+    }
+
+    /// Lets go of one raising of a fence; a later raising stays held.
+    pub fn release_raising(&self, shard: &ShardId, fence: &FenceRow) {
+        {
+            let mut holds = self.holds.write().expect("no panic while held");
+            let before = holds.len();
+            let same = |held: &FenceRow| held.op == fence.op && held.attempt == fence.attempt;
+            holds.retain(|hold| !same(&hold.fence) || hold.shard != *shard);
             self.holding.fetch_sub(before - holds.len(), Ordering::SeqCst);
         }
         self.released.notify_waiters();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use polyshard_catalog::{Catalog, DatasetRecord, ShardRecord, ShardSource};
 use polyshard_engine as engine;
-use polyshard_map::{Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
+use polyshard_map::{BuildError, Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
 use polyshard_shard::{Dataset, HelloState, RouterId, Shard, ShardError, ShardOptions};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -89,7 +89,8 @@ impl Router {
                 Some(path) if retryable && path.exists() => {
                     let view = saved::load(path)?;
                     tracing::warn!(%error, seq = view.seq, "the catalog is away: starting with the map as last saved");
-                    state.replace(view);
+                    let fail = |error: BuildError| RouterError::Saved(error.to_string());
+                    state.replace(view).map_err(fail)?;
                 }
                 _ => return Err(error),
             }
@@ -458,15 +459,16 @@ async fn save_changes(
             }
         }
     };
-    while !*stopped.borrow() {
+    loop {
         tokio::task::block_in_place(|| save(&state));
+        let pause = async {
+            tokio::time::sleep(SAVE_EVERY).await;
+            // An error means that the follower has ended: then the stop is near.
+            applied.changed().await
+        };
         tokio::select! {
-            _ = tokio::time::sleep(SAVE_EVERY) => {}
-            _ = stopped.changed() => {}
-        }
-        tokio::select! {
-            _ = applied.changed() => {}
-            _ = stopped.changed() => {}
+            _ = pause => {}
+            _ = stopped.wait_for(|stopped| *stopped) => break,
         }
     }
     save(&state);

@@ -1,5 +1,6 @@
 //! The map as last seen, in a file, to start from when the catalog is away.
 
+use std::collections::BTreeSet;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::Path;
 
@@ -20,6 +21,7 @@ struct Saved {
     cluster: Uuid,
     seq: u64,
     epoch: Epoch,
+    unsettled: BTreeSet<Epoch>,
     shards: Vec<ShardRecord>,
     maps: Vec<SavedMap>,
     #[serde(default)]
@@ -32,22 +34,23 @@ struct SavedMap {
     entries: Vec<Entry>,
 }
 
-/// Writes the view beside the file and renames it, so that there is always a whole one.
+/// Writes what is published, not what shards have told, since they will tell it again; beside the file and renames it, so that there is always a whole one.
 pub(crate) fn save(path: &Path, view: &View) -> Result<(), RouterError> {
     let maps = view.maps.values().map(|known| SavedMap {
         record: MapRecord {
             definition: known.map.definition().clone(),
-            epoch: known.map.epoch(),
+            epoch: known.published.epoch(),
             version: known.version,
             live: true,
         },
-        entries: known.map.entries(&KeyRange::all()).collect(),
+        entries: known.published.entries(&KeyRange::all()).collect(),
     });
     let saved = Saved {
         format: FORMAT,
         cluster: view.cluster,
         seq: view.seq,
         epoch: view.epoch,
+        unsettled: view.unsettled.clone(),
         shards: view.shards.values().map(|record| ShardRecord::clone(record)).collect(),
         maps: maps.collect(),
         datasets: view.datasets.values().map(|record| DatasetRecord::clone(record)).collect(),
@@ -72,7 +75,8 @@ pub(crate) fn load(path: &Path) -> Result<View, RouterError> {
     }
     let maps =
         saved.maps.into_iter().map(|map| MapContents { record: map.record, entries: map.entries }).collect();
-    let Saved { cluster, seq, epoch, shards, datasets, .. } = saved;
-    View::from_snapshot(Snapshot { cluster, seq, epoch, shards, maps, datasets })
+    let Saved { cluster, seq, epoch, shards, unsettled, datasets, .. } = saved;
+    let running = unsettled.into_iter().collect();
+    View::from_snapshot(Snapshot { cluster, seq, epoch, running, shards, maps, datasets })
         .map_err(|error| fail(&error))
 }

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use polyshard_engine::Generation;
-use polyshard_map::ShardId;
-use polyshard_shard::{FenceEpoch, FenceState, HelloReply, HelloState, Learnt, RouterId, ShardError};
+use polyshard_map::{BuildError, ShardId};
+use polyshard_shard::{
+    FenceEpoch, FenceRow, FenceState, HelloReply, HelloState, Learnt, RouterId, ShardError,
+};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -63,22 +65,18 @@ impl State {
         self.store(change, |_| false)
     }
 
-    /// Makes a new view of which some was read anew from the catalog. What shards told of departures may be
-    /// missing in it, so they are asked again before the next ticket.
-    pub fn reread<E>(&self, change: impl FnOnce(&mut View) -> Result<(), E>) -> Result<(), E> {
+    /// Takes a view that was read whole; what shards have told and it does not know stays in force.
+    pub fn replace(&self, mut next: View) -> Result<(), BuildError> {
         let _changing = self.changing.lock().expect("no panic while held");
-        self.store(change, |_| true)
-    }
-
-    /// Takes a view that was read whole.
-    pub fn replace(&self, next: View) {
-        let replaced: Result<(), std::convert::Infallible> = self.reread(|view| {
+        let old = self.view.load_full();
+        next.keep_departures(&old)?;
+        // A catalog that has gone back may be without what the shards told long ago: they are asked anew.
+        let gone_back = next.seq < old.seq;
+        let change = |view: &mut View| {
             *view = next;
             Ok(())
-        });
-        match replaced {
-            Ok(()) => {}
-        }
+        };
+        self.store(change, |_| gone_back)
     }
 
     /// Stores a new view; the caller holds `changing`. A shard of a new incarnation is asked anew in any case.
@@ -133,16 +131,15 @@ impl HelloState for State {
     /// have been judged clear already, when this session was not there to be listed: then the ranges depart at any
     /// moment, and a ticket from before the fence would be too late.
     fn learn(&self, shard: &ShardId, reply: HelloReply) -> Result<Learnt, ShardError> {
-        let fences = reply.fences.clone();
         let learnt = self.hear(shard, reply)?;
-        if fences.iter().any(|fence| !self.gate.has_drained(shard, fence.op)) {
+        // The holds are set before the tickets are looked at: a ticket finds the hold or is found here.
+        if self.gate.held(shard).iter().any(|fence| !self.gate.check_drained(shard, fence)) {
             self.shard(shard).generation.advance();
         }
         Ok(learnt)
     }
 
-    /// Installs what a shard says: departures in the view, standing fences in the gate. In this order: those who
-    /// wait for a fence that is gone must find the new map.
+    /// Installs what a shard says: standing fences in the gate, departures in the view.
     fn hear(&self, shard: &ShardId, reply: HelloReply) -> Result<Learnt, ShardError> {
         let state = self.shard(shard);
         // Always in this order: the view, then what is known of a shard.
@@ -158,9 +155,14 @@ impl HelloState for State {
         if reply.fence_epoch < known {
             return Ok(Learnt::Known);
         }
+        // First the holds, so that nobody gets to the new owner before it serves.
+        let mut to_answer = false;
+        for fence in reply.fences.iter().filter(|fence| fence.state != FenceState::Broken) {
+            to_answer |= self.gate.hold(shard, fence);
+        }
         let new: Vec<_> = reply.departures.iter().filter(|departure| departure.number > known).collect();
         if !new.is_empty() {
-            let depart = |view: &mut View| new.iter().try_for_each(|departure| view.depart(shard, departure));
+            let depart = |view: &mut View| new.iter().try_for_each(|departure| view.depart(departure));
             let stored = self.store(depart, |_| false);
             stored.map_err(|error| ShardError::Damaged { what: "departure", detail: error.to_string() })?;
             if new.iter().any(|departure| !self.gate.has_drained(shard, departure.op)) {
@@ -168,15 +170,10 @@ impl HelloState for State {
             }
         }
         *state.known.lock().expect("no panic while held") = reply.fence_epoch;
-        let mut to_answer = false;
-        for fence in &reply.fences {
-            match fence.state {
-                FenceState::Holding | FenceState::Departed => to_answer |= self.gate.hold(shard, fence),
-                FenceState::Broken => self.gate.release(shard, fence.op),
-            }
-        }
+        // Then the releases: those who waited for a fence that is gone must find the new map.
         for held in self.gate.held(shard) {
-            if !reply.fences.iter().any(|fence| fence.op == held.op) {
+            let stands = |fence: &FenceRow| fence.op == held.op && fence.state != FenceState::Broken;
+            if !reply.fences.iter().any(stands) {
                 self.gate.release(shard, held.op);
             }
         }

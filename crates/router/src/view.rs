@@ -1,7 +1,7 @@
 //! What a router believes: maps and shards as of some event. Immutable; a change makes a new one that shares the
 //! rest. For each range the highest epoch wins, so events and departures may come twice or in any order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use polyshard_catalog::{DatasetRecord, Event, MapContents, MapRecord, ShardRecord, Snapshot};
@@ -12,8 +12,10 @@ use uuid::Uuid;
 /// A map as a router knows it.
 #[derive(Debug, Clone)]
 pub struct KnownMap {
-    /// Its entries.
+    /// Its entries, with what shards have told of departures.
     pub map: Map,
+    /// Its entries as the catalog has published them.
+    pub published: Map,
     /// The catalog's version of it.
     pub version: u64,
 }
@@ -25,14 +27,19 @@ pub struct View {
     pub cluster: Uuid,
     /// The last event applied.
     pub seq: u64,
-    /// The highest epoch known when the whole was last read from the catalog.
+    /// The highest epoch known of the catalog.
     pub epoch: Epoch,
+    /// Epochs up to there of operations that were not published when last heard of.
+    pub unsettled: BTreeSet<Epoch>,
     /// Maps by name.
     pub maps: BTreeMap<MapName, Arc<KnownMap>>,
     /// Shards by name.
     pub shards: BTreeMap<ShardId, Arc<ShardRecord>>,
     /// Datasets by store and name.
     pub datasets: BTreeMap<(String, String), Arc<DatasetRecord>>,
+    /// What shards have told of departures by operations that are not settled, by epoch. Kept until they are: a
+    /// shard tells only once, and the entries that a departure is about may come later than it.
+    departures: Vec<Departure>,
 }
 
 impl View {
@@ -42,16 +49,23 @@ impl View {
             cluster: Uuid::nil(),
             seq: 0,
             epoch: Epoch::ZERO,
+            unsettled: BTreeSet::new(),
             maps: BTreeMap::new(),
             shards: BTreeMap::new(),
             datasets: BTreeMap::new(),
+            departures: Vec::new(),
         }
     }
 
     /// As read from the catalog.
     pub fn from_snapshot(snapshot: Snapshot) -> Result<View, BuildError> {
-        let mut view =
-            View { cluster: snapshot.cluster, seq: snapshot.seq, epoch: snapshot.epoch, ..View::empty() };
+        let mut view = View {
+            cluster: snapshot.cluster,
+            seq: snapshot.seq,
+            epoch: snapshot.epoch,
+            unsettled: snapshot.running.into_iter().collect(),
+            ..View::empty()
+        };
         view.set_shards(snapshot.shards);
         for contents in snapshot.maps {
             view.set_map(contents)?;
@@ -82,21 +96,21 @@ impl View {
     pub fn set_map(&mut self, contents: MapContents) -> Result<(), BuildError> {
         let MapRecord { definition, epoch, version, .. } = contents.record;
         let name = definition.name().clone();
-        let map = Map::build(definition, contents.entries.into_iter(), epoch)?;
-        self.maps.insert(name, Arc::new(KnownMap { map, version }));
-        Ok(())
+        let published = Map::build(definition, contents.entries.into_iter(), epoch)?;
+        self.publish(name, published, version)
     }
 
     /// Applies a published change of a map's entries. The other events need the catalog: see the follower.
     pub fn apply(&mut self, event: &Event) -> Result<(), BuildError> {
         match event {
             Event::Changed { map, epoch, version, delta } => {
+                self.settle(*epoch);
                 let Some(known) = self.maps.get(map) else { return Ok(()) };
                 // An event that is applied once more must not bring old segments back.
-                let segments = delta.segments.clone().filter(|_| *epoch >= known.map.epoch());
-                let next = overlay(&known.map, &delta.remove, &delta.put, segments, *epoch)?;
+                let segments = delta.segments.clone().filter(|_| *epoch >= known.published.epoch());
+                let next = overlay(&known.published, &delta.remove, &delta.put, segments, *epoch)?;
                 let version = known.version.max(*version);
-                self.maps.insert(map.clone(), Arc::new(KnownMap { map: next, version }));
+                self.publish(map.clone(), next, version)?;
             }
             Event::Dropped { map } => drop(self.maps.remove(map)),
             Event::Dataset { record } => self.set_dataset(record.clone()),
@@ -107,26 +121,56 @@ impl View {
     }
 
     /// Takes in that a range has left a shard, told by that shard itself, maybe before the catalog says so.
-    /// It speaks for itself only: what the view has on another shard is not its to give away.
-    pub fn depart(&mut self, from: &ShardId, departure: &Departure) -> Result<(), BuildError> {
-        let Some(known) = self.maps.get(&departure.map) else { return Ok(()) };
-        let mine = known.map.entries(&departure.range).filter(|entry| entry.shard == *from);
-        let pieces: Vec<KeyRange> =
-            mine.filter_map(|entry| entry.range.intersect(&departure.range)).collect();
-        let arrives = |range: &KeyRange| {
-            Some(Entry {
+    /// Once the catalog has, its word is the newer one.
+    pub fn depart(&mut self, departure: &Departure) -> Result<(), BuildError> {
+        if self.is_settled(departure.epoch) || self.departures.contains(departure) {
+            return Ok(());
+        }
+        let at = self.departures.partition_point(|known| known.epoch <= departure.epoch);
+        self.departures.insert(at, departure.clone());
+        let Some(known) = self.maps.get(&departure.map).cloned() else { return Ok(()) };
+        self.publish(departure.map.clone(), known.published.clone(), known.version)
+    }
+
+    /// Keeps what shards have told an older view, where this one does not know better.
+    pub fn keep_departures(&mut self, older: &View) -> Result<(), BuildError> {
+        older.departures.iter().try_for_each(|departure| self.depart(departure))
+    }
+
+    /// Whether what the operation of that epoch did is in the published entries, if it did anything.
+    fn is_settled(&self, epoch: Epoch) -> bool {
+        epoch <= self.epoch && !self.unsettled.contains(&epoch)
+    }
+
+    fn settle(&mut self, epoch: Epoch) {
+        while self.epoch < epoch {
+            self.epoch = self.epoch.next();
+            self.unsettled.insert(self.epoch);
+        }
+        self.unsettled.remove(&epoch);
+        self.departures.retain(|departure| departure.epoch != epoch);
+    }
+
+    /// Puts a map in force, with the departures over it: in the order of epochs, since one range may have departed
+    /// several times.
+    fn publish(&mut self, name: MapName, published: Map, version: u64) -> Result<(), BuildError> {
+        let mut map = published.clone();
+        for departure in self.departures.iter().filter(|departure| departure.map == name) {
+            let range = &departure.range;
+            // A range that is none here yet cannot be put, only cleared; it comes with the map that has it.
+            let fits = map.definition().check_entry_range(range).is_ok();
+            let put = departure.to.iter().filter(|_| fits).map(|to| Entry {
                 range: range.clone(),
-                shard: departure.to.clone()?,
+                shard: to.clone(),
                 state: departure.state,
                 epoch: departure.epoch,
                 group: None,
                 lock: None,
-            })
-        };
-        let put: Vec<Entry> = pieces.iter().filter_map(arrives).collect();
-        let next = overlay(&known.map, &pieces, &put, None, departure.epoch)?;
-        let version = known.version;
-        self.maps.insert(departure.map.clone(), Arc::new(KnownMap { map: next, version }));
+            });
+            let put: Vec<Entry> = put.collect();
+            map = overlay(&map, std::slice::from_ref(range), &put, None, departure.epoch)?;
+        }
+        self.maps.insert(name, Arc::new(KnownMap { map, published, version }));
         Ok(())
     }
 }

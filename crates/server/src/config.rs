@@ -104,8 +104,6 @@ pub struct AdminConfig {
 pub struct RouterConfig {
     /// How long a request may wait at a fence.
     pub hold_max: Duration,
-    /// How long a transaction counted in a moving range may go on.
-    pub drain_max: Duration,
     /// How often the catalog is asked for changes, beside its notifications.
     pub poll: Duration,
     /// Whether the map is saved, to start from when the catalog is unreachable.

@@ -85,12 +85,17 @@ impl Server {
         };
         let connect = connect::shards(config, options);
         let router = Arc::new(Router::start(catalog.clone(), connect, router_options).await?);
-        let hold = config.router.hold_max.min(config.router.drain_max);
+        let hold = config.router.hold_max;
         let limits = FenceLimits { silent: hold / 2, hold };
         let failpoint = failpoint::from_variable(|name| options.variable(name));
         let driver = Arc::new(Driver::new(catalog.clone(), router.shard_source(), limits, failpoint));
-        if router.status().fresh {
-            first_shards(config, &catalog, &router, &driver).await?;
+        if router.status().fresh
+            && let Err(error) = first_shards(config, &catalog, &router, &driver).await
+        {
+            driver.close().await;
+            router.close().await;
+            catalog.close().await;
+            return Err(error);
         }
         let resolver = Resolver::start(driver.clone());
         Ok(Server { catalog, router, driver, resolver })

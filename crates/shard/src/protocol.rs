@@ -79,9 +79,10 @@ pub async fn raise_fence<T: LocalTx>(tx: &mut T, op: OpRef) -> Reply<Option<Fenc
         (Phase::Departed, _) => return Ok(None),
         _ => return Err(ShardError::Superseded(op.id)),
     };
-    let attempt = tx.fence(op.id).await?.map_or(1, |fence| fence.attempt + 1);
     tx.delete_acks(op.id, None).await?;
-    bump(tx).await?;
+    // A number never given before, also when the fence was taken down in between: what is late for one raising
+    // must not count for another.
+    let attempt = bump(tx).await?.get();
     let fence = FenceRow {
         op: op.id,
         attempt,
@@ -104,7 +105,7 @@ pub async fn acknowledge<T: LocalTx>(
 ) -> Reply<bool> {
     tx.lock_meta().await?;
     match tx.fence(id).await? {
-        Some(fence) if fence.attempt == attempt && fence.state == FenceState::Holding => {
+        Some(fence) if fence.stands(attempt) => {
             tx.put_ack(id, Ack { router, phase }).await?;
             Ok(true)
         }
@@ -157,7 +158,7 @@ pub async fn depart<T: LocalTx>(tx: &mut T, op: OpRef, attempt: u64) -> Reply<()
         Phase::Undone | Phase::Active => return Err(ShardError::Superseded(op.id)),
     }
     let Some(mut fence) = tx.fence(op.id).await? else { return Err(ShardError::FenceBroken(op.id)) };
-    if fence.attempt != attempt || fence.state != FenceState::Holding {
+    if !fence.stands(attempt) {
         return Err(ShardError::FenceBroken(op.id));
     }
     let edit = row.edit.clone().ok_or(ShardError::Superseded(op.id))?;

@@ -9,8 +9,17 @@ pub(crate) const FORMAT: i64 = 1;
 
 /// Creates what is missing. May be repeated.
 pub(crate) async fn create(db: &Database) -> Result<(), ShardError> {
+    run_all(db, statements(db.dialect())).await
+}
+
+/// Creates tables in one transaction; several processes may do so at once.
+async fn run_all(db: &Database, statements: Vec<String>) -> Result<(), ShardError> {
     let mut tx = db.begin(Access::Write).await?;
-    for sql in statements(db.dialect()) {
+    if db.dialect() == Dialect::Postgres {
+        // Two servers that start at once would otherwise collide in the system catalog.
+        tx.run(Statement::new("SELECT pg_advisory_xact_lock(1886611457, 1)")).await?;
+    }
+    for sql in statements {
         tx.run(Statement::new(sql)).await?;
     }
     tx.commit().await?;
@@ -31,16 +40,7 @@ pub(crate) async fn create_stores(db: &Database, stores: &[StoreSchema]) -> Resu
     if stores.is_empty() {
         return Ok(());
     }
-    let mut tx = db.begin(Access::Write).await?;
-    if db.dialect() == Dialect::Postgres {
-        // Two servers that start at once would otherwise collide in the system catalog.
-        tx.run(Statement::new("SELECT pg_advisory_xact_lock(1886611457, 1)")).await?;
-    }
-    for sql in stores.iter().flat_map(|store| (store.statements)(db.dialect())) {
-        tx.run(Statement::new(sql)).await?;
-    }
-    tx.commit().await?;
-    Ok(())
+    run_all(db, stores.iter().flat_map(|store| (store.statements)(db.dialect())).collect()).await
 }
 
 /// The tables that a store keeps on every shard.

@@ -224,6 +224,11 @@ impl Shard {
         transaction!(self, |tx| protocol::departed(&mut tx, id))
     }
 
+    /// A fence as it stands.
+    pub async fn fence(&self, id: OpId) -> Result<Option<FenceRow>, ShardError> {
+        transaction!(self, |tx| tx.fence(id))
+    }
+
     /// The acknowledgements of a fence so far.
     pub async fn acks(&self, id: OpId) -> Result<Vec<Ack>, ShardError> {
         let rows = self.control.read(sql_local::select_acks(self.dialect(), id)).await?;

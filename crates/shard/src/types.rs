@@ -223,6 +223,13 @@ pub struct FenceRow {
     pub access: FenceAccess,
 }
 
+impl FenceRow {
+    /// Whether this raising of the fence can still lead to a departure.
+    pub fn stands(&self, attempt: u64) -> bool {
+        self.attempt == attempt && self.state == FenceState::Holding
+    }
+}
+
 /// How far a router is with a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

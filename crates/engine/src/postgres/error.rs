@@ -52,6 +52,10 @@ pub(crate) fn translate(error: &tokio_postgres::Error, target: &str) -> Failure 
             "26000" => Fitness::Stale,
             _ => Fitness::Fit,
         };
+        // A database that lets nobody in at the moment, as while it is restored or renamed.
+        if lost && db.code().code() == "55000" {
+            return Failure::lost(unavailable(target, db.message()));
+        }
         return Failure { error: from_database(db, target), session };
     }
     if let Some(unfit) = error.source().and_then(|source| source.downcast_ref::<Unfit>()) {

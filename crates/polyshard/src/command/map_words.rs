@@ -74,8 +74,8 @@ pub fn check_words(check: &CheckAnswer) -> String {
         (0, 0) => format!("Catalog and shards agree about map {}.\n", check.map),
         (0, _) => format!("Catalog and the shards that could be asked agree about map {}.\n", check.map),
         (n, _) => {
-            let remedy = format!("polyshard map repair {} --from shards", check.map);
-            format!("{}\n{}; see '{remedy}'.\n", differences(&check.differences), counted(n))
+            let remedy = format!("polyshard map repair {} --from catalog|shards", check.map);
+            format!("{}\n{}; believe one side: '{remedy}'.\n", differences(&check.differences), counted(n))
         }
     };
     if !check.unreachable.is_empty() {

@@ -49,7 +49,6 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         admin,
         router: RouterConfig {
             hold_max: milliseconds(values, "router.hold_ms_max")?,
-            drain_max: milliseconds(values, "router.drain_ms_max")?,
             poll: milliseconds(values, "router.poll_ms")?,
             snapshot: values.get("router.snapshot")?.text == "true",
             fanout_concurrency_max: number(values, "router.fanout_concurrency_max")?,

@@ -107,12 +107,6 @@ pub const OPTIONS: &[OptionSpec] = &[
         "How long a request may wait while its range is switched.",
     ),
     option(
-        "router.drain_ms_max",
-        MILLISECONDS,
-        "5000",
-        "How long a transaction that is already in a range may go on while the range is fenced.",
-    ),
-    option(
         "router.poll_ms",
         MILLISECONDS,
         "1000",

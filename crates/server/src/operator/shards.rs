@@ -127,8 +127,12 @@ impl Operations {
         basis: Basis,
     ) -> Result<ShardView, Problem> {
         let known = self.catalog.shard(&id).await.map_err(|error| problem::of_catalog(&error))?;
-        let moved = asked.url.is_some() || asked.password_env.is_some() || asked.password_file.is_some();
-        let password = password(asked.password_env.flatten(), asked.password_file.flatten())?;
+        // Without a word about the password it stays where it is.
+        let password = match (asked.password_env, asked.password_file) {
+            (None, None) => known.password.clone(),
+            (env, file) => password(env.flatten(), file.flatten())?,
+        };
+        let moved = asked.url.is_some() || password != known.password;
         let patch = ShardPatch {
             url: asked.url.clone(),
             password: moved.then_some(password.clone()),
@@ -139,17 +143,18 @@ impl Operations {
             state: asked.state,
             if_version: version(basis),
         };
-        // A new address is opened first, to see that the same shard is there. An embedded one is open already.
-        let candidate = match &asked.url {
-            Some(url) => {
-                self.check_url(url)?;
-                let record = ShardRecord { url: url.clone(), password, ..known };
+        // A new address or password is tried first, to see that the same shard is there.
+        let candidate = match moved {
+            true => {
+                let url = asked.url.unwrap_or_else(|| known.url.clone());
+                self.check_url(&url)?;
+                let record = ShardRecord { url, password, ..known };
                 let opened = self.router.open_candidate(&record).await;
                 Some(opened.map_err(|error| {
                     problem::of_catalog(&CatalogError::Shard { shard: id.clone(), error })
                 })?)
             }
-            None => None,
+            false => None,
         };
         let patched = self.driver.patch_shard(&id, patch, candidate.as_deref()).await;
         if let Some(candidate) = candidate {
