@@ -1,0 +1,21 @@
+//! Queues of messages: the Azure Queue Storage protocol over the router.
+//!
+//! A queue is a dataset of the store `queue`, called `account/name`; all its messages have one placement, so that each
+//! queue is on one shard. A message that was got is invisible until a time; its pop receipt, new with every get and
+//! update, is what may change or delete it.
+
+mod message;
+mod name;
+mod schema;
+mod store;
+
+pub use message::{
+    MESSAGE_BYTES_MAX, MESSAGES_PER_GET_MAX, Message, MessageId, NewMessage, PopReceipt, TTL_DEFAULT_MS, Ttl,
+    VISIBILITY_MS_MAX,
+};
+pub use name::{NameError, QueueName};
+pub use schema::schema;
+pub use store::{
+    Clock, Created, DEFAULT_MAP, Listed, Metadata, Page, Policy, QueueStore, Random, STORE, StoreError,
+    Sweeper, Updated, default_rule,
+};

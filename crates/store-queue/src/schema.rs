@@ -1,0 +1,40 @@
+//! The table that queues have on every shard.
+
+use polyshard_engine::Dialect;
+use polyshard_shard::StoreSchema;
+
+/// The table of messages, as the dialect's [`Dialect::own_table`] knows it.
+pub(crate) const MESSAGES: &str = "queue_message";
+
+/// What is to be made on every shard.
+pub fn schema() -> StoreSchema {
+    StoreSchema { statements }
+}
+
+/// All messages of a queue have one placement, so the primary key serves both to find a message and to find what
+/// belongs to a range. `due_at` is the time a message that was got had become visible at, by which the messages of one
+/// get are put in order.
+fn statements(dialect: Dialect) -> Vec<String> {
+    let (int, blob) = (dialect.bigint(), dialect.blob());
+    let own = |name| dialect.own_table(name);
+    let (index, clustered) = match dialect {
+        Dialect::Sqlite => ("polyshard_queue_message", " WITHOUT ROWID, STRICT"),
+        Dialect::Postgres => ("queue_message", ""),
+    };
+    let mut out: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
+    out.extend([
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (dataset {int} NOT NULL, placement {blob} NOT NULL, id {blob} NOT NULL, \
+             visible_at {int} NOT NULL, expires_at {int} NOT NULL, inserted_at {int} NOT NULL, \
+             due_at {int} NOT NULL, dequeue_count {int} NOT NULL, receipt {int} NOT NULL, body {blob} NOT NULL, \
+             PRIMARY KEY (dataset, placement, id)){clustered}",
+            own(MESSAGES)
+        ),
+        format!(
+            "CREATE INDEX IF NOT EXISTS {index}_visible ON {} (dataset, visible_at, id)",
+            own(MESSAGES)
+        ),
+        format!("CREATE INDEX IF NOT EXISTS {index}_expires ON {} (dataset, expires_at)", own(MESSAGES)),
+    ]);
+    out
+}

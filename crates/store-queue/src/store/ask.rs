@@ -1,0 +1,111 @@
+//! One statement on the shard that has a queue: every operation of this store is one or two of these.
+
+use std::sync::Arc;
+
+use polyshard_engine::{self as engine, Batch, Rows, Statement, Value};
+use polyshard_router::{Access, Router, RouterError, Ticket};
+use polyshard_shard::{Dataset, ShardError};
+
+use super::statements::{Texts, texts};
+use super::{Home, QueueStore, STORE, StoreError};
+use crate::schema::MESSAGES;
+
+/// How a statement is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It reads a few rows.
+    Read,
+    /// It answers with one row, after looking at many: it must not hold up the thread that serves others.
+    Sum,
+    /// It changes rows that are there.
+    Change,
+    /// It adds a row, maybe the first of its queue on that shard.
+    Add,
+}
+
+/// A statement to be run. It owns what it needs, so that it can be run again elsewhere.
+pub(super) struct Ask {
+    kind: Kind,
+    text: fn(&'static Texts) -> &'static Arc<str>,
+    params: Vec<Value>,
+}
+
+impl Ask {
+    /// A statement about the rows of a queue, whose number is its first parameter.
+    pub fn new(kind: Kind, text: fn(&'static Texts) -> &'static Arc<str>, home: &Home) -> Ask {
+        Ask { kind, text, params: vec![home.dataset().into()] }
+    }
+
+    /// Adds the value of the next parameter.
+    pub fn bind(mut self, value: impl Into<Value>) -> Ask {
+        self.params.push(value.into());
+        self
+    }
+
+    fn statement(&self, ticket: &Ticket) -> Statement {
+        let text = (self.text)(texts(ticket.dialect())).clone();
+        self.params.iter().cloned().fold(Statement::new(text), Statement::bind)
+    }
+}
+
+impl QueueStore {
+    /// Runs a statement on the shard that has the queue.
+    pub(super) async fn ask(&self, home: &Home, ask: Ask) -> Result<Rows, StoreError> {
+        let access = match ask.kind {
+            Kind::Read | Kind::Sum => Access::Read,
+            Kind::Change | Kind::Add => Access::Write,
+        };
+        let binding = (ask.kind == Kind::Add).then(|| Binding::of(&self.router, home));
+        let work = async move |ticket: &Ticket| {
+            if let Some(binding) = &binding {
+                binding.bind(ticket).await?;
+            }
+            run(ticket, &ask).await
+        };
+        Ok(self.router.call(&home.record.map, &home.key, access, work).await?)
+    }
+}
+
+async fn run(ticket: &Ticket, ask: &Ask) -> Result<Rows, engine::Error> {
+    let statement = ask.statement(ticket);
+    match ask.kind {
+        Kind::Read => ticket.read(statement).await,
+        Kind::Sum => {
+            let mut scan = ticket.scan(statement, 1).await?;
+            scan.next().await?.ok_or_else(|| engine::Error::invalid("a sum has no row"))
+        }
+        Kind::Change | Kind::Add => {
+            let answers = ticket.write(Batch::from(statement)).await?;
+            answers.into_iter().next().ok_or_else(|| engine::Error::invalid("a statement has no answer"))
+        }
+    }
+}
+
+/// Lets a shard know that a queue has rows there, before the first of them.
+struct Binding {
+    router: Arc<Router>,
+    dataset: Dataset,
+}
+
+impl Binding {
+    fn of(router: &Arc<Router>, home: &Home) -> Binding {
+        let dataset = Dataset {
+            // With its number: a queue that was deleted and made again is another one to the shard.
+            name: format!("{STORE}:{} ({})", home.record.name, home.dataset),
+            map: home.record.map.clone(),
+            table: String::new(),
+            placement: "placement".to_owned(),
+            rows: Some(("dataset".to_owned(), home.dataset())),
+        };
+        Binding { router: router.clone(), dataset }
+    }
+
+    async fn bind(&self, ticket: &Ticket) -> Result<(), engine::Error> {
+        let dataset = Dataset { table: ticket.dialect().own_table(MESSAGES), ..self.dataset.clone() };
+        self.router.bind(ticket, &dataset).await.map_err(|error| match error {
+            RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. } => error,
+            // Nothing was written yet, so the whole may be tried again.
+            other => engine::Error::Unavailable { message: other.to_string() },
+        })
+    }
+}

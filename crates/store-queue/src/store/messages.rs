@@ -1,0 +1,204 @@
+//! Putting, getting and deleting messages.
+
+use polyshard_engine::{self as engine, Row};
+
+use super::ask::{Ask, Kind};
+use super::{Home, QueueStore, StoreError};
+use crate::message::{Message, MessageId, NewMessage, PopReceipt};
+use crate::name::QueueName;
+
+/// Messages removed by one write, so that others' writes are not held up for long.
+pub(super) const REMOVE_ROWS_MAX: i64 = 500;
+/// Writes of one clear; more is left for the next request, which the service's clients send by themselves.
+const CLEAR_WRITES_MAX: usize = 400;
+
+/// What an update did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Updated {
+    /// The new pop receipt.
+    pub receipt: PopReceipt,
+    /// When the message becomes visible, in milliseconds since 1970.
+    pub visible_ms: i64,
+}
+
+impl QueueStore {
+    /// Puts a message at the end of a queue.
+    pub async fn put(&self, queue: &QueueName, new: NewMessage) -> Result<Message, StoreError> {
+        let home = self.home(queue).await?;
+        let now_ms = self.now_ms();
+        let message = Message {
+            id: self.next_id(),
+            inserted_ms: now_ms,
+            expires_ms: new.ttl.expires_ms(now_ms),
+            visible_ms: now_ms.saturating_add(new.invisible_ms),
+            dequeue_count: 0,
+            receipt: self.next_receipt(),
+            body: new.body,
+        };
+        if message.visible_ms >= message.expires_ms {
+            return Err(StoreError::InvisibleTooLong);
+        }
+        let insert = Ask::new(Kind::Add, |texts| &texts.put, &home)
+            .bind(home.placement.clone())
+            .bind(message.id.as_bytes())
+            .bind(message.visible_ms)
+            .bind(message.expires_ms)
+            .bind(message.inserted_ms)
+            .bind(message.receipt.nonce())
+            .bind(message.body.as_bytes());
+        self.ask(&home, insert).await?;
+        self.expires_at(home.dataset, message.expires_ms);
+        Ok(message)
+    }
+
+    /// Gets up to `count` messages, which nobody else sees for a time.
+    pub async fn get(
+        &self,
+        queue: &QueueName,
+        count: u32,
+        invisible_ms: i64,
+    ) -> Result<Vec<Message>, StoreError> {
+        let home = self.home(queue).await?;
+        if self.is_empty_now(&home).await? {
+            return Ok(Vec::new());
+        }
+        let now_ms = self.now_ms();
+        let update = Ask::new(Kind::Change, |texts| &texts.get, &home)
+            .bind(now_ms)
+            .bind(i64::from(count))
+            .bind(now_ms.saturating_add(invisible_ms))
+            .bind(self.next_receipt().nonce())
+            .bind(home.placement.clone());
+        let rows = self.ask(&home, update).await?;
+        let mut messages = rows.iter().map(read_due).collect::<Result<Vec<_>, _>>()?;
+        messages.sort_by_key(|(due_ms, message)| (*due_ms, message.id));
+        Ok(messages.into_iter().map(|(_, message)| message).collect())
+    }
+
+    /// Whether there is nothing to get. Consumers ask idle queues again and again: that must not cost a write.
+    async fn is_empty_now(&self, home: &Home) -> Result<bool, StoreError> {
+        let any = Ask::new(Kind::Read, |texts| &texts.any_visible, home).bind(self.now_ms());
+        Ok(self.ask(home, any).await?.is_empty())
+    }
+
+    /// Shows up to `count` messages that could be got, and leaves them as they are.
+    pub async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<Message>, StoreError> {
+        let home = self.home(queue).await?;
+        let peek =
+            Ask::new(Kind::Read, |texts| &texts.peek, &home).bind(self.now_ms()).bind(i64::from(count));
+        let rows = self.ask(&home, peek).await?;
+        rows.iter().map(|row| read_due(row).map(|(_, message)| message)).collect()
+    }
+
+    /// Sets when a message becomes visible, and its text if one is given.
+    pub async fn update(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        receipt: PopReceipt,
+        invisible_ms: i64,
+        body: Option<String>,
+    ) -> Result<Updated, StoreError> {
+        let home = self.home(queue).await?;
+        let now_ms = self.now_ms();
+        let updated =
+            Updated { receipt: self.next_receipt(), visible_ms: now_ms.saturating_add(invisible_ms) };
+        let update = match &body {
+            Some(_) => Ask::new(Kind::Change, |texts| &texts.update_body, &home),
+            None => Ask::new(Kind::Change, |texts| &texts.update, &home),
+        };
+        let mut update =
+            held(update, &home, id, receipt, now_ms).bind(updated.visible_ms).bind(updated.receipt.nonce());
+        if let Some(body) = body {
+            update = update.bind(body.into_bytes());
+        }
+        let changed = self.ask(&home, update).await?.affected();
+        if changed == 1 { Ok(updated) } else { Err(self.why_not(&home, id, receipt).await?) }
+    }
+
+    /// Deletes a message for whom got it last.
+    pub async fn delete_message(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        receipt: PopReceipt,
+    ) -> Result<(), StoreError> {
+        let home = self.home(queue).await?;
+        let delete = Ask::new(Kind::Change, |texts| &texts.delete, &home);
+        let delete = held(delete, &home, id, receipt, self.now_ms());
+        let deleted = self.ask(&home, delete).await?.affected();
+        if deleted == 1 { Ok(()) } else { Err(self.why_not(&home, id, receipt).await?) }
+    }
+
+    /// Why a message could not be changed with a receipt.
+    async fn why_not(
+        &self,
+        home: &Home,
+        id: &MessageId,
+        receipt: PopReceipt,
+    ) -> Result<StoreError, StoreError> {
+        let state =
+            Ask::new(Kind::Read, |texts| &texts.state, home).bind(home.placement.clone()).bind(id.as_bytes());
+        let rows = self.ask(home, state).await?;
+        let Some(row) = rows.first() else { return Ok(StoreError::NoSuchMessage) };
+        let (stored, expires_ms) = (row.int(0).map_err(broken)?, row.int(1).map_err(broken)?);
+        Ok(if expires_ms <= self.now_ms() {
+            StoreError::NoSuchMessage
+        } else if stored == receipt.nonce() {
+            StoreError::InvisibleTooLong
+        } else {
+            StoreError::ReceiptMismatch
+        })
+    }
+
+    /// Deletes all messages that are in the queue now.
+    pub async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let home = self.home(queue).await?;
+        // What is put from now on has a greater id and stays.
+        let last = self.next_id();
+        for _ in 0..CLEAR_WRITES_MAX {
+            let clear = Ask::new(Kind::Change, |texts| &texts.clear, &home)
+                .bind(home.placement.clone())
+                .bind(last.as_bytes())
+                .bind(REMOVE_ROWS_MAX);
+            let removed = self.ask(&home, clear).await?.affected();
+            if removed < REMOVE_ROWS_MAX as u64 {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Unfinished)
+    }
+
+    /// How many messages a queue has, those that nobody sees now among them.
+    pub async fn count(&self, queue: &QueueName) -> Result<i64, StoreError> {
+        let home = self.home(queue).await?;
+        let count = Ask::new(Kind::Sum, |texts| &texts.count, &home).bind(self.now_ms());
+        self.ask(&home, count).await?.one().and_then(|row| row.int(0)).map_err(broken)
+    }
+}
+
+/// A statement on one message for the holder of its receipt.
+fn held(ask: Ask, home: &Home, id: &MessageId, receipt: PopReceipt, now_ms: i64) -> Ask {
+    ask.bind(home.placement.clone()).bind(id.as_bytes()).bind(receipt.nonce()).bind(now_ms)
+}
+
+/// A message, and when it had become visible before it was got.
+fn read_due(row: &Row) -> Result<(i64, Message), StoreError> {
+    let int = |index| row.int(index).map_err(broken);
+    let id = row.blob(0).ok().and_then(MessageId::from_bytes).ok_or(StoreError::Damaged("message id"))?;
+    let body = row.blob(6).map_err(broken)?.to_vec();
+    let message = Message {
+        id,
+        inserted_ms: int(1)?,
+        expires_ms: int(2)?,
+        visible_ms: int(3)?,
+        dequeue_count: int(4)?,
+        receipt: PopReceipt::new(int(5)?),
+        body: String::from_utf8(body).map_err(|_| StoreError::Damaged("message text"))?,
+    };
+    Ok((int(7)?, message))
+}
+
+pub(super) fn broken(error: engine::Error) -> StoreError {
+    StoreError::Router(error.into())
+}
