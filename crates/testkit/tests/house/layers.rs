@@ -42,6 +42,7 @@ const NARROW: &[(&str, &[&str], &str)] = &[
     ("map", &[], "it is the pure core"),
     ("engine", &[], "a database knows nothing of maps"),
     ("wire", &[], "a listener knows no protocol and no store"),
+    ("azure-http", &["wire"], "it is a protocol, and knows no store and no shard"),
     ("sql", &["map"], "it is pure: it parses and plans, and calls nobody"),
     ("admin", &["map", "wire"], "its handlers work over a trait, so that it can be served from anywhere"),
     ("polyshard", &["map", "admin", "server"], "the command line has no private door: the admin API only"),

@@ -1,0 +1,60 @@
+//! One request, read whole.
+
+use std::net::SocketAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use md5::{Digest, Md5};
+
+use crate::{Headers, Method, RawPath, ServiceError};
+
+/// One request, as the store gets it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The verb.
+    pub method: Method,
+    /// The request target byte for byte, path and query.
+    pub target: String,
+    /// The path, account included, as it was sent.
+    pub path: RawPath,
+    /// The query, decoded once, in order.
+    pub query: Vec<(String, String)>,
+    /// The headers, in order, names as they came.
+    pub headers: Headers,
+    /// The body, unframed.
+    pub body: Vec<u8>,
+    /// The client's address.
+    pub peer: SocketAddr,
+}
+
+impl Request {
+    /// The first query parameter of that name. Names are compared exactly: OData's (`$filter`) are case-sensitive,
+    /// and the SDKs send all others in lower case.
+    pub fn query(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The query as it was sent, without its question mark.
+    pub fn raw_query(&self) -> &str {
+        self.target.split_once('?').map_or("", |(_, query)| query)
+    }
+
+    /// Compares the body with the `Content-MD5` header, if there is one.
+    pub fn check_content_md5(&self) -> Result<(), ServiceError> {
+        let Some(given) = self.headers.get("content-md5") else { return Ok(()) };
+        let invalid =
+            || ServiceError::new(400, "InvalidMd5", "The MD5 value specified in the request is invalid.");
+        let expected = STANDARD.decode(given).map_err(|_| invalid())?;
+        let actual = Md5::digest(&self.body);
+        if expected.len() != actual.len() {
+            return Err(invalid());
+        }
+        if expected[..] == actual[..] {
+            return Ok(());
+        }
+        let message = "The MD5 value specified in the request did not match with the MD5 value calculated by the server.";
+        Err(ServiceError::new(400, "Md5Mismatch", message)
+            .detail("UserSpecifiedMd5", given)
+            .detail("ServerCalculatedMd5", STANDARD.encode(actual)))
+    }
+}
