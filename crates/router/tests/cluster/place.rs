@@ -40,7 +40,7 @@ pub fn start_server() -> SharedServer {
 impl Place {
     /// SQLite files.
     pub fn files() -> Arc<Place> {
-        Place::new(Kind::Files(tempfile::tempdir().unwrap()))
+        Place::new(Kind::Files(new_folder()))
     }
 
     /// A PostgreSQL server of its own.
@@ -112,7 +112,7 @@ impl Place {
     pub fn copy(&self) -> Arc<Place> {
         let copy = match &self.kind {
             Kind::Files(folder) => {
-                let to = tempfile::tempdir().unwrap();
+                let to = new_folder();
                 for file in std::fs::read_dir(folder.path()).unwrap() {
                     let file = file.unwrap();
                     std::fs::copy(file.path(), to.path().join(file.file_name())).unwrap();
@@ -152,6 +152,13 @@ impl Place {
             }
         }
     }
+}
+
+/// In memory where there is such a folder: nothing here cuts the power, and waiting for the disk takes most of the
+/// time of these tests.
+fn new_folder() -> TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 fn prefix() -> String {
