@@ -1,2 +1,91 @@
 //! Benchmarks beside the raw library in the same run.
-fn main() {}
+
+mod catalog;
+mod cluster;
+mod engine;
+mod map;
+mod measure;
+mod report;
+mod router;
+
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+/// Whatever ends a benchmark early.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures Polyshard beside the raw libraries, in the same run on the same machine.
+#[derive(Parser)]
+#[command(name = "polyshard-bench", after_help = "Example: polyshard-bench engine --quick")]
+struct Arguments {
+    /// What to measure.
+    #[arg(value_enum, default_value = "all")]
+    subject: Subject,
+    /// Fewer and shorter rounds: for a first look, not for the record.
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON document at the end instead of tables as they come.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// Locating keys, memory of maps.
+    Map,
+    /// Reads and writes, beside the raw libraries.
+    Engine,
+    /// Loading a large catalog, changing it.
+    Catalog,
+    /// What the router adds to a read, what tickets cost.
+    Router,
+    /// Everything.
+    All,
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    Full,
+    Quick,
+}
+
+impl Effort {
+    fn pick<T>(self, full: T, quick: T) -> T {
+        match self {
+            Effort::Full => full,
+            Effort::Quick => quick,
+        }
+    }
+}
+
+/// One subject's tables.
+type Part = fn(Effort) -> Result<Vec<report::Table>, Failure>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
+    let mut all = Vec::new();
+    let parts: [(Subject, Part); 4] = [
+        (Subject::Map, map::run),
+        (Subject::Router, router::run),
+        (Subject::Engine, engine::run),
+        (Subject::Catalog, catalog::run),
+    ];
+    for (_, run) in parts.iter().filter(|(subject, _)| [*subject, Subject::All].contains(&arguments.subject))
+    {
+        match run(effort) {
+            Ok(tables) if arguments.json => all.extend(tables.iter().map(report::Table::json)),
+            Ok(tables) => tables.iter().for_each(report::Table::print),
+            Err(error) => {
+                eprintln!("polyshard-bench: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    if arguments.json {
+        println!("{:#}", serde_json::json!({ "tables": all }));
+    }
+    ExitCode::SUCCESS
+}
