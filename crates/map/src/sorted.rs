@@ -253,7 +253,7 @@ mod tests {
             let keys: Vec<Vec<u8>> = (0..number).map(|index| key(3 * index + 1)).collect();
             let sorted = SortedKeys::new(keys.iter().map(Vec::as_slice));
             for value in 0..3 * number + 2 {
-                let count = ((value + 2) / 3).min(number) as usize;
+                let count = value.div_ceil(3).min(number) as usize;
                 let expected = Found { count, exact: value % 3 == 1 && value < 3 * number };
                 let found = sorted.search(&key(value), |_| ());
                 assert_eq!(found, expected, "{value} of {number} after {shared}");
