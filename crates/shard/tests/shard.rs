@@ -1,0 +1,294 @@
+//! One shard on both engines: its identity, its side of an operation, and what it tells sessions.
+
+use polyshard_engine::{Statement, Target};
+use polyshard_map::{
+    Entry, Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
+};
+use polyshard_shard::{
+    AckPhase, Edit, FenceEpoch, FenceState, OpId, OpRef, Role, RouterId, Shard, ShardError, ShardOptions,
+};
+use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
+use uuid::Uuid;
+
+/// Where the shard is; dropped last.
+enum Place {
+    File(tempfile::TempDir),
+    Server(PgServer),
+}
+
+impl Place {
+    fn target(&self) -> Target {
+        match self {
+            Place::File(folder) => Target::sqlite(folder.path().join("shard.db")),
+            Place::Server(server) => Target::parse(&server.url("postgres")).unwrap(),
+        }
+    }
+}
+
+macro_rules! on_both_engines {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(super::Place::File(tempfile::tempdir().unwrap())).await;
+            })*
+        }
+        mod postgres {
+            use polyshard_testkit::postgres::PgServer;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(super::Place::Server(PgServer::start_with(super::quick()))).await;
+            })*
+        }
+    };
+}
+
+on_both_engines!(
+    a_shard_knows_who_it_is_and_refuses_to_be_another,
+    a_shard_of_a_newer_format_is_left_alone,
+    every_step_of_a_departure_may_be_repeated,
+    a_driver_that_was_superseded_can_do_nothing_more,
+    an_operation_undone_before_it_arrived_never_acts,
+    a_fence_that_a_router_withdrew_from_cannot_depart,
+    after_the_point_of_no_return_nothing_is_undone_or_withdrawn,
+    an_operation_that_does_not_fit_the_local_map_is_refused_whole,
+    a_session_is_told_of_every_departure_it_does_not_know,
+);
+
+fn quick() -> PgOptions {
+    PgOptions { durability: Durability::NoFsync, ..PgOptions::default() }
+}
+
+const CLUSTER: Uuid = Uuid::from_u128(1);
+const ROUTER: u32 = 9;
+
+fn name(shard: &str) -> ShardId {
+    ShardId::new(shard).unwrap()
+}
+
+fn definition() -> MapDefinition {
+    MapDefinition::new(MapName::new("orders").unwrap(), KeyType::BigInt, Scheme::Range).unwrap()
+}
+
+fn keys(from: i64, to: i64) -> KeyRange {
+    let bound = |number| KeyType::BigInt.encode_bound(&Key::BigInt(number)).unwrap();
+    KeyRange::new(bound(from), Some(bound(to))).unwrap()
+}
+
+fn entry(range: KeyRange, epoch: u64) -> Entry {
+    NewEntry::new(range, name("s1")).at(Epoch::new(epoch))
+}
+
+fn op(number: u64, token: u64) -> OpRef {
+    OpRef { id: OpId::new(Uuid::from_u128(number.into())), epoch: Epoch::new(number), token }
+}
+
+fn gain(range: KeyRange, epoch: u64) -> Edit {
+    let after = vec![entry(range, epoch)];
+    Edit { definition: definition(), role: Role::Gain, before: vec![], after, lost: vec![] }
+}
+
+fn lose(range: KeyRange, epoch: u64) -> Edit {
+    let lost = vec![(range.clone(), Some(name("s2")), State::Online)];
+    Edit {
+        definition: definition(),
+        role: Role::Lose,
+        before: vec![entry(range, epoch)],
+        after: vec![],
+        lost,
+    }
+}
+
+async fn open(place: &Place, as_shard: &str) -> Shard {
+    Shard::open(name(as_shard), place.target(), ShardOptions::default()).await.unwrap()
+}
+
+/// A shard that has the keys 0 to 100 by operation 1.
+async fn shard_with_keys(place: &Place) -> Shard {
+    let shard = open(place, "s1").await;
+    shard.initialise(CLUSTER, Uuid::from_u128(2)).await.unwrap();
+    shard.prepare(op(1, 1), &gain(keys(0, 100), 1)).await.unwrap();
+    shard.activate(op(1, 1), None).await.unwrap();
+    shard
+}
+
+/// The ranges in force.
+async fn owned(shard: &Shard) -> Vec<KeyRange> {
+    let rows = shard.local_entries(definition().name()).await.unwrap();
+    rows.into_iter().filter(|row| row.incoming.is_none()).map(|row| row.entry.range).collect()
+}
+
+fn is_superseded(reply: Result<(), ShardError>) -> bool {
+    matches!(reply, Err(ShardError::Superseded(_)))
+}
+
+async fn a_shard_knows_who_it_is_and_refuses_to_be_another(place: Place) {
+    let shard = open(&place, "s1").await;
+    assert_eq!(shard.meta().await.unwrap(), None);
+    let meta = shard.initialise(CLUSTER, Uuid::from_u128(2)).await.unwrap();
+    let again = shard.initialise(CLUSTER, Uuid::from_u128(3)).await.unwrap();
+    assert_eq!(again, meta, "repeating it changes nothing");
+    let refused = shard.initialise(Uuid::from_u128(4), Uuid::from_u128(3)).await.unwrap_err();
+    assert!(matches!(refused, ShardError::WrongDatabase { .. }), "{refused}");
+    shard.close().await;
+
+    let other = open(&place, "s2").await;
+    let refused = other.initialise(CLUSTER, Uuid::from_u128(3)).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("shard s1") && refused.to_string().contains("shard s2"),
+        "{refused}"
+    );
+    let renamed = other.reincarnate(CLUSTER, Uuid::from_u128(5)).await.unwrap();
+    assert_eq!((renamed.shard, renamed.incarnation), (name("s2"), Uuid::from_u128(5)));
+    other.wipe().await.unwrap();
+    assert_eq!(other.meta().await.unwrap(), None);
+    other.close().await;
+}
+
+async fn a_shard_of_a_newer_format_is_left_alone(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    let mut tx = shard.control_transaction().await.unwrap();
+    let sql = format!("UPDATE {} SET format = 99", shard.dialect().own_table("meta"));
+    tx.run(Statement::new(sql)).await.unwrap();
+    tx.commit().await.unwrap();
+    let refused = shard.meta().await.unwrap_err();
+    assert!(matches!(refused, ShardError::FormatTooNew { found: 99, .. }), "{refused}");
+    let refused = shard.initialise(CLUSTER, Uuid::from_u128(2)).await.unwrap_err();
+    assert!(matches!(refused, ShardError::FormatTooNew { .. }), "{refused}");
+    shard.close().await;
+}
+
+/// A driver that did not hear the answer asks again.
+async fn every_step_of_a_departure_may_be_repeated(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    for _ in 0..2 {
+        shard.prepare(op(2, 1), &lose(keys(0, 100), 1)).await.unwrap();
+    }
+    let attempt = shard.raise_fence(op(2, 1)).await.unwrap().unwrap().attempt;
+    let again = shard.raise_fence(op(2, 1)).await.unwrap().unwrap().attempt;
+    assert!(again > attempt, "each raising is another, so that an old acknowledgement does not count");
+    let router = RouterId::new(ROUTER);
+    let late = shard.acknowledge(op(2, 1).id, attempt, router, AckPhase::Drained).await.unwrap();
+    assert!(!late);
+    for _ in 0..2 {
+        assert!(shard.acknowledge(op(2, 1).id, again, router, AckPhase::Drained).await.unwrap());
+        shard.check_empty(op(2, 1)).await.unwrap();
+    }
+    for _ in 0..2 {
+        shard.depart(op(2, 1), again).await.unwrap();
+    }
+    assert_eq!(owned(&shard).await, []);
+    assert!(shard.raise_fence(op(2, 1)).await.unwrap().is_none(), "it has departed");
+    for _ in 0..2 {
+        shard.activate(op(2, 1), None).await.unwrap();
+        shard.release(op(2, 1)).await.unwrap();
+    }
+    let reply = shard.hello(FenceEpoch::ZERO).await.unwrap();
+    assert_eq!((reply.departures.len(), reply.fences.len()), (1, 0));
+    shard.close().await;
+}
+
+async fn a_driver_that_was_superseded_can_do_nothing_more(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    let edit = lose(keys(0, 100), 1);
+    shard.prepare(op(2, 1), &edit).await.unwrap();
+    let attempt = shard.raise_fence(op(2, 1)).await.unwrap().unwrap().attempt;
+    // The next driver shows its token.
+    shard.prepare(op(2, 2), &edit).await.unwrap();
+    assert!(is_superseded(shard.prepare(op(2, 1), &edit).await));
+    assert!(is_superseded(shard.raise_fence(op(2, 1)).await.map(drop)));
+    assert!(is_superseded(shard.check_empty(op(2, 1)).await));
+    assert!(is_superseded(shard.depart(op(2, 1), attempt).await));
+    assert!(is_superseded(shard.activate(op(2, 1), None).await));
+    assert!(is_superseded(shard.release(op(2, 1)).await));
+    assert!(is_superseded(shard.undo(op(2, 1)).await));
+    assert_eq!(owned(&shard).await, [keys(0, 100)]);
+    shard.depart(op(2, 2), attempt).await.unwrap();
+    assert_eq!(owned(&shard).await, []);
+    shard.close().await;
+}
+
+async fn an_operation_undone_before_it_arrived_never_acts(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    shard.undo(op(2, 2)).await.unwrap();
+    shard.undo(op(2, 2)).await.unwrap();
+    let late = gain(keys(200, 300), 2);
+    assert!(is_superseded(shard.prepare(op(2, 1), &late).await), "an old driver");
+    assert!(is_superseded(shard.prepare(op(2, 2), &late).await), "and the same");
+    // One that had arrived is taken back whole.
+    shard.prepare(op(3, 1), &gain(keys(200, 300), 3)).await.unwrap();
+    shard.undo(op(3, 1)).await.unwrap();
+    assert!(is_superseded(shard.activate(op(3, 1), None).await));
+    assert_eq!(shard.local_entries(definition().name()).await.unwrap().len(), 1);
+    shard.close().await;
+}
+
+async fn a_fence_that_a_router_withdrew_from_cannot_depart(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    shard.prepare(op(2, 1), &lose(keys(0, 100), 1)).await.unwrap();
+    let attempt = shard.raise_fence(op(2, 1)).await.unwrap().unwrap().attempt;
+    let (id, router) = (op(2, 1).id, RouterId::new(ROUTER));
+    assert!(shard.acknowledge(id, attempt, router, AckPhase::Drained).await.unwrap());
+    assert!(shard.withdraw(id, attempt, router).await.unwrap(), "it may let its requests go on");
+    assert_eq!(shard.acks(id).await.unwrap(), []);
+    assert_eq!(shard.hello(FenceEpoch::ZERO).await.unwrap().fences[0].state, FenceState::Broken);
+    let broken = shard.depart(op(2, 1), attempt).await.unwrap_err();
+    assert!(matches!(broken, ShardError::FenceBroken(_)) && broken.is_retryable(), "{broken}");
+    assert_eq!(owned(&shard).await, [keys(0, 100)]);
+    let attempt = shard.raise_fence(op(2, 1)).await.unwrap().unwrap().attempt;
+    shard.depart(op(2, 1), attempt).await.unwrap();
+    shard.close().await;
+}
+
+async fn after_the_point_of_no_return_nothing_is_undone_or_withdrawn(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    shard.prepare(op(2, 1), &lose(keys(0, 100), 1)).await.unwrap();
+    let attempt = shard.raise_fence(op(2, 1)).await.unwrap().unwrap().attempt;
+    shard.depart(op(2, 1), attempt).await.unwrap();
+    let refused = shard.undo(op(2, 1)).await.unwrap_err();
+    assert!(matches!(refused, ShardError::PastReturn(_)), "{refused}");
+    let router = RouterId::new(ROUTER);
+    assert!(!shard.withdraw(op(2, 1).id, attempt, router).await.unwrap(), "requests must not go on here");
+    shard.close().await;
+}
+
+async fn an_operation_that_does_not_fit_the_local_map_is_refused_whole(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    let differs = |reply: Result<(), ShardError>| matches!(reply, Err(ShardError::LocalMapDiffers { .. }));
+    assert!(differs(shard.prepare(op(2, 1), &gain(keys(50, 150), 2)).await), "part of it is here");
+    assert!(differs(shard.prepare(op(3, 1), &lose(keys(0, 50), 1)).await), "only a larger one is here");
+    assert!(differs(shard.prepare(op(4, 1), &lose(keys(200, 300), 1)).await), "it is not here");
+    let both = Edit { after: vec![entry(keys(200, 300), 5), entry(keys(90, 110), 5)], ..gain(keys(0, 1), 5) };
+    assert!(differs(shard.prepare(op(5, 1), &both).await));
+    assert_eq!(
+        shard.local_entries(definition().name()).await.unwrap().len(),
+        1,
+        "nothing of it was laid ready"
+    );
+    assert!(is_superseded(shard.activate(op(5, 1), None).await));
+    shard.close().await;
+}
+
+async fn a_session_is_told_of_every_departure_it_does_not_know(place: Place) {
+    let shard = open(&place, "s1").await;
+    shard.initialise(CLUSTER, Uuid::from_u128(2)).await.unwrap();
+    let mut known = FenceEpoch::ZERO;
+    for number in 1..=3u64 {
+        let (range, arrive, leave) = (keys(number as i64, number as i64 + 1), number * 2, number * 2 + 1);
+        shard.prepare(op(arrive, 1), &gain(range.clone(), arrive)).await.unwrap();
+        shard.activate(op(arrive, 1), None).await.unwrap();
+        shard.prepare(op(leave, 1), &lose(range.clone(), arrive)).await.unwrap();
+        let fence = shard.raise_fence(op(leave, 1)).await.unwrap().unwrap();
+        assert_eq!(shard.hello(known).await.unwrap().fences, [fence.clone()]);
+        shard.depart(op(leave, 1), fence.attempt).await.unwrap();
+        shard.release(op(leave, 1)).await.unwrap();
+        let reply = shard.hello(known).await.unwrap();
+        assert!(reply.fence_epoch > known);
+        let told: Vec<_> = reply.departures.iter().map(|left| (&left.range, left.to.clone())).collect();
+        assert_eq!(told, [(&range, Some(name("s2")))]);
+        known = reply.fence_epoch;
+        assert_eq!(shard.hello(known).await.unwrap().departures, []);
+        assert_eq!(shard.hello(FenceEpoch::ZERO).await.unwrap().departures.len(), number as usize);
+    }
+    shard.close().await;
+}
