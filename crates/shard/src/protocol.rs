@@ -128,7 +128,9 @@ pub async fn withdraw<T: LocalTx>(tx: &mut T, id: OpId, attempt: u64, router: Ro
             tx.delete_acks(id, Some(router)).await?;
             Ok(true)
         }
-        _ => Ok(true),
+        Some(_) => Ok(true),
+        // Taken down: after a departure, or without one. A record that is no longer kept leaves that open.
+        None => Ok(tx.op(id).await?.is_some_and(|row| row.phase != Phase::Departed)),
     }
 }
 
