@@ -1,4 +1,4 @@
-//! kill -9 at every step of every operation: one crash a step, each on a map of its own, and everything heals by itself.
+//! kill -9 at every step of every operation: one crash a step, each on a map of its own, and all of it heals by itself.
 //!
 //! The servers of a matrix run one after the other on one data directory, each ending itself at one place. They start
 //! faster than the lease of a dead driver lapses, so that what they leave is mostly healed at the end, all at once.

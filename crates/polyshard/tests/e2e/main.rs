@@ -3,5 +3,9 @@
 mod bad_input;
 mod crashes;
 mod embedded;
+mod fleet;
 mod folders;
+mod outages;
+mod postgres;
+mod processes;
 mod support;
