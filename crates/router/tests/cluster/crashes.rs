@@ -13,8 +13,8 @@ use crate::cluster::{
 };
 use crate::place::Place;
 
-type Doing<'a> = Pin<Box<dyn Future<Output = Result<(), CatalogError>> + Send + 'a>>;
-type Operation = fn(&Cluster) -> Doing<'_>;
+pub(crate) type Doing<'a> = Pin<Box<dyn Future<Output = Result<(), CatalogError>> + Send + 'a>>;
+pub(crate) type Operation = fn(&Cluster) -> Doing<'_>;
 
 /// What is left when an operation is stopped halfway: the parts of it that people could see.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ async fn survives(
 }
 
 /// Runs the operation to its end; answers the places it passed and what the cluster is like afterwards.
-async fn dry_run(place: &Arc<Place>, operation: Operation) -> (Vec<String>, Picture) {
+pub(crate) async fn dry_run(place: &Arc<Place>, operation: Operation) -> (Vec<String>, Picture) {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let record = seen.clone();
     let failpoint: Failpoint = Arc::new(move |place| {
@@ -129,7 +129,7 @@ fn nothing(_: &Cluster) -> Doing<'_> {
     Box::pin(async { Ok(()) })
 }
 
-fn create_map(cluster: &Cluster) -> Doing<'_> {
+pub(crate) fn create_map(cluster: &Cluster) -> Doing<'_> {
     Box::pin(async {
         let definition = polyshard_map::MapDefinition::new(
             map("new"),
@@ -158,7 +158,7 @@ fn assign_one(cluster: &Cluster) -> Doing<'_> {
     change(cluster, assign(keys(10, 20), "s3"))
 }
 
-fn assign_two(cluster: &Cluster) -> Doing<'_> {
+pub(crate) fn assign_two(cluster: &Cluster) -> Doing<'_> {
     change(cluster, assign(keys(50, 150), "s3"))
 }
 
@@ -170,7 +170,7 @@ fn merge(cluster: &Cluster) -> Doing<'_> {
     change(cluster, Change::Merge { at: bound(50) })
 }
 
-fn read_only(cluster: &Cluster) -> Doing<'_> {
+pub(crate) fn read_only(cluster: &Cluster) -> Doing<'_> {
     change(cluster, Change::SetState { range: keys(50, 150), state: State::ReadOnly })
 }
 
@@ -182,7 +182,7 @@ fn lock(cluster: &Cluster) -> Doing<'_> {
     change(cluster, Change::Lock { range: keys(50, 150), owner: "ann".into(), until_ms: i64::MAX / 2 })
 }
 
-fn drop_map(cluster: &Cluster) -> Doing<'_> {
+pub(crate) fn drop_map(cluster: &Cluster) -> Doing<'_> {
     Box::pin(async { cluster.driver.drop_map(orders().name(), None, false).await.map(drop) })
 }
 

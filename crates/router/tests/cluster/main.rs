@@ -37,3 +37,4 @@ mod repairs;
 mod routing;
 mod shards;
 mod writers;
+mod zombies;
