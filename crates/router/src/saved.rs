@@ -34,7 +34,8 @@ struct SavedMap {
     entries: Vec<Entry>,
 }
 
-/// Writes what is published, not what shards have told, since they will tell it again; beside the file and renames it, so that there is always a whole one.
+/// Writes what is published, not what shards have told, since they will tell it again. It goes to a file of its own
+/// that is then renamed, so that there is always a whole one.
 pub(crate) fn save(path: &Path, view: &View) -> Result<(), RouterError> {
     let maps = view.maps.values().map(|known| SavedMap {
         record: MapRecord {

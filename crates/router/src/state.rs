@@ -148,7 +148,8 @@ impl HelloState for State {
         if reply.since > known {
             return Ok(Learnt::AskAgain);
         }
-        if self.view().epoch < reply.pruned_epoch && !self.fresh.load(Ordering::SeqCst) {
+        // Departures that are no longer listed must be in the view.
+        if !self.view().is_settled_up_to(reply.pruned_epoch) && !self.fresh.load(Ordering::SeqCst) {
             return Err(ShardError::IncarnationChanged { shard: shard.clone() });
         }
         // What another session has read since is newer: fences may have come and gone.

@@ -137,6 +137,11 @@ impl View {
         older.departures.iter().try_for_each(|departure| self.depart(departure))
     }
 
+    /// Whether nothing that happened up to that epoch can be missing in the published entries.
+    pub fn is_settled_up_to(&self, epoch: Epoch) -> bool {
+        epoch <= self.epoch && self.unsettled.first().is_none_or(|first| *first > epoch)
+    }
+
     /// Whether what the operation of that epoch did is in the published entries, if it did anything.
     fn is_settled(&self, epoch: Epoch) -> bool {
         epoch <= self.epoch && !self.unsettled.contains(&epoch)
