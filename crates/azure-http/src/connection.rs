@@ -125,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
         asked.version = version;
         let (located, keys) = locate(kind, &door.accounts, scheme, request)?;
         let check = Check { kind, located: &located, keys, version, scheme, now };
-        let identity = authenticate(&check, request, &*door.service).await?;
+        let (identity, resource) = authenticate(&check, request, &*door.service).await?;
         if located.endpoint == Endpoint::Secondary && !request.method.is_read() {
             let message = "Write operations are not allowed on the secondary endpoint; use the primary one.";
             return Err(ServiceError::new(403, "InsufficientAccountPermissions", message));
@@ -134,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
             request_id: asked.request_id,
             account: located.account,
             identity,
-            resource: located.resource,
+            resource,
             version,
             endpoint: located.endpoint,
             now,

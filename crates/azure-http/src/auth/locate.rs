@@ -15,9 +15,16 @@ pub(crate) struct Located {
     pub(crate) endpoint: Endpoint,
     /// The path after the account.
     pub(crate) resource: RawPath,
-    /// The paths a client may have signed: as sent and, on a secondary endpoint, also without that word.
-    pub(crate) signed_paths: Vec<String>,
+    /// What the client may have signed, as sent first.
+    pub(crate) readings: Vec<Reading>,
     pub(crate) base_url: String,
+}
+
+/// A path that a client may have signed, and the resource that it then means.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) signed_path: String,
+    pub(crate) resource: RawPath,
 }
 
 /// Finds the account in `{account}.table.host` if the host's name is so, otherwise in `/{account}/…`.
@@ -35,7 +42,10 @@ pub(crate) fn locate<'a>(
             account: account.clone(),
             endpoint,
             resource: request.path.clone(),
-            signed_paths: vec![request.path.as_str().to_owned()],
+            readings: vec![Reading {
+                signed_path: request.path.as_str().to_owned(),
+                resource: request.path.clone(),
+            }],
             base_url: format!("{}://{host}", scheme.as_str()),
         };
         return Ok((located, keys));
@@ -50,13 +60,28 @@ pub(crate) fn locate<'a>(
                        its name, or configure it.";
         return Err(ServiceError::new(404, "ResourceNotFound", message));
     };
-    let path = request.path.as_str();
-    let mut signed_paths = vec![path.to_owned()];
+    let mut readings = vec![reading(request.path.as_str(), &resource)];
     if endpoint == Endpoint::Secondary {
-        signed_paths.push(path.replacen(SECONDARY, "", 1));
+        readings.extend(secondary_readings(account, &resource));
     }
     let base_url = format!("{}://{host}/{first}", scheme.as_str());
-    Ok((Located { account: account.clone(), endpoint, resource, signed_paths, base_url }, keys))
+    Ok((Located { account: account.clone(), endpoint, resource, readings, base_url }, keys))
+}
+
+fn reading(signed_path: &str, resource: &RawPath) -> Reading {
+    Reading { signed_path: signed_path.to_owned(), resource: resource.clone() }
+}
+
+/// On a secondary endpoint some clients sign the primary's path. Those for Python moreover put the secondary's URL in
+/// front of a path that has the account already, `/{account}-secondary/{account}/…`, and sign that path alone; a table
+/// may be called like the account, so only the signature tells which is meant.
+fn secondary_readings(account: &AccountName, resource: &RawPath) -> Vec<Reading> {
+    let mut readings = vec![reading(&format!("/{account}{}", resource.as_str()), resource)];
+    let (first, rest) = resource.split_first();
+    if first == account.as_str() {
+        readings.push(reading(resource.as_str(), &rest));
+    }
+    readings
 }
 
 /// The first label of a host name like `{account}.table.localhost:10002`.

@@ -9,11 +9,11 @@ mod shared_key;
 
 pub(crate) use identity::SasScope;
 pub use identity::{Identity, Need, ResourceType, Sas, SasOperation, TableKeyRange};
-pub(crate) use locate::{Located, locate};
+pub(crate) use locate::{Located, Reading, locate};
 
 use crate::{
-    API_VERSION_DEFAULT, AccountKeys, ApiVersion, Method, Policies, Request, Scheme, ServiceError, StoreKind,
-    Timestamp,
+    API_VERSION_DEFAULT, AccountKeys, ApiVersion, Method, Policies, RawPath, Request, Scheme, ServiceError,
+    StoreKind, Timestamp,
 };
 
 /// How far a client's clock may be from ours in a signed request: the service's own limit.
@@ -41,19 +41,20 @@ pub(crate) fn version(request: &Request) -> Result<ApiVersion, ServiceError> {
     ApiVersion::parse(text).ok_or_else(|| ServiceError::invalid_query("sv", text, reason))
 }
 
-/// Finds out who asks. The body need not be there yet: no signature covers it.
+/// Finds out who asks, and for which resource. The body need not be there yet: no signature covers it.
 pub(crate) async fn authenticate<P: Policies + ?Sized>(
     check: &Check<'_>,
     request: &Request,
     policies: &P,
-) -> Result<Identity, ServiceError> {
+) -> Result<(Identity, RawPath), ServiceError> {
     if let Some(authorization) = request.headers.get("authorization") {
-        shared_key::verify(check, request, authorization)?;
-        return Ok(Identity::SharedKey);
+        let resource = shared_key::verify(check, request, authorization)?;
+        return Ok((Identity::SharedKey, resource));
     }
     // Browsers ask about other origins without credentials.
     if request.method != Method::Options && request.query("sig").is_some() {
-        return sas::verify(check, request, policies).await.map(Identity::Sas);
+        let sas = sas::verify(check, request, policies).await?;
+        return Ok((Identity::Sas(sas), check.located.resource.clone()));
     }
-    Ok(Identity::Anonymous)
+    Ok((Identity::Anonymous, check.located.resource.clone()))
 }

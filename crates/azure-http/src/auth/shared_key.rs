@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{CLOCK_SKEW_MAX_S, Check, collation};
-use crate::{ApiVersion, Request, ServiceError, StoreKind, Timestamp, decode_query};
+use super::{CLOCK_SKEW_MAX_S, Check, Reading, collation};
+use crate::{ApiVersion, RawPath, Request, ServiceError, StoreKind, Timestamp, decode_query};
 
 /// From this version on an empty body is signed as no length; before, as `0`.
 const EMPTY_LENGTH_SINCE: ApiVersion = ApiVersion::known(2015, 2, 21);
@@ -37,7 +37,7 @@ enum Form {
 /// One way to make the text, where clients differ.
 #[derive(Clone, Copy, Debug)]
 struct Variant<'a> {
-    path: &'a str,
+    reading: &'a Reading,
     headers: HeaderOrder,
     date: DateLine,
     plus: Plus,
@@ -64,9 +64,13 @@ enum Plus {
     Kept,
 }
 
-/// Checks an `Authorization` header. The error's detail tells the text that should have been signed, as the service's
+/// Checks an `Authorization` header, and says which resource was meant by what was signed. The error's detail tells the text that should have been signed, as the service's
 /// does: it holds nothing the client did not send.
-pub(super) fn verify(check: &Check<'_>, request: &Request, authorization: &str) -> Result<(), ServiceError> {
+pub(super) fn verify(
+    check: &Check<'_>,
+    request: &Request,
+    authorization: &str,
+) -> Result<RawPath, ServiceError> {
     let (form, account, signature) = parse(authorization)?;
     if account != check.located.account.as_str() {
         return Err(ServiceError::authentication_failed(
@@ -80,7 +84,7 @@ pub(super) fn verify(check: &Check<'_>, request: &Request, authorization: &str) 
     for variant in variants(check, request) {
         let text = string_to_sign(check, request, form, variant);
         if check.keys.iter().any(|key| key.verifies(&text, &signed)) {
-            return Ok(());
+            return Ok(variant.reading.resource.clone());
         }
         expected.get_or_insert(text);
     }
@@ -147,11 +151,16 @@ fn variants<'a>(check: &Check<'a>, request: &Request) -> impl Iterator<Item = Va
         if !table && both_dates { &[DateLine::Empty, DateLine::AsSent] } else { &[DateLine::Empty] };
     let pluses: &[Plus] =
         if !table && request.raw_query().contains('+') { &[Plus::Space, Plus::Kept] } else { &[Plus::Space] };
-    let paths = check.located.signed_paths.iter();
-    paths.flat_map(move |path| {
+    let readings = check.located.readings.iter();
+    readings.flat_map(move |reading| {
         orders.iter().flat_map(move |headers| {
             dates.iter().flat_map(move |date| {
-                pluses.iter().map(move |plus| Variant { path, headers: *headers, date: *date, plus: *plus })
+                pluses.iter().map(move |plus| Variant {
+                    reading,
+                    headers: *headers,
+                    date: *date,
+                    plus: *plus,
+                })
             })
         })
     })
@@ -159,7 +168,7 @@ fn variants<'a>(check: &Check<'a>, request: &Request) -> impl Iterator<Item = Va
 
 fn string_to_sign(check: &Check<'_>, request: &Request, form: Form, variant: Variant<'_>) -> String {
     let header = |name: &str| request.headers.get(name).unwrap_or_default();
-    let resource = format!("/{}{}", check.located.account, variant.path);
+    let resource = format!("/{}{}", check.located.account, variant.reading.signed_path);
     let comp = request.query("comp").map(|comp| format!("?comp={comp}")).unwrap_or_default();
     match (check.kind, form) {
         (StoreKind::Table, form) => {

@@ -68,6 +68,10 @@ impl Chunked {
             return Err(BadChunk);
         }
         self.line.extend_from_slice(piece);
+        // Nothing but a line end may follow the data: no need to wait for one to know that something else did.
+        if self.state == State::DataEnd && !matches!(self.line.as_slice(), b"" | b"\r") {
+            return Err(BadChunk);
+        }
         if !ends {
             return Ok(piece.len());
         }
@@ -126,8 +130,7 @@ mod tests {
 
     #[test]
     fn what_are_no_chunks_is_refused() {
-        for body in
-            ["x\r\n", "\r\n", "5\nhello", "5\r\nhelloX\r\n", "-1\r\n", "FFFFFFFFFFFFFFFFF\r\n", "0x5\r\n"]
+        for body in ["x\r\n", "\r\n", "5\nhello", "5\r\nhelloX", "-1\r\n", "FFFFFFFFFFFFFFFFF\r\n", "0x5\r\n"]
         {
             assert_eq!(read(&[body.as_bytes()]), Err(BadChunk), "{body:?}");
         }
