@@ -308,7 +308,7 @@ def computed_requests():
         computed(f"queue, {order[0][0]} first", "queue", "SharedKey", "PUT", f"/{ACCOUNT}/jobs", headers + meta)
     # Query parameters that occur twice, in mixed case, and with a plus sign, signed in both ways.
     for value in ["b c", "b+c"]:
-        text = f"GET\n\n\n\n\n{date}\n\n\n\n\n\n\n/{ACCOUNT}/{ACCOUNT}/jobs\na:1,{value}\nzed:x"
+        text = f"GET\n\n\n\n\n\n{date}\n\n\n\n\n\n/{ACCOUNT}/{ACCOUNT}/jobs\na:1,{value}\nzed:x"
         target = f"/{ACCOUNT}/jobs?Zed=x&A=b+c&a=1"
         computed(f"queue, plus is {value[1]!r}", "queue", "SharedKey", "GET", target, [("Date", date), full(text)])
 
