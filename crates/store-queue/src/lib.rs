@@ -4,16 +4,22 @@
 //! queue is on one shard. A message that was got is invisible until a time; its pop receipt, new with every get and
 //! update, is what may change or delete it.
 
+mod command;
+mod handler;
 mod message;
 mod name;
+mod properties;
+mod reply;
 mod schema;
 mod store;
 
+pub use handler::QueueService;
 pub use message::{
     MESSAGE_BYTES_MAX, MESSAGES_PER_GET_MAX, Message, MessageId, NewMessage, PopReceipt, TTL_DEFAULT_MS, Ttl,
     VISIBILITY_MS_MAX,
 };
 pub use name::{NameError, QueueName};
+pub use properties::{CorsRule, Logging, Metrics, PropertiesPatch, Retention, ServiceProperties};
 pub use schema::schema;
 pub use store::{
     Clock, Created, DEFAULT_MAP, Listed, Metadata, Page, Policy, QueueStore, Random, STORE, StoreError,

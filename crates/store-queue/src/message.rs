@@ -44,6 +44,11 @@ impl MessageId {
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
+
+    /// Its random half.
+    fn mixer(&self) -> i64 {
+        self.0.as_u64_pair().1 as i64
+    }
 }
 
 impl fmt::Display for MessageId {
@@ -65,19 +70,15 @@ impl PopReceipt {
         self.0
     }
 
-    /// The receipt for the wire. The messages of one get share a nonce; with a part of the id no two receipts are alike.
-    pub fn to_bytes(self, id: &MessageId) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&id.as_bytes()[8..]);
-        bytes[8..].copy_from_slice(&self.0.to_be_bytes());
-        bytes
+    /// The receipt for the wire. The messages of one get share a nonce; mixed with the id no two receipts are alike.
+    pub fn to_bytes(self, id: &MessageId) -> [u8; 8] {
+        (self.0 ^ id.mixer()).to_be_bytes()
     }
 
-    /// Reads a receipt that a client gives back for a message; nothing if it is not one of that message.
+    /// Reads a receipt that a client gives back for a message. One of another message becomes one that fits none.
     pub fn from_bytes(bytes: &[u8], id: &MessageId) -> Option<PopReceipt> {
-        let (of_id, nonce) = bytes.split_at_checked(8)?;
-        let nonce = nonce.try_into().ok().map(i64::from_be_bytes)?;
-        (*of_id == id.as_bytes()[8..]).then_some(PopReceipt(nonce))
+        let wire = bytes.try_into().ok().map(i64::from_be_bytes)?;
+        Some(PopReceipt(wire ^ id.mixer()))
     }
 }
 
@@ -154,8 +155,9 @@ mod tests {
         let (one, other) = (MessageId::new(1, 1), MessageId::new(1, 2));
         let receipt = PopReceipt::new(-7);
         assert_eq!(PopReceipt::from_bytes(&receipt.to_bytes(&one), &one), Some(receipt));
-        assert_eq!(PopReceipt::from_bytes(&receipt.to_bytes(&one), &other), None);
-        for length in [0, 7, 8, 15, 17] {
+        assert_ne!(receipt.to_bytes(&one), receipt.to_bytes(&other));
+        assert_ne!(PopReceipt::from_bytes(&receipt.to_bytes(&one), &other), Some(receipt));
+        for length in [0, 7, 9, 16] {
             assert_eq!(PopReceipt::from_bytes(&vec![0; length], &one), None);
         }
     }

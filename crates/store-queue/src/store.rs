@@ -4,6 +4,7 @@ mod ask;
 mod error;
 mod messages;
 mod queues;
+mod service;
 mod statements;
 mod sweep;
 

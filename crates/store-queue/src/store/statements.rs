@@ -74,19 +74,19 @@ impl Texts {
             delete: text(format!("DELETE FROM {table} WHERE {holder}")),
             count: text(format!("SELECT count(*) FROM {table} WHERE dataset = $1 AND expires_at > $2")),
             clear: text(format!(
-                "WITH some AS MATERIALIZED (SELECT id FROM {table} WHERE dataset = $1 AND placement = $2 AND id <= $3 \
+                "WITH chosen AS MATERIALIZED (SELECT id FROM {table} WHERE dataset = $1 AND placement = $2 AND id <= $3 \
                  ORDER BY id LIMIT $4) \
-                 DELETE FROM {table} WHERE dataset = $1 AND placement = $2 AND id IN (SELECT id FROM some)"
+                 DELETE FROM {table} WHERE dataset = $1 AND placement = $2 AND id IN (SELECT id FROM chosen)"
             )),
             first_expiry: text(format!("SELECT min(expires_at) FROM {table} WHERE dataset = $1")),
             remove_expired: text(format!(
-                "WITH some AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 \
+                "WITH chosen AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 \
                  AND expires_at <= $2 ORDER BY expires_at LIMIT $3 {skip}) \
-                 DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM some)"
+                 DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM chosen)"
             )),
             remove_all: text(format!(
-                "WITH some AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 LIMIT $2 {skip}) \
-                 DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM some)"
+                "WITH chosen AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 LIMIT $2 {skip}) \
+                 DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM chosen)"
             )),
         }
     }

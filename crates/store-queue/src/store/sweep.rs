@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_catalog::{CatalogError, DatasetRecord};
+use polyshard_router::RouterError;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -85,12 +86,12 @@ impl QueueStore {
             if self.is_due(record.id)
                 && let Err(error) = self.remove_expired(record).await
             {
-                tracing::debug!(queue = record.name, %error, "expired messages stay until the next round");
+                report(&record.name, &error);
             }
         }
         for record in of(GONE_STORE) {
             if let Err(error) = self.remove_gone(&record, &queues).await {
-                tracing::debug!(queue = record.name, %error, "messages of a deleted queue stay until the next round");
+                report(&record.name, &error);
             }
         }
     }
@@ -192,6 +193,21 @@ impl QueueStore {
 enum Removed {
     All,
     Some,
+}
+
+/// A shard that is away, or a range that may not be written now, is in other logs already; anything else is not.
+fn report(queue: &str, error: &StoreError) {
+    let passing = match error {
+        StoreError::Router(RouterError::ReadOnly(_) | RouterError::Offline(_)) => true,
+        StoreError::Router(error) => error.is_retryable(),
+        StoreError::Catalog(error) => error.is_retryable(),
+        _ => false,
+    };
+    if passing {
+        tracing::debug!(queue, %error, "messages nobody can see stay until the next round");
+    } else {
+        tracing::warn!(queue, %error, "messages nobody can see could not be removed");
+    }
 }
 
 fn name_in_account(dataset: &str) -> &str {

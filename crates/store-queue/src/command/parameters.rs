@@ -1,0 +1,32 @@
+//! Query parameters that are whole numbers within limits.
+
+use polyshard_azure_http::{Request, ServiceError};
+
+use crate::reply;
+
+/// The numbers a parameter may have, both ends included.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    pub min: i64,
+    pub max: i64,
+}
+
+/// The number a parameter has, if it is there.
+pub(super) fn whole_number(
+    request: &Request,
+    name: &'static str,
+    range: Range,
+) -> Result<Option<i64>, ServiceError> {
+    let Some(text) = request.query(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let number: i64 =
+        text.parse().map_err(|_| ServiceError::invalid_query(name, text, "it must be a whole number"))?;
+    if (range.min..=range.max).contains(&number) {
+        return Ok(Some(number));
+    }
+    Err(reply::out_of_range(name, text, &range.min.to_string(), &range.max.to_string()))
+}
+
+/// A parameter that must be there.
+pub(super) fn required<'r>(request: &'r Request, name: &'static str) -> Result<&'r str, ServiceError> {
+    request.query(name).ok_or_else(|| reply::missing_parameter(name))
+}

@@ -1,0 +1,151 @@
+//! What requests are read as, and what is refused.
+
+use polyshard_azure_http::{
+    API_VERSION_DEFAULT, AccountName, Context, Endpoint, Headers, Identity, Method, RawPath, Request, Scheme,
+    Timestamp, decode_query,
+};
+use proptest::prelude::*;
+
+use super::{Command, Include};
+use crate::message::{MessageId, PopReceipt, Ttl};
+
+fn read(method: Method, target: &str, body: &str) -> Result<Command, &'static str> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let context = Context {
+        request_id: uuid::Uuid::nil(),
+        account: AccountName::new("acct").unwrap(),
+        identity: Identity::SharedKey,
+        resource: RawPath::new(path).unwrap(),
+        version: API_VERSION_DEFAULT,
+        endpoint: Endpoint::Primary,
+        now: Timestamp::from_ticks(0).unwrap(),
+        scheme: Scheme::Http,
+        base_url: "http://x/acct".to_owned(),
+    };
+    let request = Request {
+        method,
+        target: target.to_owned(),
+        path: RawPath::new(path).unwrap(),
+        query: decode_query(query).unwrap(),
+        headers: Headers::new(),
+        body: body.as_bytes().to_vec(),
+        peer: ([127, 0, 0, 1], 1).into(),
+    };
+    Command::parse(&context, &request).map_err(|error| error.code())
+}
+
+fn text(text: &str) -> String {
+    format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>")
+}
+
+#[test]
+fn a_put_has_defaults_and_limits() {
+    let put = |query: &str| read(Method::Post, &format!("/jobs/messages{query}"), &text("a&lt;b&#x41; "));
+    let Ok(Command::Put { queue, message }) = put("") else { panic!("{:?}", put("")) };
+    assert_eq!((queue.name(), message.body.as_str()), ("jobs", "a<bA "));
+    assert_eq!((message.invisible_ms, message.ttl), (0, Ttl::Ms(7 * 24 * 3600 * 1000)));
+    let Ok(Command::Put { message, .. }) = put("?messagettl=-1&visibilitytimeout=604800") else { panic!() };
+    assert_eq!((message.invisible_ms, message.ttl), (604_800_000, Ttl::Never));
+    for query in ["?messagettl=0", "?messagettl=-2", "?visibilitytimeout=-1", "?visibilitytimeout=604801"] {
+        assert_eq!(put(query), Err("OutOfRangeQueryParameterValue"), "{query}");
+    }
+    assert_eq!(put("?messagettl=5&visibilitytimeout=5"), Err("OutOfRangeQueryParameterValue"));
+    assert_eq!(put("?messagettl=x"), Err("InvalidQueryParameterValue"));
+}
+
+#[test]
+fn a_text_is_measured_in_bytes_after_decoding() {
+    let put = |body: &str| read(Method::Post, "/jobs/messages", body).map(drop);
+    assert_eq!(put(&text(&"&amp;".repeat(65_536))), Ok(()));
+    assert_eq!(put(&text(&"x".repeat(65_537))), Err("MessageTooLarge"));
+    assert_eq!(put(&text(&"ü".repeat(32_769))), Err("MessageTooLarge"));
+    assert_eq!(put(&text("")), Ok(()));
+    assert_eq!(put("<QueueMessage/>"), Err("MissingRequiredXmlNode"));
+    assert_eq!(put("<Other/>"), Err("InvalidXmlDocument"));
+    assert_eq!(put(""), Err("InvalidXmlDocument"));
+}
+
+#[test]
+fn gets_and_peeks_take_one_to_thirty_two() {
+    let get = |query: &str| read(Method::Get, &format!("/jobs/messages{query}"), "");
+    assert!(matches!(get(""), Ok(Command::Get { count: 1, invisible_ms: 30_000, .. })));
+    assert!(matches!(
+        get("?numofmessages=32&visibilitytimeout=1"),
+        Ok(Command::Get { count: 32, invisible_ms: 1000, .. })
+    ));
+    assert!(matches!(get("?peekonly=true&numofmessages=2"), Ok(Command::Peek { count: 2, .. })));
+    for query in
+        ["?numofmessages=0", "?numofmessages=33", "?visibilitytimeout=0", "?peekonly=true&numofmessages=33"]
+    {
+        assert_eq!(get(query), Err("OutOfRangeQueryParameterValue"), "{query}");
+    }
+}
+
+#[test]
+fn a_message_is_named_by_id_and_receipt() {
+    let id = MessageId::parse("019a86d5-0000-8000-8000-000000000001").unwrap();
+    let target = format!("/jobs/messages/{id}?popreceipt=gAAAAAAAAAE%3D");
+    let receipt = PopReceipt::from_bytes(&[128, 0, 0, 0, 0, 0, 0, 1], &id).unwrap();
+    let Ok(Command::DeleteMessage { receipt: read_receipt, .. }) = read(Method::Delete, &target, "") else {
+        panic!()
+    };
+    assert_eq!(read_receipt, receipt);
+    assert_eq!(read(Method::Put, &target, ""), Err("MissingRequiredQueryParameter"));
+    let update = read(Method::Put, &format!("{target}&visibilitytimeout=0"), "");
+    assert!(matches!(update, Ok(Command::Update { body: None, invisible_ms: 0, .. })));
+    let update = read(Method::Put, &format!("{target}&visibilitytimeout=3"), &text("new"));
+    assert!(matches!(update, Ok(Command::Update { body: Some(text), .. }) if text == "new"));
+    assert_eq!(
+        read(Method::Delete, &format!("/jobs/messages/{id}"), ""),
+        Err("MissingRequiredQueryParameter")
+    );
+    assert_eq!(read(Method::Delete, "/jobs/messages/x?popreceipt=x", ""), Err("MessageNotFound"));
+    assert_eq!(
+        read(Method::Delete, &format!("/jobs/messages/{id}?popreceipt=x"), ""),
+        Err("InvalidQueryParameterValue")
+    );
+}
+
+#[test]
+fn queues_and_the_service_have_their_components() {
+    assert!(matches!(read(Method::Put, "/jobs", ""), Ok(Command::CreateQueue { .. })));
+    assert!(matches!(read(Method::Head, "/jobs?comp=metadata", ""), Ok(Command::GetMetadata { .. })));
+    assert!(matches!(read(Method::Get, "/jobs?comp=acl", ""), Ok(Command::GetPolicies { .. })));
+    assert!(matches!(read(Method::Get, "/?restype=service&comp=properties", ""), Ok(Command::GetProperties)));
+    let list = read(Method::Get, "/?comp=list&include=metadata&prefix=a&maxresults=9", "").unwrap();
+    let expected = Command::ListQueues {
+        prefix: "a".to_owned(),
+        marker: None,
+        max: Some(9),
+        include: Include::Metadata,
+    };
+    assert_eq!(list, expected);
+    for (method, target, code) in [
+        (Method::Get, "/?comp=list&maxresults=0", "OutOfRangeQueryParameterValue"),
+        (Method::Get, "/jobs", "InvalidQueryParameterValue"),
+        (Method::Get, "/?restype=service&comp=stats", "InvalidQueryParameterValue"),
+        (Method::Patch, "/jobs", "UnsupportedHttpVerb"),
+        (Method::Put, "/jobs/messages", "UnsupportedHttpVerb"),
+        (Method::Get, "/jobs/other", "InvalidUri"),
+        (Method::Put, "/Jobs", "InvalidResourceName"),
+        (Method::Put, "/jo", "OutOfRangeInput"),
+        (Method::Put, "/a%2Fb", "InvalidResourceName"),
+    ] {
+        assert_eq!(read(method, target, ""), Err(code), "{target}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_request_makes_the_reader_panic(
+        path in "/[a-z%/-]{0,20}",
+        query in "(&?(comp|restype|popreceipt|visibilitytimeout|messagettl|numofmessages)=[a-z0-9+-]{0,20}){0,4}",
+        body in "[<>/QueueMsagTxt&;]{0,60}",
+    ) {
+        for method in [Method::Get, Method::Put, Method::Post, Method::Delete, Method::Head] {
+            if !path.contains('%') {
+                let _any = read(method, &format!("{path}?{query}"), &body);
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! From a request to one call of the store and to its answer.
+
+use std::sync::Arc;
+
+use polyshard_azure_http::{
+    AccountName, Answer, Context, Policies, Request, Response, Service, ServiceError, StoreKind, StoredPolicy,
+};
+
+use crate::command::{Command, list_max};
+use crate::name::QueueName;
+use crate::reply::{self, Show};
+use crate::store::{QueueStore, StoreError};
+
+/// The queue door's service.
+pub struct QueueService {
+    store: Arc<QueueStore>,
+}
+
+impl QueueService {
+    /// A service over a store.
+    pub fn new(store: Arc<QueueStore>) -> QueueService {
+        QueueService { store }
+    }
+
+    async fn handle(&self, context: &Context, command: Command) -> Result<Response, StoreError> {
+        let store = &self.store;
+        let account = context.account.as_str();
+        Ok(match command {
+            Command::Put { queue, message } => {
+                reply::messages(201, &[store.put(&queue, message).await?], Show::Put)
+            }
+            Command::Get { queue, count, invisible_ms } => {
+                reply::messages(200, &store.get(&queue, count, invisible_ms).await?, Show::Get)
+            }
+            Command::Peek { queue, count } => {
+                reply::messages(200, &store.peek(&queue, count).await?, Show::Peek)
+            }
+            Command::Update { queue, id, receipt, invisible_ms, body } => {
+                reply::updated(&store.update(&queue, &id, receipt, invisible_ms, body).await?, &id)
+            }
+            Command::DeleteMessage { queue, id, receipt } => {
+                store.delete_message(&queue, &id, receipt).await?;
+                reply::done()
+            }
+            Command::Clear { queue } => {
+                store.clear(&queue).await?;
+                reply::done()
+            }
+            Command::CreateQueue { queue, metadata } => reply::created(store.create(&queue, metadata).await?),
+            Command::DeleteQueue { queue } => {
+                store.delete(&queue).await?;
+                reply::done()
+            }
+            Command::GetMetadata { queue } => {
+                reply::metadata(&store.metadata(&queue).await?, store.count(&queue).await?)
+            }
+            Command::SetMetadata { queue, metadata } => {
+                store.set_metadata(&queue, metadata).await?;
+                reply::done()
+            }
+            Command::GetPolicies { queue } => reply::policies(&store.policies(&queue).await?),
+            Command::SetPolicies { queue, policies } => {
+                store.set_policies(&queue, policies).await?;
+                reply::done()
+            }
+            Command::ListQueues { prefix, marker, max, include } => {
+                let page = store.list(account, &prefix, marker.as_deref(), list_max(max)).await?;
+                let base_url = &context.base_url;
+                let asked =
+                    reply::Asked { base_url, prefix: &prefix, marker: marker.as_deref(), max, include };
+                reply::list(&asked, &page)
+            }
+            Command::GetProperties => reply::properties(&store.properties(account).await?),
+            Command::SetProperties(patch) => {
+                store.set_properties(account, patch).await?;
+                reply::properties_set()
+            }
+            Command::GetStats => reply::stats(context.now),
+        })
+    }
+}
+
+impl Policies for QueueService {
+    fn policies<'a>(&'a self, account: &'a AccountName, resource: &'a str) -> Answer<'a, Vec<StoredPolicy>> {
+        Box::pin(async move {
+            let Ok(queue) = QueueName::new(account.as_str(), resource) else { return Ok(Vec::new()) };
+            match self.store.policies(&queue).await {
+                Ok(policies) => Ok(reply::stored_policies(&policies)),
+                Err(StoreError::NoSuchQueue(_)) => Ok(Vec::new()),
+                Err(error) => Err(reply::failure(&error)),
+            }
+        })
+    }
+}
+
+impl Service for QueueService {
+    fn kind(&self) -> StoreKind {
+        StoreKind::Queue
+    }
+
+    fn call(&self, context: Context, request: Request) -> Answer<'_> {
+        Box::pin(async move {
+            let command = Command::parse(&context, &request)?;
+            context.identity.require(command.needs())?;
+            self.handle(&context, command).await.map_err(|error| -> ServiceError { reply::failure(&error) })
+        })
+    }
+}

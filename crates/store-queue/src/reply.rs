@@ -1,0 +1,336 @@
+//! Answers and errors as the queue clients read them: the only file that knows the codes of the wire.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use polyshard_azure_http::xml::Writer;
+use polyshard_azure_http::{Response, ServiceError, StoredPolicy, Timestamp, write_policies};
+use polyshard_catalog::CatalogError;
+use polyshard_engine as engine;
+use polyshard_router::RouterError;
+
+use crate::command::Include;
+use crate::message::{MESSAGE_BYTES_MAX, Message};
+use crate::name::NameError;
+use crate::properties::ServiceProperties;
+use crate::store::{Created, Metadata, Page, Policy, StoreError, Updated};
+
+const XML: &str = "application/xml";
+
+/// Which parts of messages are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Who put it needs no text.
+    Put,
+    /// Who got it may change it.
+    Get,
+    /// Who peeks may not.
+    Peek,
+}
+
+pub(crate) fn messages(status: u16, messages: &[Message], show: Show) -> Response {
+    let mut xml = Writer::document();
+    xml.open("QueueMessagesList");
+    for message in messages {
+        xml.open("QueueMessage");
+        xml.element("MessageId", &message.id.to_string());
+        xml.element("InsertionTime", &rfc1123(message.inserted_ms));
+        xml.element("ExpirationTime", &rfc1123(message.expires_ms));
+        if show != Show::Peek {
+            xml.element("PopReceipt", &STANDARD.encode(message.receipt.to_bytes(&message.id)));
+            xml.element("TimeNextVisible", &rfc1123(message.visible_ms));
+        }
+        if show != Show::Put {
+            xml.element("DequeueCount", &message.dequeue_count.to_string());
+            xml.element("MessageText", &message.body);
+        }
+        xml.close("QueueMessage");
+    }
+    xml.close("QueueMessagesList");
+    document(status, xml.finish())
+}
+
+pub(crate) fn updated(updated: &Updated, id: &crate::MessageId) -> Response {
+    Response::new(204)
+        .header("x-ms-popreceipt", STANDARD.encode(updated.receipt.to_bytes(id)))
+        .header("x-ms-time-next-visible", rfc1123(updated.visible_ms))
+}
+
+pub(crate) fn created(created: Created) -> Response {
+    Response::new(match created {
+        Created::New => 201,
+        Created::Already => 204,
+    })
+}
+
+pub(crate) fn done() -> Response {
+    Response::new(204)
+}
+
+pub(crate) fn metadata(metadata: &Metadata, count: i64) -> Response {
+    let response = Response::new(200).header("x-ms-approximate-messages-count", count.to_string());
+    metadata.iter().fold(response, |response, (name, value)| {
+        response.header(format!("x-ms-meta-{name}"), value.as_str())
+    })
+}
+
+/// What a list was asked for, which it repeats.
+pub(crate) struct Asked<'a> {
+    pub base_url: &'a str,
+    pub prefix: &'a str,
+    pub marker: Option<&'a str>,
+    pub max: Option<usize>,
+    pub include: Include,
+}
+
+pub(crate) fn list(asked: &Asked<'_>, page: &Page) -> Response {
+    let mut xml = Writer::document();
+    xml.open_with("EnumerationResults", &[("ServiceEndpoint", &format!("{}/", asked.base_url))]);
+    if !asked.prefix.is_empty() {
+        xml.element("Prefix", asked.prefix);
+    }
+    if let Some(marker) = asked.marker {
+        xml.element("Marker", marker);
+    }
+    if let Some(max) = asked.max {
+        xml.element("MaxResults", &max.to_string());
+    }
+    xml.open("Queues");
+    for queue in &page.queues {
+        xml.open("Queue");
+        xml.element("Name", &queue.name);
+        if asked.include == Include::Metadata && !queue.metadata.is_empty() {
+            xml.open("Metadata");
+            queue.metadata.iter().for_each(|(name, value)| xml.element(name, value));
+            xml.close("Metadata");
+        }
+        xml.close("Queue");
+    }
+    xml.close("Queues");
+    match &page.next {
+        Some(next) => xml.element("NextMarker", next),
+        None => xml.empty("NextMarker"),
+    }
+    xml.close("EnumerationResults");
+    document(200, xml.finish())
+}
+
+pub(crate) fn policies(policies: &[Policy]) -> Response {
+    document(200, write_policies(&stored_policies(policies)))
+}
+
+/// Policies as signatures are checked against.
+pub(crate) fn stored_policies(policies: &[Policy]) -> Vec<StoredPolicy> {
+    let time = |text: &Option<String>| text.as_deref().and_then(Timestamp::parse_iso);
+    let stored = policies.iter().map(|policy| StoredPolicy {
+        id: policy.id.clone(),
+        start: time(&policy.start),
+        expiry: time(&policy.expiry),
+        permission: policy.permission.clone(),
+    });
+    stored.collect()
+}
+
+pub(crate) fn properties(properties: &ServiceProperties) -> Response {
+    document(200, crate::properties::write(properties))
+}
+
+pub(crate) fn properties_set() -> Response {
+    Response::new(202)
+}
+
+/// There is one copy as far as clients can tell, so the replica is always up to date.
+pub(crate) fn stats(now: Timestamp) -> Response {
+    let mut xml = Writer::document();
+    xml.open("StorageServiceStats");
+    xml.open("GeoReplication");
+    xml.element("Status", "live");
+    xml.element("LastSyncTime", &now.rfc1123());
+    xml.close("GeoReplication");
+    xml.close("StorageServiceStats");
+    document(200, xml.finish())
+}
+
+fn document(status: u16, xml: String) -> Response {
+    Response::new(status).header("Content-Type", XML).header("Cache-Control", "no-cache").with_body(xml)
+}
+
+fn rfc1123(ms: i64) -> String {
+    // Times are within the calendar when they are stored; a clock far outside of it shows as its beginning.
+    Timestamp::from_unix_ms(ms).map_or_else(String::new, Timestamp::rfc1123)
+}
+
+/// The store's refusal or failure as the client is told.
+pub(crate) fn failure(error: &StoreError) -> ServiceError {
+    match error {
+        StoreError::NoSuchQueue(queue) => {
+            ServiceError::new(404, "QueueNotFound", format!("The specified queue does not exist: {queue}."))
+        }
+        StoreError::Exists(queue) => ServiceError::new(
+            409,
+            "QueueAlreadyExists",
+            format!("The specified queue already exists: {queue} has other metadata."),
+        ),
+        StoreError::NoSuchMessage => no_such_message(),
+        StoreError::ReceiptMismatch => ServiceError::new(
+            400,
+            "PopReceiptMismatch",
+            "The specified pop receipt did not match the pop receipt for a dequeued message: the message was got or \
+             updated again since.",
+        ),
+        StoreError::InvisibleTooLong => ServiceError::new(
+            400,
+            "OutOfRangeQueryParameterValue",
+            "One of the query parameters specified in the request URI is outside the permissible range: the message \
+             would become visible only after it has expired; choose a shorter visibilitytimeout.",
+        )
+        .detail("QueryParameterName", "visibilitytimeout"),
+        StoreError::TooMany(why) => ServiceError::new(400, "OutOfRangeInput", why.as_str()),
+        StoreError::Misplaced { queue, error } => ServiceError::new(
+            400,
+            "InvalidResourceName",
+            format!("The specified resource name {queue} does not fit the map it is bound to: {error}"),
+        ),
+        StoreError::Unfinished => timed_out("there is more to delete; send the request again"),
+        StoreError::NoMap(_) => {
+            tracing::warn!(%error, "queues cannot be served");
+            ServiceError::server_busy("queues are not set up yet")
+        }
+        StoreError::Damaged(_) => internal(error),
+        StoreError::Router(inner) => router_failure(error, inner),
+        StoreError::Catalog(inner) if error.is_outcome_unknown() => unknown_outcome(inner),
+        StoreError::Catalog(inner) if inner.is_retryable() => busy(inner),
+        StoreError::Catalog(CatalogError::Shard { .. }) => busy(error),
+        StoreError::Catalog(_) => internal(error),
+    }
+}
+
+fn router_failure(error: &StoreError, inner: &RouterError) -> ServiceError {
+    match inner {
+        RouterError::Engine(engine::Error::OutcomeUnknown { .. }) => unknown_outcome(inner),
+        RouterError::Engine(
+            engine::Error::Conflict { .. }
+            | engine::Error::Unavailable { .. }
+            | engine::Error::Busy { .. }
+            | engine::Error::Timeout { .. }
+            | engine::Error::Full { .. }
+            | engine::Error::ReadOnly { .. }
+            | engine::Error::SessionRefused(_)
+            | engine::Error::InUse { .. }
+            | engine::Error::Closed,
+        )
+        | RouterError::NoSuchMap(_)
+        | RouterError::ReadOnly(_)
+        | RouterError::Offline(_)
+        | RouterError::Moving(_)
+        | RouterError::Shard { .. }
+        | RouterError::CatalogAway(_) => busy(inner),
+        // A queue whose place is not mapped waits for the operator.
+        RouterError::Locate(_) => busy(inner),
+        RouterError::Catalog(catalog) if catalog.is_retryable() => busy(inner),
+        RouterError::Engine(_)
+        | RouterError::CrossShard(_)
+        | RouterError::FanOut { .. }
+        | RouterError::Saved(_)
+        | RouterError::Catalog(_) => internal(error),
+    }
+}
+
+/// Not now: the clients try again by themselves. What is wrong is for the operator's log.
+fn busy(error: &dyn std::fmt::Display) -> ServiceError {
+    tracing::warn!(%error, "a request could not be carried out now");
+    ServiceError::server_busy("the shard that has the queue cannot be used at the moment; try again")
+}
+
+/// It may have been done: the client must look before it sends the request again.
+fn unknown_outcome(error: &dyn std::fmt::Display) -> ServiceError {
+    tracing::warn!(%error, "it is unknown whether a request was carried out");
+    timed_out("it is unknown whether it was carried out; look before sending it again")
+}
+
+fn timed_out(why: &str) -> ServiceError {
+    let message = format!("The operation could not be completed within the permitted time: {why}.");
+    ServiceError::new(500, "OperationTimedOut", message)
+}
+
+fn internal(error: &StoreError) -> ServiceError {
+    tracing::error!(%error, "a request failed");
+    ServiceError::internal()
+}
+
+pub(crate) fn no_such_message() -> ServiceError {
+    ServiceError::new(
+        404,
+        "MessageNotFound",
+        "The specified message does not exist: it was deleted or has expired.",
+    )
+}
+
+pub(crate) fn bad_name(error: NameError) -> ServiceError {
+    match error {
+        NameError::Length => ServiceError::new(
+            400,
+            "OutOfRangeInput",
+            format!("The specified resource name length is not within the permissible limits: {error}."),
+        ),
+        NameError::Characters => ServiceError::new(
+            400,
+            "InvalidResourceName",
+            format!("The specified resource name contains invalid characters: {error}."),
+        ),
+    }
+}
+
+pub(crate) fn out_of_range(name: &'static str, value: &str, min: &str, max: &str) -> ServiceError {
+    let message =
+        "One of the query parameters specified in the request URI is outside the permissible range.";
+    ServiceError::new(400, "OutOfRangeQueryParameterValue", message)
+        .detail("QueryParameterName", name)
+        .detail("QueryParameterValue", value)
+        .detail("MinimumAllowed", min)
+        .detail("MaximumAllowed", max)
+}
+
+pub(crate) fn missing_parameter(name: &'static str) -> ServiceError {
+    let message = "A query parameter that's mandatory for this request is not specified.";
+    ServiceError::new(400, "MissingRequiredQueryParameter", message).detail("QueryParameterName", name)
+}
+
+pub(crate) fn missing_node(name: &'static str) -> ServiceError {
+    let message = "A required XML node was not specified in the request body.";
+    ServiceError::new(400, "MissingRequiredXmlNode", message).detail("XmlNodeName", name)
+}
+
+pub(crate) fn invalid_node(name: &'static str, value: &str, reason: &'static str) -> ServiceError {
+    let message =
+        format!("The value provided for one of the XML nodes is not in the correct format: {reason}.");
+    let shown: String = value.chars().take(64).collect();
+    ServiceError::new(400, "InvalidXmlNodeValue", message)
+        .detail("XmlNodeName", name)
+        .detail("XmlNodeValue", shown)
+}
+
+pub(crate) fn message_too_large() -> ServiceError {
+    let message = format!(
+        "The message exceeds the maximum allowed size of {MESSAGE_BYTES_MAX} bytes; send larger ones over the service \
+         bus, or put the content into a blob and its address into the message."
+    );
+    ServiceError::new(400, "MessageTooLarge", message).detail("MaxLimit", MESSAGE_BYTES_MAX.to_string())
+}
+
+pub(crate) fn empty_metadata_name() -> ServiceError {
+    ServiceError::new(400, "EmptyMetadataKey", "The key for one of the metadata key-value pairs is empty.")
+}
+
+pub(crate) fn invalid_metadata(name: &str) -> ServiceError {
+    let message = format!(
+        "The metadata specified is invalid: '{name}' is given twice, or has characters that are not allowed; a name \
+         has letters, digits and underscores and does not begin with a digit."
+    );
+    ServiceError::new(400, "InvalidMetadata", message)
+}
+
+pub(crate) fn metadata_too_large(bytes_max: usize) -> ServiceError {
+    let message =
+        format!("The metadata specified exceeds the maximum permissible limit ({bytes_max} bytes).");
+    ServiceError::new(400, "MetadataTooLarge", message).detail("MaxLimit", bytes_max.to_string())
+}

@@ -1,0 +1,301 @@
+"""Queues with the unmodified Python SDK: every operation, its limits and its errors."""
+
+import datetime
+import os
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.storage.queue import (
+    AccessPolicy,
+    BinaryBase64DecodePolicy,
+    BinaryBase64EncodePolicy,
+    CorsRule,
+    Metrics,
+    QueueAnalyticsLogging,
+    QueueClient,
+    QueueSasPermissions,
+    QueueServiceClient,
+    RetentionPolicy,
+    generate_account_sas,
+    generate_queue_sas,
+)
+
+ACCOUNT = "devstoreaccount1"
+# The emulators' key, which Microsoft publishes.
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+
+
+@pytest.fixture(scope="module")
+def url():
+    """The account's address: of a server that is running, or of the crate's own example for the length of the tests."""
+    if "POLYSHARD_QUEUE_URL" in os.environ:
+        yield os.environ["POLYSHARD_QUEUE_URL"]
+        return
+    command = ["cargo", "run", "--quiet", "-p", "polyshard-store-queue", "--example", "serve"]
+    server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield server.stdout.readline().strip() + "/" + ACCOUNT
+    finally:
+        server.stdin.close()
+        assert server.wait(60) == 0
+
+
+@pytest.fixture
+def service(url):
+    with QueueServiceClient(url, {"account_name": ACCOUNT, "account_key": KEY}, retry_total=0) as client:
+        yield client
+
+
+@pytest.fixture
+def queue(service):
+    client = service.create_queue("q" + uuid.uuid4().hex)
+    yield client
+    client.delete_queue()
+
+
+def refused(code, call, *args, **kwargs):
+    with pytest.raises(HttpResponseError) as caught:
+        result = call(*args, **kwargs)
+        if hasattr(result, "__next__"):
+            list(result)
+    assert caught.value.error_code == code, caught.value
+    return caught.value
+
+
+def texts(messages):
+    return [message.content for message in messages]
+
+
+def until(condition):
+    """Waits until a condition holds; only a hang reaches the end."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it does not come true"
+        time.sleep(0.05)
+
+
+def test_queues_are_made_listed_and_deleted(service):
+    names = sorted(f"list-{number}-{uuid.uuid4().hex}" for number in range(5))
+    for name in names:
+        service.create_queue(name, metadata={"MixedCase": name, "other": "ä b".encode("ascii", "ignore").decode()})
+    listed = list(service.list_queues(name_starts_with="list-", include_metadata=True, results_per_page=2))
+    assert [queue.name for queue in listed] == names
+    assert listed[0].metadata["MixedCase"] == names[0]
+    pages = [[queue.name for queue in page] for page in service.list_queues("list-", results_per_page=2).by_page()]
+    assert [len(page) for page in pages] == [2, 2, 1]
+    # The same metadata again is no error, other metadata is.
+    service.get_queue_client(names[0]).create_queue(metadata={"MixedCase": names[0], "other": " b"})
+    with pytest.raises(ResourceExistsError) as caught:
+        service.create_queue(names[0])
+    assert caught.value.error_code == "QueueAlreadyExists"
+    for name in names:
+        service.delete_queue(name)
+    assert list(service.list_queues("list-")) == []
+    with pytest.raises(ResourceNotFoundError) as caught:
+        service.delete_queue(names[0])
+    assert caught.value.error_code == "QueueNotFound"
+
+
+def test_metadata_keeps_its_case(queue):
+    queue.set_queue_metadata({"MixedCase": "Value", "lower": "1"})
+    properties = queue.get_queue_properties()
+    assert properties.metadata == {"MixedCase": "Value", "lower": "1"}
+    queue.set_queue_metadata({})
+    assert queue.get_queue_properties().metadata == {}
+    refused("InvalidMetadata", queue.set_queue_metadata, {"not-good": "x"})
+    refused("MetadataTooLarge", queue.set_queue_metadata, {"big": "x" * 8200})
+
+
+def test_messages_are_sent_received_and_deleted(queue):
+    sent = [queue.send_message(text) for text in ["first", "<&>'\" \r\n end ", "ünï €", ""]]
+    assert len({message.id for message in sent}) == 4 and all(message.pop_receipt for message in sent)
+    assert queue.get_queue_properties().approximate_message_count == 4
+    received = list(queue.receive_messages())
+    assert texts(received) == ["first", "<&>'\" \r\n end ", "ünï €", ""]
+    message = received[0]
+    assert message.id == sent[0].id and message.dequeue_count == 1 and message.pop_receipt != sent[0].pop_receipt
+    assert message.expires_on - message.inserted_on == datetime.timedelta(days=7)
+    assert 25 < (message.next_visible_on - message.inserted_on).total_seconds() < 60
+    assert list(queue.receive_messages()) == []
+    assert queue.get_queue_properties().approximate_message_count == 4
+    for message in received:
+        queue.delete_message(message)
+    assert queue.get_queue_properties().approximate_message_count == 0
+    refused("MessageNotFound", queue.delete_message, message)
+
+
+def test_messages_come_in_batches_in_order(queue):
+    for number in range(40):
+        queue.send_message(str(number))
+    pages = [texts(page) for page in queue.receive_messages(messages_per_page=32).by_page()]
+    assert pages[0] == [str(number) for number in range(32)]
+    assert pages[1] == [str(number) for number in range(32, 40)]
+    refused("OutOfRangeQueryParameterValue", queue.receive_messages, messages_per_page=33)
+
+
+def test_peeking_changes_nothing(queue):
+    queue.send_message("a")
+    queue.send_message("b")
+    for _ in range(2):
+        peeked = queue.peek_messages(max_messages=32)
+        assert texts(peeked) == ["a", "b"]
+        assert peeked[0].dequeue_count == 0 and not peeked[0].pop_receipt
+    refused("OutOfRangeQueryParameterValue", queue.peek_messages, max_messages=33)
+
+
+def test_updates_change_text_visibility_and_receipt(queue):
+    queue.send_message("old")
+    message = queue.receive_message(visibility_timeout=60)
+    updated = queue.update_message(message, content="new", visibility_timeout=0)
+    assert updated.pop_receipt != message.pop_receipt
+    refused("PopReceiptMismatch", queue.update_message, message, visibility_timeout=0)
+    refused("PopReceiptMismatch", queue.delete_message, message)
+    again = queue.receive_message(visibility_timeout=60)
+    assert again.content == "new" and again.dequeue_count == 2
+    # Without a text the old one stays.
+    updated = queue.update_message(again.id, again.pop_receipt, visibility_timeout=0)
+    assert queue.peek_messages()[0].content == "new"
+    queue.delete_message(updated)
+    refused("MessageNotFound", queue.update_message, again, visibility_timeout=1)
+
+
+def test_a_message_comes_back_after_its_visibility_timeout(queue):
+    queue.send_message("later", visibility_timeout=1)
+    assert queue.receive_message() is None and queue.peek_messages() == []
+    until(lambda: queue.peek_messages())
+    first = queue.receive_message(visibility_timeout=1)
+    assert first.content == "later" and queue.receive_message() is None
+    until(lambda: queue.peek_messages())
+    second = queue.receive_message()
+    assert second.id == first.id and second.dequeue_count == 2
+    refused("PopReceiptMismatch", queue.delete_message, first)
+
+
+def test_messages_live_as_long_as_they_are_told(queue):
+    queue.send_message("short", time_to_live=1)
+    queue.send_message("for ever", time_to_live=-1)
+    until(lambda: texts(queue.peek_messages(max_messages=2)) == ["for ever"])
+    assert queue.receive_message().expires_on.year == 9999
+    refused("OutOfRangeQueryParameterValue", queue.send_message, "x", time_to_live=0)
+    refused("OutOfRangeQueryParameterValue", queue.send_message, "x", visibility_timeout=604801)
+    refused("OutOfRangeQueryParameterValue", queue.send_message, "x", visibility_timeout=5, time_to_live=5)
+
+
+def test_clearing_empties_a_queue(queue):
+    for number in range(10):
+        queue.send_message(str(number))
+    queue.receive_message()
+    queue.clear_messages()
+    assert queue.get_queue_properties().approximate_message_count == 0
+    queue.send_message("after")
+    assert queue.receive_message().content == "after"
+
+
+def test_large_and_binary_messages(queue):
+    queue.send_message("x" * 65536)
+    assert queue.receive_message().content == "x" * 65536
+    error = refused("MessageTooLarge", queue.send_message, "x" * 65537)
+    assert "service bus" in error.message
+    binary = QueueClient(
+        queue.url.rsplit("/", 1)[0],
+        queue.queue_name,
+        {"account_name": ACCOUNT, "account_key": KEY},
+        message_encode_policy=BinaryBase64EncodePolicy(),
+        message_decode_policy=BinaryBase64DecodePolicy(),
+    )
+    content = bytes(range(256)) * 100
+    binary.send_message(content)
+    assert binary.receive_message().content == content
+
+
+def test_names_and_missing_queues_are_refused(service):
+    for name, code in [("ab", "OutOfRangeInput"), ("UPPER", "InvalidResourceName"), ("a--b", "InvalidResourceName")]:
+        refused(code, service.create_queue, name)
+    missing = service.get_queue_client("missing")
+    for call in [missing.get_queue_properties, missing.receive_message, missing.clear_messages, missing.peek_messages]:
+        refused("QueueNotFound", call)
+    refused("QueueNotFound", missing.send_message, "x")
+    refused("QueueNotFound", missing.set_queue_metadata, {"a": "b"})
+
+
+def test_credentials_are_checked(url, queue):
+    other_key = QueueClient(url, queue.queue_name, {"account_name": ACCOUNT, "account_key": "c2VjcmV0"}, retry_total=0)
+    refused("AuthenticationFailed", other_key.send_message, "x")
+    anonymous = QueueClient(url, queue.queue_name, retry_total=0)
+    refused("NoAuthenticationInformation", anonymous.receive_message)
+
+
+def test_signatures_allow_what_they_say(url, queue):
+    soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+    past = soon - datetime.timedelta(hours=2)
+
+    def client(token):
+        return QueueClient(url, queue.queue_name, token, retry_total=0)
+
+    add = generate_queue_sas(ACCOUNT, queue.queue_name, KEY, QueueSasPermissions(add=True), soon)
+    client(add).send_message("by signature")
+    refused("AuthorizationPermissionMismatch", client(add).receive_message)
+    process = generate_queue_sas(ACCOUNT, queue.queue_name, KEY, QueueSasPermissions(process=True), soon)
+    client(process).delete_message(client(process).receive_message())
+    expired = generate_queue_sas(ACCOUNT, queue.queue_name, KEY, QueueSasPermissions(add=True), past)
+    refused("AuthenticationFailed", client(expired).send_message, "x")
+    account = generate_account_sas(ACCOUNT, KEY, "o", "raup", soon, services="q")
+    client(account).send_message("x")
+    refused("AuthorizationResourceTypeMismatch", client(account).get_queue_properties)
+
+
+def test_stored_policies_limit_signatures(url, queue):
+    soon = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0) + datetime.timedelta(hours=1)
+    policy = AccessPolicy(permission=QueueSasPermissions(read=True, add=True), expiry=soon)
+    queue.set_queue_access_policy({"senders": policy})
+    stored = queue.get_queue_access_policy()
+    assert list(stored) == ["senders"] and stored["senders"].permission == "ra"
+    token = generate_queue_sas(ACCOUNT, queue.queue_name, KEY, policy_id="senders")
+    sender = QueueClient(url, queue.queue_name, token, retry_total=0)
+    sender.send_message("by policy")
+    refused("AuthorizationPermissionMismatch", sender.receive_message)
+    queue.set_queue_access_policy({})
+    assert queue.get_queue_access_policy() == {}
+    refused("AuthenticationFailed", sender.send_message, "x")
+
+
+def test_service_properties_and_statistics(url, service):
+    week = RetentionPolicy(enabled=True, days=7)
+    service.set_service_properties(
+        analytics_logging=QueueAnalyticsLogging(read=True, retention_policy=week),
+        hour_metrics=Metrics(enabled=True, include_apis=True, retention_policy=week),
+        cors=[CorsRule(["https://a.example"], ["GET", "PUT"], max_age_in_seconds=9)],
+    )
+    service.set_service_properties(minute_metrics=Metrics(enabled=True, include_apis=False))
+    properties = service.get_service_properties()
+    assert properties["analytics_logging"].read and properties["analytics_logging"].retention_policy.days == 7
+    assert properties["hour_metrics"].include_apis and properties["minute_metrics"].enabled
+    assert properties["cors"][0].max_age_in_seconds == 9
+    secondary = QueueServiceClient(
+        url, {"account_name": ACCOUNT, "account_key": KEY}, secondary_hostname=url.split("//")[1] + "-secondary"
+    )
+    assert secondary.get_service_stats()["geo_replication"]["status"] == "live"
+
+
+def test_many_consumers_share_a_queue(queue):
+    for number in range(60):
+        queue.send_message(str(number))
+    taken, lock = [], threading.Lock()
+
+    def consume():
+        while (message := queue.receive_message()) is not None:
+            queue.delete_message(message)
+            with lock:
+                taken.append(message.content)
+
+    consumers = [threading.Thread(target=consume) for _ in range(8)]
+    for consumer in consumers:
+        consumer.start()
+    for consumer in consumers:
+        consumer.join()
+    assert sorted(taken, key=int) == [str(number) for number in range(60)]
