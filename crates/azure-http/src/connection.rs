@@ -24,8 +24,8 @@ where
     loop {
         match connection.next().await {
             Ok(After::Next) => {}
-            Ok(After::Close) => return connection.stream.close().await,
-            Ok(After::Drain) => return connection.stream.drain(shutdown).await,
+            Ok(After::Close) if connection.stream.is_empty() => return connection.stream.close().await,
+            Ok(After::Close | After::Drain) => return connection.stream.drain(shutdown).await,
             Err(reason) => {
                 debug!(?reason, "the connection ended");
                 return;

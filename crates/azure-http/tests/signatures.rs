@@ -18,7 +18,12 @@ struct Vector {
 }
 
 fn vectors() -> Vec<Vector> {
-    serde_json::from_str(include_str!("vectors/requests.json")).unwrap()
+    let python = include_str!("vectors/requests_python.json");
+    let javascript = include_str!("vectors/requests_javascript.json");
+    let read = |text: &str| serde_json::from_str::<Vec<Vector>>(text).unwrap();
+    let (python, javascript) = (read(python), read(javascript));
+    assert!(python.len() > 100 && javascript.len() > 30, "the vectors were not found");
+    python.into_iter().chain(javascript).collect()
 }
 
 struct Doors(BTreeMap<&'static str, Running>);
@@ -47,7 +52,6 @@ impl Doors {
 #[test]
 fn requests_of_the_sdks_are_let_in() {
     let (doors, vectors) = (Doors::start(), vectors());
-    assert!(vectors.len() > 100, "the vectors were not found");
     for vector in &vectors {
         let reply = doors.ask(vector, &vector.request, 0);
         assert_eq!(reply.status, 200, "{}: {}{}", vector.name, reply.head, reply.text());
@@ -60,17 +64,9 @@ fn requests_of_the_sdks_are_let_in() {
 fn altered_signatures_are_refused() {
     let doors = Doors::start();
     for vector in &vectors() {
-        let (start, rest) = vector.request.split_once(":").unwrap();
-        let altered = match vector.request.split_once("SharedKey devstoreaccount1:") {
-            Some((start, rest)) => format!("{start}SharedKey devstoreaccount1:{}", flip(rest)),
-            None => match vector.request.split_once("sig=") {
-                Some((start, rest)) => format!("{start}sig={}", flip(rest)),
-                None => format!(
-                    "{start}:{}",
-                    rest.replacen("Lite devstoreaccount1:", "Lite devstoreaccount1:AAAA", 1)
-                ),
-            },
-        };
+        let mark = if vector.identity == "SharedKey" { " devstoreaccount1:" } else { "sig=" };
+        let (start, signature) = vector.request.split_once(mark).unwrap();
+        let altered = format!("{start}{mark}{}", flip(signature));
         let reply = doors.ask(vector, &altered, 0);
         assert_eq!(reply.status, 403, "{}: {}", vector.name, reply.head);
         assert_eq!(reply.header("x-ms-error-code"), Some("AuthenticationFailed"), "{}", vector.name);
@@ -86,8 +82,8 @@ fn another_path_or_verb_than_the_signed_one_is_refused() {
         let at = rest.find(['?', ' ']).unwrap();
         let path = format!("{method} {}x{}", &rest[..at], &rest[at..]);
         assert_eq!(doors.ask(vector, &path, 0).status, 403, "{}", vector.name);
-        // SharedKeyLite for tables covers nothing but date and resource.
-        if !vector.name.contains("lite table") {
+        // SharedKeyLite for tables, which the clients for JavaScript use, covers nothing but date and resource.
+        if vector.kind != "table" || !vector.request.contains("SharedKeyLite") {
             let other = if method == "PATCH" { "PUT" } else { "PATCH" };
             let status = doors.ask(vector, &format!("{other} {rest}"), 0).status;
             assert_eq!(status, 403, "{}", vector.name);
@@ -102,7 +98,7 @@ fn queues_and_blobs_cover_their_headers_and_queries() {
     for vector in vectors().iter().filter(covered) {
         let added = vector.request.replacen("\r\n\r\n", "\r\nX-MS-Meta-New: 1\r\n\r\n", 1);
         assert_eq!(doors.ask(vector, &added, 0).status, 403, "{}", vector.name);
-        if vector.name.contains("lite") {
+        if vector.request.contains("SharedKeyLite") {
             continue;
         }
         let (head, rest) = vector.request.split_once(" HTTP/1.1\r\n").unwrap();

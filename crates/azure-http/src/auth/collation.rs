@@ -28,3 +28,21 @@ fn weight(byte: u8) -> usize {
     // Other bytes cannot be in a header's name; wherever they sort, the signature would be a bug of the client.
     ORDER.iter().position(|own| *own == byte.to_ascii_lowercase()).unwrap_or(ORDER.len() + usize::from(byte))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::compare;
+
+    #[test]
+    fn names_are_sorted_as_the_sdks_sort_them() {
+        let text = include_str!("../../tests/vectors/header_order.json");
+        let orders: Vec<Vec<String>> = serde_json::from_str(text).unwrap();
+        assert!(orders.len() > 100);
+        for order in orders {
+            let mut sorted = order.clone();
+            sorted.sort();
+            sorted.sort_by(|left, right| compare(left, right));
+            assert_eq!(sorted, order);
+        }
+    }
+}

@@ -9,7 +9,8 @@ pub enum Identity {
     SharedKey,
     /// Somebody with a shared access signature.
     Sas(Sas),
-    /// Somebody without credentials: nothing is allowed but what the store gives to everybody.
+    /// Somebody without credentials. Such requests reach a store only where it may be open to everybody: to read blobs,
+    /// and to ask with `OPTIONS` what other origins may do.
     Anonymous,
 }
 
@@ -89,12 +90,7 @@ impl Identity {
         match self {
             Identity::SharedKey => Ok(()),
             Identity::Sas(sas) => sas.allows(operation),
-            Identity::Anonymous => {
-                let message = "Server failed to authenticate the request: it has no credentials. Sign it with an \
-                               account key, or use a shared access signature.";
-                Err(ServiceError::new(401, "NoAuthenticationInformation", message)
-                    .header("WWW-Authenticate", "SharedKey"))
-            }
+            Identity::Anonymous => Err(no_credentials()),
         }
     }
 
@@ -164,6 +160,13 @@ impl Sas {
     pub fn permissions(&self) -> &str {
         &self.permissions
     }
+}
+
+/// A request without credentials for what is not open to everybody.
+pub(super) fn no_credentials() -> ServiceError {
+    let message = "Server failed to authenticate the request: it has no credentials. Sign it with an account key, \
+                   or use a shared access signature.";
+    ServiceError::new(401, "NoAuthenticationInformation", message).header("WWW-Authenticate", "SharedKey")
 }
 
 /// A signature that is for another table than the one addressed.

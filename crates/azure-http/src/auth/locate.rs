@@ -73,8 +73,8 @@ fn reading(signed_path: &str, resource: &RawPath) -> Reading {
 }
 
 /// On a secondary endpoint some clients sign the primary's path. Those for Python moreover put the secondary's URL in
-/// front of a path that has the account already, `/{account}-secondary/{account}/…`, and sign that path alone; a table
-/// may be called like the account, so only the signature tells which is meant.
+/// front of a path that has the account already, `/{account}-secondary/{account}/…`, and sign that path alone. A
+/// table may be called like the account, so only the signature tells which is meant.
 fn secondary_readings(account: &AccountName, resource: &RawPath) -> Vec<Reading> {
     let mut readings = vec![reading(&format!("/{account}{}", resource.as_str()), resource)];
     let (first, rest) = resource.split_first();

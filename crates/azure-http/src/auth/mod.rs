@@ -51,10 +51,18 @@ pub(crate) async fn authenticate<P: Policies + ?Sized>(
         let resource = shared_key::verify(check, request, authorization)?;
         return Ok((Identity::SharedKey, resource));
     }
-    // Browsers ask about other origins without credentials.
+    // Browsers ask about other origins without credentials, though with the whole URL.
     if request.method != Method::Options && request.query("sig").is_some() {
         let sas = sas::verify(check, request, policies).await?;
         return Ok((Identity::Sas(sas), check.located.resource.clone()));
+    }
+    let open = match check.kind {
+        StoreKind::Blob => request.method.is_read(),
+        StoreKind::Queue | StoreKind::Table => request.method == Method::Options,
+    };
+    // Refused here, so that nobody without credentials makes us keep a large body, or finds a store that forgot to ask.
+    if !open {
+        return Err(identity::no_credentials());
     }
     Ok((Identity::Anonymous, check.located.resource.clone()))
 }

@@ -64,8 +64,8 @@ enum Plus {
     Kept,
 }
 
-/// Checks an `Authorization` header, and says which resource was meant by what was signed. The error's detail tells the text that should have been signed, as the service's
-/// does: it holds nothing the client did not send.
+/// Checks an `Authorization` header, and says which resource was meant by what was signed. The error's detail tells the
+/// text that should have been signed, as the service's does: it holds nothing the client did not send.
 pub(super) fn verify(
     check: &Check<'_>,
     request: &Request,

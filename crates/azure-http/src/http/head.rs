@@ -243,7 +243,10 @@ mod tests {
         fn no_almost_right_head_makes_the_parser_panic(
             method in "GET|PUT|[A-Z]{1,9}",
             target in "(http://[a-z]{0,3})?/[ -~]{0,30}",
-            headers in proptest::collection::vec("(Host|Content-Length|Expect|Transfer-Encoding|[ -~]{1,9}): ?[ -~]{0,9}", 0..5),
+            headers in proptest::collection::vec(
+                "(Host|Content-Length|Expect|Transfer-Encoding|[ -~]{1,9}): ?[ -~]{0,9}",
+                0..5,
+            ),
         ) {
             let text = format!("{method} {target} HTTP/1.1\r\n{}\r\n\r\n", headers.join("\r\n"));
             let _any = parse_head(text.as_bytes(), &Limits::default());

@@ -52,7 +52,8 @@ impl Request {
         if expected[..] == actual[..] {
             return Ok(());
         }
-        let message = "The MD5 value specified in the request did not match with the MD5 value calculated by the server.";
+        let message = "The MD5 value specified in the request did not match with the MD5 value calculated by the \
+                       server.";
         Err(ServiceError::new(400, "Md5Mismatch", message)
             .detail("UserSpecifiedMd5", given)
             .detail("ServerCalculatedMd5", STANDARD.encode(actual)))

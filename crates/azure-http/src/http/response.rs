@@ -17,7 +17,7 @@ pub struct Response {
     pub status: u16,
     /// The headers in order; names are written in this case.
     pub headers: Vec<(Cow<'static, str>, String)>,
-    /// The body. It is not sent with 204 and 304, nor to `HEAD`; for that, a `Content-Length` among the headers is kept.
+    /// The body. It is not sent with 204 and 304, nor to `HEAD`; to that, a `Content-Length` among the headers stays.
     pub body: Vec<u8>,
 }
 

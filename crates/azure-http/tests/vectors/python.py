@@ -1,14 +1,16 @@
-"""Makes requests.json: requests as the Azure SDKs for Python really send them, caught on the wire.
+"""Makes requests_python.json: requests as the Azure SDKs for Python really send them, caught on the wire. And
+header_order.json: header names in the order in which these SDKs sort them.
 
     python3 -m venv venv && venv/bin/pip install azure-data-tables azure-storage-queue azure-storage-blob aiohttp
-    venv/bin/python generate.py > requests.json
+    venv/bin/python python.py
 
 Each entry has the bytes of a request, when it was made, and who the server must find to be asking. What no SDK makes
 any more (SharedKeyLite, signatures of old versions) is computed here from the text of the documentation.
 """
 
-import asyncio, base64, hashlib, hmac, json, re, socket, threading, time, uuid
-from datetime import datetime, timedelta, timezone
+import asyncio, base64, hashlib, hmac, json, random, re, socket, threading, time, uuid
+from datetime import datetime, timezone
+from pathlib import Path
 from urllib.parse import quote
 
 from azure.core import MatchConditions
@@ -17,6 +19,7 @@ from azure.data import tables
 from azure.data.tables import aio as tables_aio
 from azure.storage import blob, queue
 from azure.storage.queue import aio as queue_aio
+from azure.storage.queue._shared.authentication import _storage_header_sort
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -342,6 +345,16 @@ def computed_requests():
         computed(f"sas blob of {version}", "blob", "service c/b r", "GET", target, [])
 
 
+def header_orders():
+    choose = random.Random(20261115)
+    orders = []
+    for _ in range(200):
+        letters = "abz-_'019.!#$%&*+^`|~" if choose.random() < 0.5 else "ab-'_1"
+        names = {"x-ms-" + "".join(choose.choices(letters, k=choose.randint(0, 5))) for _ in range(8)}
+        orders.append([name for name, _ in _storage_header_sort([(name, "") for name in sorted(names)])])
+    return orders
+
+
 table_requests()
 asyncio.run(table_requests_async())
 queue_requests()
@@ -349,4 +362,12 @@ asyncio.run(queue_requests_async())
 blob_requests()
 sas_requests()
 computed_requests()
-print("[\n" + ",\n".join(json.dumps(vector) for vector in vectors) + "\n]")
+
+
+def write(file, values):
+    with open(Path(__file__).with_name(file), "w") as out:
+        out.write("[\n" + ",\n".join(json.dumps(value) for value in values) + "\n]\n")
+
+
+write("requests_python.json", vectors)
+write("header_order.json", header_orders())
