@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use polyshard_testkit::process::{Server, Setup, StartFailure};
 
-use crate::support::{assert_agreed, await_quiet, json, refused, run, version_of};
+use crate::support::{assert_agreed, await_quiet, json, refused, run};
 
 /// SIGABRT, by which a server ends itself at a failpoint.
 const ABORTED: i32 = 6;
@@ -237,7 +237,6 @@ fn run_matrix(matrix: &Matrix) {
         }
         (matrix.done)(&server, &map);
         run(&server, &matrix.after.replace("{map}", &map)).ok();
-        assert!(version_of(&server, &map) > 0);
     }
     assert_agreed(&server);
     assert_eq!(server.stop().code(), Some(0));
@@ -324,9 +323,8 @@ fn a_map_half_created_is_undone_wherever_undoing_is_killed() {
         "undo:s4.before",
         "undo:s4.after",
         "discard.before",
-        "discard.after",
     ];
-    let server = kill_the_healer(&CREATE, "stage.after", &places[..7]);
+    let server = kill_the_healer(&CREATE, "stage.after", &places);
     assert_eq!(refused(&server, "map show m_stage_after", 3)["code"], "not_found");
     run(&server, &CREATE.command.replace("{map}", "m_stage_after")).ok();
 }
