@@ -279,7 +279,7 @@ async fn a_session_is_told_of_every_departure_it_does_not_know(place: Place) {
         shard.activate(op(arrive, 1), None).await.unwrap();
         shard.prepare(op(leave, 1), &lose(range.clone(), arrive)).await.unwrap();
         let fence = shard.raise_fence(op(leave, 1)).await.unwrap().unwrap();
-        assert_eq!(shard.hello(known).await.unwrap().fences, [fence.clone()]);
+        assert_eq!(shard.hello(known).await.unwrap().fences, std::slice::from_ref(&fence));
         shard.depart(op(leave, 1), fence.attempt).await.unwrap();
         shard.release(op(leave, 1)).await.unwrap();
         let reply = shard.hello(known).await.unwrap();
