@@ -125,9 +125,13 @@ async fn write_all(client: Client, insert: Statement, update: Statement, mut que
         // Polled in this order, and each sends its request when first polled.
         let (begin, all, commit) =
             join3(client.batch_execute("BEGIN"), join_all(statements), client.batch_execute("COMMIT")).await;
-        let failed =
-            [begin.err(), all.into_iter().find_map(Result::err), commit.err()].into_iter().flatten().next();
-        let result = failed.map_or(Ok(()), |error| Err(error.to_string()));
+        let result = begin.and(commit).map_err(|error| error.to_string()).and_then(|()| {
+            all.into_iter().try_for_each(|changed| match changed {
+                Ok(1) => Ok(()),
+                Ok(changed) => Err(format!("{changed} rows changed instead of one")),
+                Err(error) => Err(error.to_string()),
+            })
+        });
         for write in group.drain(..) {
             // A caller who has gone does not mind.
             let _ = write.done.send(result.clone());

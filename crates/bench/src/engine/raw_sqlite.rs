@@ -70,8 +70,12 @@ impl Raw {
             let commits = Arc::new(AtomicU64::new(0));
             let (committed, checkpoints) = (commits.clone(), connect(&path, 1024)?);
             let stop = stop.clone();
-            writers.push(std::thread::spawn(move || write_all(&connection, writes, &committed)));
-            checkpointers.push(std::thread::spawn(move || checkpoint_all(&checkpoints, &commits, &stop)));
+            // Names tell the two sides apart in a profile.
+            let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+            let write = move || write_all(&connection, writes, &committed);
+            writers.push(thread("raw-writer").spawn(write)?);
+            let checkpoint = move || checkpoint_all(&checkpoints, &commits, &stop);
+            checkpointers.push(thread("raw-checkpoint").spawn(checkpoint)?);
             shards.push(Shard { path, queue });
         }
         let threads = Threads { stop, writers: writers.into(), checkpointers: checkpointers.into() };
@@ -173,7 +177,10 @@ fn write_all(connection: &Connection, mut queue: mpsc::Receiver<Write>, commits:
 fn write_group(connection: &Connection, group: &[Write]) -> Result<(), rusqlite::Error> {
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     for write in group {
-        connection.prepare_cached(write.sql)?.execute(params![write.id, write.body])?;
+        let changed = connection.prepare_cached(write.sql)?.execute(params![write.id, write.body])?;
+        if changed != 1 {
+            return Err(rusqlite::Error::StatementChangedRows(changed));
+        }
     }
     connection.prepare_cached("COMMIT")?.execute([])?;
     Ok(())
