@@ -1,0 +1,59 @@
+//! ETags: an entity's timestamp, as the service writes it, and the conditions that clients make of them.
+
+use percent_encoding::percent_decode_str;
+use polyshard_azure_http::Timestamp;
+
+/// The ETag of an entity that was last changed then: `W/"datetime'2026-11-15T07%3A25%3A16.2221997Z'"`.
+pub(crate) fn etag(timestamp: Timestamp) -> String {
+    format!("W/\"datetime'{}'\"", timestamp.iso().replace(':', "%3A"))
+}
+
+/// Which version of an entity a change is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfMatch {
+    /// Whichever there is.
+    Any,
+    /// The one that was last changed then.
+    At(Timestamp),
+}
+
+impl IfMatch {
+    /// Reads an `If-Match` header. Colons need not be encoded, as several clients send them.
+    pub fn parse(text: &str) -> Option<IfMatch> {
+        let text = text.trim();
+        if text == "*" {
+            return Some(IfMatch::Any);
+        }
+        let inner = text.strip_prefix("W/").unwrap_or(text);
+        let inner = inner.strip_prefix("\"datetime'")?.strip_suffix("'\"")?;
+        let decoded = percent_decode_str(inner).decode_utf8().ok()?;
+        Timestamp::parse_iso(&decoded).map(IfMatch::At)
+    }
+
+    /// Whether a version that was last changed then is meant.
+    pub fn is_met_by(self, timestamp: Timestamp) -> bool {
+        match self {
+            IfMatch::Any => true,
+            IfMatch::At(meant) => meant == timestamp,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etag_is_read_as_it_was_written() {
+        let time = Timestamp::parse_iso("2026-11-15T07:25:16.2221997Z").unwrap();
+        assert_eq!(etag(time), "W/\"datetime'2026-11-15T07%3A25%3A16.2221997Z'\"");
+        assert_eq!(IfMatch::parse(&etag(time)), Some(IfMatch::At(time)));
+        assert_eq!(IfMatch::parse("W/\"datetime'2026-11-15T07:25:16.2221997Z'\""), Some(IfMatch::At(time)));
+        assert_eq!(IfMatch::parse("*"), Some(IfMatch::Any));
+        for text in
+            ["", "\"x\"", "W/\"datetime'x'\"", "W/\"datetime'2026-11-15T07:25:16Z", "W/\"datetime'%FF'\""]
+        {
+            assert_eq!(IfMatch::parse(text), None, "{text}");
+        }
+    }
+}

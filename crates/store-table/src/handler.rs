@@ -1,0 +1,357 @@
+//! The table service behind its door: a request becomes a command, one call of the store, and a reply.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use polyshard_azure_http::xml::Writer;
+use polyshard_azure_http::{
+    AccountName, Answer, BodyFormat, Context, Endpoint, Policies, Request, Response, Service, ServiceError,
+    StoreKind, StoredPolicy, TableKeyRange, Timestamp, write_policies,
+};
+
+use crate::batch::{self, Answered, Batch, Part};
+use crate::command::Command;
+use crate::entity::{Entity, EntityKey};
+use crate::filter::Filter;
+use crate::name::TableName;
+use crate::odata::Level;
+use crate::reply::{self, Prefer, store_error};
+use crate::service_properties::ServiceProperties;
+use crate::store::{CHANGES_MAX, Change, ChangeKind, Policy, Query, StoreError, TableStore};
+
+/// The table service of a cluster, to be put behind a door.
+pub struct TableService {
+    store: Arc<TableStore>,
+}
+
+impl TableService {
+    /// A service over a store.
+    pub fn new(store: Arc<TableStore>) -> TableService {
+        TableService { store }
+    }
+
+    async fn answer(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
+        let command = Command::parse(context.account.as_str(), &context.resource, request)?;
+        let response = match command {
+            Command::Preflight => return self.preflight(context, request).await,
+            Command::Batch => self.batch(context, request).await?,
+            command => self.carry_out(context, command).await?,
+        };
+        self.with_origin(context, request, response).await
+    }
+
+    async fn carry_out(&self, context: &Context, command: Command) -> Result<Response, ServiceError> {
+        authorize(context, &command)?;
+        let failed = |error: StoreError| store_error(&error);
+        match command {
+            Command::ListTables { filter, from, top, level } => {
+                let account = context.account.as_str();
+                let listed = self.store.list_tables(account, filter.as_ref(), from.as_deref(), top).await;
+                Ok(reply::tables(context, &listed.map_err(failed)?, level))
+            }
+            Command::GetTable { table, level } => {
+                let name = self.store.table(&table).await.map_err(|error| match error {
+                    StoreError::NoSuchTable(_) => store_error(&StoreError::NoSuchEntity),
+                    other => store_error(&other),
+                })?;
+                Ok(reply::table(context, &name, level))
+            }
+            Command::CreateTable { table, level, prefer } => {
+                self.store.create_table(&table).await.map_err(failed)?;
+                Ok(reply::table_created(context, table.name(), level, prefer))
+            }
+            Command::DeleteTable { table } => {
+                self.store.delete_table(&table).await.map_err(|error| match error {
+                    // The service's own answer here, which SDKs take as "it is gone".
+                    StoreError::NoSuchTable(_) => store_error(&StoreError::NoSuchEntity),
+                    other => store_error(&other),
+                })?;
+                Ok(reply::done(204))
+            }
+            Command::GetPolicies { table } => {
+                let policies = self.store.policies(&table).await.map_err(failed)?;
+                Ok(reply::xml(write_policies(&to_stored(policies))))
+            }
+            Command::SetPolicies { table, policies } => {
+                self.store.set_policies(&table, from_stored(policies)).await.map_err(failed)?;
+                Ok(reply::done(204))
+            }
+            Command::GetProperties => Ok(reply::xml(self.properties(context).await?.to_xml())),
+            Command::SetProperties(given) => {
+                let set = self.properties(context).await?.with(*given);
+                let set = serde_json::to_value(&set).expect("plain values");
+                self.store.set_service_properties(context.account.as_str(), set).await.map_err(failed)?;
+                Ok(reply::done(202))
+            }
+            Command::GetStats => stats(context),
+            Command::Query { table, query, select, level } => {
+                let query = Query { filter: limited(context, query.filter.clone()), ..query };
+                let page = self.store.query(&table, &query).await.map_err(failed)?;
+                Ok(reply::page(context, table.name(), &page, level, &select))
+            }
+            Command::Get { table, key, select, level } => {
+                let entity = self.store.get(&table, &key).await.map_err(failed)?;
+                Ok(reply::entity(context, table.name(), &entity, level, &select))
+            }
+            command @ Command::Change { .. } => {
+                let (table, key, change, level, prefer) = command.into_change().expect("it is a change");
+                let written = change.kind.clone();
+                let changed = self.store.change(&table, &key.partition, vec![change]).await;
+                let times = changed.map_err(|(_, error)| store_error(&error))?;
+                Ok(changed_reply(context, &table, key, written, times[0], level, prefer))
+            }
+            // Both have answers of their own.
+            Command::Batch | Command::Preflight => Err(reply::no_such_operation()),
+        }
+    }
+
+    /// A change set is answered with 202 whatever becomes of it; one error stands for all.
+    async fn batch(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
+        let parsed = batch::parse(request, base_path(&context.base_url));
+        match parsed.map_err(|error| reply::invalid_input(&error.to_string()))? {
+            Batch::Changes(parts) => {
+                let answers = self.changes(context, parts).await.unwrap_or_else(|error| {
+                    let response = error.to_response(BodyFormat::Json, context.request_id, context.now);
+                    vec![Answered { content_id: None, response }]
+                });
+                Ok(batch::changes_response(context.request_id, &answers))
+            }
+            Batch::Query(part) => {
+                let command = Command::parse(context.account.as_str(), &part.resource, &part.request);
+                let command = command.and_then(|command| match command {
+                    Command::Query { .. } | Command::Get { .. } => Ok(command),
+                    _ => Err(reply::invalid_input("changes must be in a change set")),
+                });
+                let answered = match command {
+                    Ok(command) => self.carry_out(context, command).await,
+                    Err(error) => Err(error),
+                };
+                let response = answered.unwrap_or_else(|error| {
+                    error.to_response(BodyFormat::Json, context.request_id, context.now)
+                });
+                let answer = Answered { content_id: part.content_id, response };
+                Ok(batch::query_response(context.request_id, &answer))
+            }
+        }
+    }
+
+    async fn changes(&self, context: &Context, parts: Vec<Part>) -> Result<Vec<Answered>, ServiceError> {
+        let set = ChangeSet::parse(context, parts)?;
+        let changed = self.store.change(&set.table, &set.keys[0].partition, set.changes.clone()).await;
+        let times = changed.map_err(|(at, error)| reply::numbered(at, store_error(&error)))?;
+        let mut answers = Vec::with_capacity(times.len());
+        let asked = set.asked.into_iter().zip(set.keys).zip(set.changes);
+        for ((((content_id, level, prefer), key), change), time) in asked.zip(times) {
+            let response = changed_reply(context, &set.table, key.clone(), change.kind, time, level, prefer);
+            let response = reply::with_location(context, set.table.name(), &key, response);
+            answers.push(Answered { content_id, response });
+        }
+        Ok(answers)
+    }
+
+    async fn properties(&self, context: &Context) -> Result<ServiceProperties, ServiceError> {
+        let stored = self.store.service_properties(context.account.as_str()).await;
+        let stored = stored.map_err(|error| store_error(&error))?;
+        let damaged = |error: serde_json::Error| {
+            store_error(&StoreError::Damaged { what: "service properties", detail: error.to_string() })
+        };
+        stored
+            .map_or(Ok(ServiceProperties::default()), |value| serde_json::from_value(value).map_err(damaged))
+    }
+
+    /// What another origin may do.
+    async fn preflight(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
+        let needed =
+            |name: &'static str| request.headers.get(name).ok_or_else(|| ServiceError::missing_header(name));
+        let (origin, method) = (needed("Origin")?, needed("Access-Control-Request-Method")?);
+        let headers = request.headers.get("Access-Control-Request-Headers").unwrap_or_default();
+        let properties = self.properties(context).await?;
+        let rule = properties.rule(origin, method, headers).ok_or_else(reply::preflight_failed)?;
+        Ok(Response::new(200)
+            .header("Access-Control-Allow-Origin", origin)
+            .header("Access-Control-Allow-Methods", method)
+            .header("Access-Control-Allow-Headers", headers)
+            .header("Access-Control-Max-Age", rule.max_age_s().to_string())
+            .header("Access-Control-Allow-Credentials", "true"))
+    }
+
+    /// The response with what a browser needs to show it to a page of another origin.
+    async fn with_origin(
+        &self,
+        context: &Context,
+        request: &Request,
+        response: Response,
+    ) -> Result<Response, ServiceError> {
+        let Some(origin) = request.headers.get("Origin") else { return Ok(response) };
+        let properties = self.properties(context).await?;
+        let Some(rule) = properties.rule(origin, request.method.as_str(), "") else { return Ok(response) };
+        Ok(response
+            .header("Access-Control-Allow-Origin", origin)
+            .header("Access-Control-Expose-Headers", rule.exposed())
+            .header("Access-Control-Allow-Credentials", "true")
+            .header("Vary", "Origin"))
+    }
+}
+
+impl Service for TableService {
+    fn kind(&self) -> StoreKind {
+        StoreKind::Table
+    }
+
+    fn call(&self, context: Context, request: Request) -> Answer<'_> {
+        Box::pin(async move { self.answer(&context, &request).await })
+    }
+}
+
+impl Policies for TableService {
+    fn policies<'a>(&'a self, account: &'a AccountName, resource: &'a str) -> Answer<'a, Vec<StoredPolicy>> {
+        Box::pin(async move {
+            let Ok(table) = TableName::new(account.as_str(), resource) else { return Ok(Vec::new()) };
+            match self.store.policies(&table).await {
+                Ok(policies) => Ok(to_stored(policies)),
+                Err(StoreError::NoSuchTable(_)) => Ok(Vec::new()),
+                Err(error) => Err(store_error(&error)),
+            }
+        })
+    }
+}
+
+/// The changes of a change set, found to belong together.
+struct ChangeSet {
+    table: TableName,
+    keys: Vec<EntityKey>,
+    changes: Vec<Change>,
+    /// What each was called, and how it is to be answered.
+    asked: Vec<(Option<String>, Level, Prefer)>,
+}
+
+impl ChangeSet {
+    fn parse(context: &Context, parts: Vec<Part>) -> Result<ChangeSet, ServiceError> {
+        let mut set: Option<ChangeSet> = None;
+        let mut rows = HashSet::new();
+        for (at, part) in parts.into_iter().enumerate() {
+            let numbered = |error| reply::numbered(at, error);
+            if at >= CHANGES_MAX {
+                return Err(reply::numbered(CHANGES_MAX - 1, reply::too_many_changes()));
+            }
+            let command = Command::parse(context.account.as_str(), &part.resource, &part.request);
+            let command = command.map_err(numbered)?;
+            authorize(context, &command).map_err(numbered)?;
+            let not_change = || numbered(reply::invalid_input("a change set holds changes of entities only"));
+            let (table, key, change, level, prefer) = command.into_change().ok_or_else(not_change)?;
+            let asked = (part.content_id, level, prefer);
+            match &mut set {
+                None => {
+                    rows.insert(key.row.clone());
+                    set =
+                        Some(ChangeSet { table, keys: vec![key], changes: vec![change], asked: vec![asked] });
+                }
+                Some(set) if set.table != table || set.keys[0].partition != key.partition => {
+                    return Err(numbered(reply::other_partition()));
+                }
+                Some(_) if !rows.insert(key.row.clone()) => return Err(numbered(reply::row_twice())),
+                Some(set) => {
+                    set.keys.push(key);
+                    set.changes.push(change);
+                    set.asked.push(asked);
+                }
+            }
+        }
+        set.ok_or_else(|| reply::invalid_input("the change set is empty"))
+    }
+}
+
+/// Whether a signature allows a command.
+fn authorize(context: &Context, command: &Command) -> Result<(), ServiceError> {
+    if let Some(operation) = command.operation() {
+        context.identity.require(operation)?;
+    }
+    let (table, key) = match command {
+        Command::Get { table, key, .. } | Command::Change { table, key, .. } => (table, key),
+        Command::Query { table, .. } => return context.identity.require_table(table.name()),
+        _ => return Ok(()),
+    };
+    context.identity.require_table(table.name())?;
+    match context.identity.table_keys() {
+        Some(keys) if !keys.contains(key.partition.as_str(), key.row.as_str()) => {
+            Err(reply::outside_signature())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A query's filter, with the keys that a signature is limited to.
+fn limited(context: &Context, filter: Option<Arc<Filter>>) -> Option<Arc<Filter>> {
+    let Some(TableKeyRange { start_partition, start_row, end_partition, end_row }) =
+        context.identity.table_keys()
+    else {
+        return filter;
+    };
+    let start = (start_partition.as_deref(), start_row.as_deref());
+    let range = Filter::between(start, (end_partition.as_deref(), end_row.as_deref()));
+    match (filter, range) {
+        (Some(filter), Some(range)) => Some(Arc::new(Filter::clone(&filter).and(range))),
+        (filter, range) => filter.or(range.map(Arc::new)),
+    }
+}
+
+fn changed_reply(
+    context: &Context,
+    table: &TableName,
+    key: EntityKey,
+    kind: ChangeKind,
+    timestamp: Timestamp,
+    level: Level,
+    prefer: Prefer,
+) -> Response {
+    match kind {
+        ChangeKind::Insert(properties) => {
+            let entity = Entity { key, timestamp, properties };
+            reply::inserted(context, table.name(), &entity, level, prefer)
+        }
+        ChangeKind::Delete(_) => reply::done(204),
+        _ => reply::updated(timestamp),
+    }
+}
+
+/// Statistics are those of the replica, so only its endpoint has them.
+fn stats(context: &Context) -> Result<Response, ServiceError> {
+    if context.endpoint == Endpoint::Primary {
+        return Err(reply::invalid_input("statistics are asked of the secondary endpoint"));
+    }
+    let mut xml = Writer::document();
+    xml.open("StorageServiceStats");
+    xml.open("GeoReplication");
+    xml.element("Status", "live");
+    xml.element("LastSyncTime", &context.now.rfc1123());
+    xml.close("GeoReplication");
+    xml.close("StorageServiceStats");
+    Ok(reply::xml(xml.finish()))
+}
+
+/// The path of an account's URL: nothing where the host names the account.
+fn base_path(base_url: &str) -> &str {
+    let host = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
+    host.find('/').map_or("", |at| &host[at..])
+}
+
+fn to_stored(policies: Vec<Policy>) -> Vec<StoredPolicy> {
+    let time = |ticks: Option<i64>| ticks.and_then(Timestamp::from_ticks);
+    let policies = policies.into_iter().map(|policy| StoredPolicy {
+        id: policy.id,
+        start: time(policy.start),
+        expiry: time(policy.expiry),
+        permission: policy.permission,
+    });
+    policies.collect()
+}
+
+fn from_stored(policies: Vec<StoredPolicy>) -> Vec<Policy> {
+    let policies = policies.into_iter().map(|policy| Policy {
+        id: policy.id,
+        start: policy.start.map(Timestamp::ticks),
+        expiry: policy.expiry.map(Timestamp::ticks),
+        permission: policy.permission,
+    });
+    policies.collect()
+}

@@ -1,0 +1,38 @@
+//! Tables of entities: the Azure Table Storage protocol over the router.
+//!
+//! A table is a dataset of the store `table`, called `account/name` in lower case; its entities are placed by their
+//! partition key, so that each partition is on one shard. An entity's timestamp grows with every change and is its
+//! ETag. Keys, and all strings in comparisons, are ordered by their UTF-8 bytes, which is the order of code points.
+
+mod batch;
+mod command;
+mod continuation;
+mod edm;
+mod entity;
+mod etag;
+mod filter;
+mod handler;
+mod json;
+mod name;
+mod odata;
+mod path;
+mod reply;
+mod schema;
+mod service_properties;
+mod store;
+mod stored;
+
+pub use edm::{EdmType, EdmValue};
+pub use entity::{
+    ENTITY_BYTES_MAX, Entity, EntityKey, InputError, KEY_BYTES_MAX, PROPERTIES_MAX, PROPERTY_BYTES_MAX,
+    PROPERTY_NAME_CHARS_MAX, PartitionKey, Properties, RowKey,
+};
+pub use etag::IfMatch;
+pub use filter::{COMPARISONS_MAX, Filter, FilterError};
+pub use handler::TableService;
+pub use name::{NameError, TableName};
+pub use schema::schema;
+pub use store::{
+    CHANGES_MAX, Change, ChangeKind, Clock, DEFAULT_MAP, Listed, PAGE_ROWS_MAX, Page, Policy, Query, STORE,
+    StoreError, Sweeper, TableStore, default_rule,
+};

@@ -1,0 +1,431 @@
+//! Entities as JSON on the wire: how clients send them, and how they are sent at each level of metadata.
+
+use std::collections::HashMap;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::edm::{EdmType, EdmValue, parse_double, write_binary, write_double};
+use crate::entity::{Entity, EntityKey, InputError, Properties};
+use crate::etag::etag;
+use crate::json::{self, Json};
+
+/// How much a client wants to be told beside the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Values only: `odata=nometadata`.
+    None,
+    /// Types where JSON does not show them, and ETags: `odata=minimalmetadata`.
+    Minimal,
+    /// Links and names as well: `odata=fullmetadata`.
+    Full,
+}
+
+impl Level {
+    /// The content type of a body at this level.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Level::None => "application/json;odata=nometadata;streaming=true;charset=utf-8",
+            Level::Minimal => "application/json;odata=minimalmetadata;streaming=true;charset=utf-8",
+            Level::Full => "application/json;odata=fullmetadata;streaming=true;charset=utf-8",
+        }
+    }
+
+    /// What an `Accept` header or `$format` asks for; none if it is something other than JSON.
+    pub fn parse(asked: &str) -> Option<Level> {
+        let asked = asked.to_ascii_lowercase();
+        let json = asked.is_empty()
+            || asked.contains("json")
+            || asked.contains("*/*")
+            || asked.contains("application/*");
+        if !json {
+            return None;
+        }
+        Some(match () {
+            () if asked.contains("nometadata") => Level::None,
+            () if asked.contains("fullmetadata") => Level::Full,
+            () => Level::Minimal,
+        })
+    }
+}
+
+/// An entity as a client sent it: the keys may be missing where the URL has them.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Draft {
+    pub partition: Option<String>,
+    pub row: Option<String>,
+    pub properties: Properties,
+}
+
+impl Draft {
+    /// Reads the body of a request.
+    pub fn read(body: &[u8]) -> Result<Draft, InputError> {
+        let text = std::str::from_utf8(body).map_err(|_| unreadable("the body is not UTF-8"))?;
+        let members = json::read_object(text).map_err(|error| unreadable(&error.to_string()))?;
+        let mut types = HashMap::new();
+        for (name, value) in &members {
+            if let (Some(property), Json::Text(edm)) = (name.strip_suffix("@odata.type"), value) {
+                let known = EdmType::parse(edm);
+                let edm = known.ok_or_else(|| unreadable(&format!("there is no type '{edm}' in tables")))?;
+                types.insert(property.to_owned(), edm);
+            }
+        }
+        let (mut partition, mut row, mut list) = (None, None, Vec::with_capacity(members.len()));
+        for (name, value) in members {
+            if name.contains("odata.") || name == "Timestamp" || value == Json::Null {
+                continue;
+            }
+            let slot = match name.as_str() {
+                "PartitionKey" => &mut partition,
+                "RowKey" => &mut row,
+                _ => {
+                    let value = read_value(&name, value, types.get(&name).copied())?;
+                    list.push((name, value));
+                    continue;
+                }
+            };
+            match value {
+                Json::Text(text) if slot.is_none() => *slot = Some(text),
+                Json::Text(_) => return Err(InputError::PropertyTwice(name)),
+                _ => return Err(InputError::ValueType { name, edm: "Edm.String".to_owned() }),
+            }
+        }
+        Ok(Draft { partition, row, properties: Properties::new(list)? })
+    }
+
+    /// Its key, all of which must be in the body.
+    pub fn key(&self) -> Result<EntityKey, InputError> {
+        let partition = self.partition.clone().ok_or(InputError::KeyMissing("PartitionKey"))?;
+        let row = self.row.clone().ok_or(InputError::KeyMissing("RowKey"))?;
+        EntityKey::new(partition, row)
+    }
+}
+
+fn unreadable(reason: &str) -> InputError {
+    InputError::Unreadable(reason.to_owned())
+}
+
+/// A value with the type its annotation gives it, or that JSON shows. A whole number that is too long for 32 bits is
+/// one of 64 bits.
+fn read_value(name: &str, value: Json, edm: Option<EdmType>) -> Result<EdmValue, InputError> {
+    let mismatch = |edm: &str| InputError::ValueType { name: name.to_owned(), edm: edm.to_owned() };
+    let Some(edm) = edm else {
+        return match value {
+            Json::Bool(value) => Ok(EdmValue::Boolean(value)),
+            Json::Text(text) => Ok(EdmValue::String(text)),
+            Json::Number(text) if text.contains(['.', 'e', 'E']) => {
+                parse_double(&text).map(EdmValue::Double).ok_or_else(|| mismatch("Edm.Double"))
+            }
+            Json::Number(text) => {
+                let small = text.parse().ok().map(EdmValue::Int32);
+                let any = small.or_else(|| text.parse().ok().map(EdmValue::Int64));
+                any.ok_or_else(|| mismatch("Edm.Int64"))
+            }
+            Json::Null | Json::Object(_) => Err(mismatch("a type of tables")),
+        };
+    };
+    let value = match (edm, value) {
+        (EdmType::String, Json::Text(text)) => Some(EdmValue::String(text)),
+        (EdmType::Boolean, Json::Bool(value)) => Some(EdmValue::Boolean(value)),
+        (EdmType::Int32 | EdmType::Int64 | EdmType::Double, Json::Number(text)) => {
+            EdmValue::parse(edm, &text)
+        }
+        (_, Json::Text(text)) => EdmValue::parse(edm, &text),
+        _ => None,
+    };
+    value.ok_or_else(|| mismatch(edm.name()))
+}
+
+/// Where entities are, for links.
+pub(crate) struct Place<'a> {
+    /// The account's URL.
+    pub base_url: &'a str,
+    /// The account.
+    pub account: &'a str,
+    /// The table.
+    pub table: &'a str,
+}
+
+impl Place<'_> {
+    /// The path of an entity within the account, safe in headers: `table(PartitionKey='p',RowKey='r')`.
+    pub fn entity_path(&self, key: &EntityKey) -> String {
+        format!(
+            "{}(PartitionKey='{}',RowKey='{}')",
+            self.table,
+            quoted(key.partition.as_str()),
+            quoted(key.row.as_str())
+        )
+    }
+
+    /// The URL of an entity.
+    pub fn entity_url(&self, key: &EntityKey) -> String {
+        format!("{}/{}", self.base_url, self.entity_path(key))
+    }
+}
+
+/// A key between quotes in a URL.
+fn quoted(key: &str) -> String {
+    /// What RFC 3986 calls unreserved stays.
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(&key.replace('\'', "''"), ESCAPED).to_string()
+}
+
+/// The properties that a client wants, if not all.
+pub(crate) type Select = Option<Vec<String>>;
+
+/// Reads `$select`.
+pub(crate) fn parse_select(text: &str) -> Select {
+    let names: Vec<_> =
+        text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    if names.is_empty() || names.iter().any(|name| name == "*") { None } else { Some(names) }
+}
+
+/// A body of one entity.
+pub(crate) fn one(entity: &Entity, place: &Place<'_>, level: Level, select: &Select) -> String {
+    let mut out = String::with_capacity(256);
+    out.push('{');
+    if level != Level::None {
+        let metadata = format!("{}/$metadata#{}/@Element", place.base_url, place.table);
+        member("odata.metadata", &metadata, &mut out);
+    }
+    write_entity(entity, place, level, select, &mut out);
+    out.push('}');
+    out
+}
+
+/// A body of many entities.
+pub(crate) fn many(entities: &[Entity], place: &Place<'_>, level: Level, select: &Select) -> String {
+    let mut out = String::with_capacity(256 * (entities.len() + 1));
+    out.push('{');
+    if level != Level::None {
+        member("odata.metadata", &format!("{}/$metadata#{}", place.base_url, place.table), &mut out);
+        out.push(',');
+    }
+    out.push_str("\"value\":[");
+    for (at, entity) in entities.iter().enumerate() {
+        out.push_str(if at == 0 { "{" } else { ",{" });
+        write_entity(entity, place, level, select, &mut out);
+        out.push('}');
+    }
+    out.push_str("]}");
+    out
+}
+
+/// The members of an entity, after whatever is open already.
+fn write_entity(entity: &Entity, place: &Place<'_>, level: Level, select: &Select, out: &mut String) {
+    let wanted = |name: &str| select.as_ref().is_none_or(|select| select.iter().any(|own| own == name));
+    let mut add = |name: &str, text: &str| {
+        if !out.ends_with('{') {
+            out.push(',');
+        }
+        member(name, text, out);
+    };
+    if level == Level::Full {
+        add("odata.type", &format!("{}.{}", place.account, place.table));
+        add("odata.id", &place.entity_url(&entity.key));
+    }
+    if level != Level::None {
+        add("odata.etag", &etag(entity.timestamp));
+    }
+    if level == Level::Full {
+        add("odata.editLink", &place.entity_path(&entity.key));
+    }
+    for (name, text) in [("PartitionKey", entity.key.partition.as_str()), ("RowKey", entity.key.row.as_str())]
+    {
+        if wanted(name) {
+            add(name, text);
+        }
+    }
+    if wanted("Timestamp") {
+        if level == Level::Full {
+            add("Timestamp@odata.type", "Edm.DateTime");
+        }
+        add("Timestamp", &entity.timestamp.iso());
+    }
+    for (name, value) in entity.properties.iter().filter(|(name, _)| wanted(name)) {
+        write_property(name, value, level, out);
+    }
+}
+
+fn write_property(name: &str, value: &EdmValue, level: Level, out: &mut String) {
+    let is_shown_by_json = match value {
+        EdmValue::String(_) | EdmValue::Boolean(_) | EdmValue::Int32(_) => true,
+        EdmValue::Double(number) => number.is_finite(),
+        _ => false,
+    };
+    let comma = |out: &mut String| {
+        if !out.ends_with('{') {
+            out.push(',');
+        }
+    };
+    if level != Level::None && !is_shown_by_json {
+        comma(out);
+        member(&format!("{name}@odata.type"), value.edm_type().name(), out);
+    }
+    comma(out);
+    json::write_text(name, out);
+    out.push(':');
+    match value {
+        EdmValue::String(text) => json::write_text(text, out),
+        EdmValue::Boolean(value) => out.push_str(if *value { "true" } else { "false" }),
+        EdmValue::Int32(number) => out.push_str(&number.to_string()),
+        EdmValue::Double(number) if number.is_finite() => write_double(*number, out),
+        other => {
+            out.push('"');
+            match other {
+                EdmValue::Binary(bytes) => write_binary(bytes, out),
+                EdmValue::DateTime(time) => out.push_str(&time.iso()),
+                EdmValue::Double(number) => write_double(*number, out),
+                EdmValue::Guid(guid) => out.push_str(&guid.to_string()),
+                EdmValue::Int64(number) => out.push_str(&number.to_string()),
+                EdmValue::String(_) | EdmValue::Boolean(_) | EdmValue::Int32(_) => {}
+            }
+            out.push('"');
+        }
+    }
+}
+
+fn member(name: &str, text: &str, out: &mut String) {
+    json::write_text(name, out);
+    out.push(':');
+    json::write_text(text, out);
+}
+
+/// A body of one table.
+pub(crate) fn one_table(name: &str, place: &Place<'_>, level: Level) -> String {
+    let mut out = "{".to_owned();
+    if level != Level::None {
+        member("odata.metadata", &format!("{}/$metadata#Tables/@Element", place.base_url), &mut out);
+    }
+    write_table(name, place, level, &mut out);
+    out.push('}');
+    out
+}
+
+/// A body of many tables.
+pub(crate) fn many_tables(names: &[String], place: &Place<'_>, level: Level) -> String {
+    let mut out = "{".to_owned();
+    if level != Level::None {
+        member("odata.metadata", &format!("{}/$metadata#Tables", place.base_url), &mut out);
+        out.push(',');
+    }
+    out.push_str("\"value\":[");
+    for (at, name) in names.iter().enumerate() {
+        out.push_str(if at == 0 { "{" } else { ",{" });
+        write_table(name, place, level, &mut out);
+        out.push('}');
+    }
+    out.push_str("]}");
+    out
+}
+
+fn write_table(name: &str, place: &Place<'_>, level: Level, out: &mut String) {
+    let mut add = |member_name: &str, text: &str| {
+        if !out.ends_with('{') {
+            out.push(',');
+        }
+        member(member_name, text, out);
+    };
+    if level == Level::Full {
+        add("odata.type", &format!("{}.Tables", place.account));
+        add("odata.id", &format!("{}/Tables('{name}')", place.base_url));
+        add("odata.editLink", &format!("Tables('{name}')"));
+    }
+    add("TableName", name);
+}
+
+/// Reads the body of a request that creates a table.
+pub(crate) fn read_table_name(body: &[u8]) -> Result<String, InputError> {
+    let text = std::str::from_utf8(body).map_err(|_| unreadable("the body is not UTF-8"))?;
+    let members = json::read_object(text).map_err(|error| unreadable(&error.to_string()))?;
+    let name = members.into_iter().find_map(|(name, value)| match value {
+        Json::Text(text) if name == "TableName" => Some(text),
+        _ => None,
+    });
+    name.ok_or(InputError::KeyMissing("TableName"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polyshard_azure_http::Timestamp;
+
+    const BODY: &str = "{\"PartitionKey\":\"p'1\",\"RowKey\":\"ü\",\"Timestamp\":\"x\",\"odata.etag\":\"y\",\
+        \"Age\":23,\"One\":1.0,\"Due@odata.type\":\"Edm.Double\",\"Due\":200,\"Active\":true,\"None\":null,\
+        \"Orders@odata.type\":\"Edm.Int64\",\"Orders\":\"255\",\"Nan\":\"NaN\",\"Nan@odata.type\":\"Edm.Double\",\
+        \"Since@odata.type\":\"Edm.DateTime\",\"Since\":\"2008-07-10T00:00:00\",\
+        \"Id@odata.type\":\"Edm.Guid\",\"Id\":\"C9DA6455-213d-42c9-9a79-3e9149a57833\",\
+        \"Raw@odata.type\":\"Edm.Binary\",\"Raw\":\"AAH/\"}";
+
+    fn written(level: Level, select: &Select) -> String {
+        let draft = Draft::read(BODY.as_bytes()).unwrap();
+        let timestamp = Timestamp::parse_iso("2026-11-15T07:25:16.2221997Z").unwrap();
+        let entity = Entity { key: draft.key().unwrap(), timestamp, properties: draft.properties };
+        let place = Place { base_url: "http://h/acct", account: "acct", table: "People" };
+        one(&entity, &place, level, select)
+    }
+
+    #[test]
+    fn every_type_is_written_at_every_level() {
+        let values = "\"PartitionKey\":\"p'1\",\"RowKey\":\"ü\",\"Timestamp\":\"2026-11-15T07:25:16.2221997Z\",\
+            \"Age\":23,\"One\":1.0,\"Due\":200.0,\"Active\":true,\"Orders\":\"255\",\"Nan\":\"NaN\",\
+            \"Since\":\"2008-07-10T00:00:00.0000000Z\",\"Id\":\"c9da6455-213d-42c9-9a79-3e9149a57833\",\
+            \"Raw\":\"AAH/\"}";
+        assert_eq!(written(Level::None, &None), format!("{{{values}"));
+        let typed = values
+            .replace("\"Orders\"", "\"Orders@odata.type\":\"Edm.Int64\",\"Orders\"")
+            .replace("\"Nan\"", "\"Nan@odata.type\":\"Edm.Double\",\"Nan\"")
+            .replace("\"Since\"", "\"Since@odata.type\":\"Edm.DateTime\",\"Since\"")
+            .replace("\"Id\"", "\"Id@odata.type\":\"Edm.Guid\",\"Id\"")
+            .replace("\"Raw\"", "\"Raw@odata.type\":\"Edm.Binary\",\"Raw\"");
+        let etag = "\"odata.etag\":\"W/\\\"datetime'2026-11-15T07%3A25%3A16.2221997Z'\\\"\"";
+        let metadata = "{\"odata.metadata\":\"http://h/acct/$metadata#People/@Element\"";
+        assert_eq!(written(Level::Minimal, &None), format!("{metadata},{etag},{typed}"));
+        let link = "People(PartitionKey='p%27%271',RowKey='%C3%BC')";
+        let full = typed.replace("\"Timestamp\"", "\"Timestamp@odata.type\":\"Edm.DateTime\",\"Timestamp\"");
+        let names = format!("\"odata.type\":\"acct.People\",\"odata.id\":\"http://h/acct/{link}\"");
+        let full = format!("{metadata},{names},{etag},\"odata.editLink\":\"{link}\",{full}");
+        assert_eq!(written(Level::Full, &None), full);
+    }
+
+    #[test]
+    fn only_what_is_selected_is_written() {
+        assert_eq!(written(Level::None, &parse_select("Age, Missing")), "{\"Age\":23}");
+        assert_eq!(parse_select("a,*"), None);
+    }
+
+    #[test]
+    fn values_must_be_of_their_types() {
+        let read = |members: &str| Draft::read(format!("{{{members}}}").as_bytes());
+        for bad in [
+            "\"a\":\"x\",\"a@odata.type\":\"Edm.Int64\"",
+            "\"a\":1.5,\"a@odata.type\":\"Edm.Int32\"",
+            "\"a\":1,\"a@odata.type\":\"Edm.String\"",
+            "\"a\":3000000000,\"a@odata.type\":\"Edm.Int32\"",
+            "\"a\":\"x\",\"a@odata.type\":\"Edm.Guid\"",
+            "\"a\":{\"b\":1}",
+            "\"PartitionKey\":5",
+            "\"a\":99999999999999999999",
+        ] {
+            assert!(matches!(read(bad), Err(InputError::ValueType { .. })), "{bad}");
+        }
+        assert!(matches!(read("\"a\":1,\"a@odata.type\":\"Edm.Byte\""), Err(InputError::Unreadable(_))));
+        assert!(matches!(read("\"a\":[1]"), Err(InputError::Unreadable(_))));
+        assert!(matches!(
+            read("\"PartitionKey\":\"a\",\"PartitionKey\":\"b\""),
+            Err(InputError::PropertyTwice(_))
+        ));
+        assert!(matches!(Draft::read(b"\xff"), Err(InputError::Unreadable(_))));
+        assert_eq!(read("\"RowKey\":\"r\"").unwrap().key(), Err(InputError::KeyMissing("PartitionKey")));
+        let long = read("\"a\":3000000000").unwrap();
+        assert_eq!(long.properties.get("a"), Some(&EdmValue::Int64(3_000_000_000)));
+    }
+
+    #[test]
+    fn levels_are_read_from_accept_and_format() {
+        assert_eq!(Level::parse("application/json;odata=nometadata"), Some(Level::None));
+        assert_eq!(Level::parse("application/json;odata=fullmetadata"), Some(Level::Full));
+        assert_eq!(Level::parse("application/json"), Some(Level::Minimal));
+        assert_eq!(Level::parse("application/atom+xml,application/xml"), None);
+        assert_eq!(Level::parse("*/*"), Some(Level::Minimal));
+    }
+}

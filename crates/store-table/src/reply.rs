@@ -1,0 +1,304 @@
+//! What clients are told: responses, and the only place with the service's error codes.
+
+use polyshard_azure_http::{Context, Response, ServiceError};
+use polyshard_engine as engine;
+use polyshard_router::RouterError;
+
+use crate::continuation;
+use crate::entity::{Entity, EntityKey, InputError};
+use crate::etag::etag;
+use crate::filter::FilterError;
+use crate::name::NameError;
+use crate::odata::{self, Level, Place, Select};
+use crate::store::{Listed, Page, StoreError};
+
+/// Whether a client wants to see what it has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prefer {
+    /// Nothing was said: the body is sent.
+    Unsaid,
+    /// `return-content`.
+    Content,
+    /// `return-no-content`.
+    NoContent,
+}
+
+impl Prefer {
+    fn applied(self) -> Option<&'static str> {
+        match self {
+            Prefer::Unsaid => None,
+            Prefer::Content => Some("return-content"),
+            Prefer::NoContent => Some("return-no-content"),
+        }
+    }
+}
+
+fn respond(status: u16) -> Response {
+    // Tables are never cached, and never guessed at.
+    Response::new(status)
+        .header("Cache-Control", "no-cache")
+        .header("X-Content-Type-Options", "nosniff")
+        .header("DataServiceVersion", "3.0;")
+}
+
+fn json(status: u16, level: Level, body: String) -> Response {
+    respond(status).header("Content-Type", level.content_type()).with_body(body)
+}
+
+fn place<'a>(context: &'a Context, table: &'a str) -> Place<'a> {
+    Place { base_url: &context.base_url, account: context.account.as_str(), table }
+}
+
+/// An entity that was asked for by its key.
+pub(crate) fn entity(
+    context: &Context,
+    table: &str,
+    entity: &Entity,
+    level: Level,
+    select: &Select,
+) -> Response {
+    let body = odata::one(entity, &place(context, table), level, select);
+    json(200, level, body).header("ETag", etag(entity.timestamp))
+}
+
+/// A page of entities.
+pub(crate) fn page(context: &Context, table: &str, page: &Page, level: Level, select: &Select) -> Response {
+    let body = odata::many(&page.entities, &place(context, table), level, select);
+    let mut response = json(200, level, body);
+    if let Some((partition, row)) = &page.next {
+        response = response
+            .header("x-ms-continuation-NextPartitionKey", continuation::write(partition))
+            .header("x-ms-continuation-NextRowKey", continuation::write(row));
+    }
+    response
+}
+
+/// An entity was inserted.
+pub(crate) fn inserted(
+    context: &Context,
+    table: &str,
+    entity: &Entity,
+    level: Level,
+    prefer: Prefer,
+) -> Response {
+    let place = place(context, table);
+    let url = place.entity_url(&entity.key);
+    let mut response = match prefer {
+        Prefer::NoContent => respond(204).header("DataServiceId", url.clone()),
+        Prefer::Unsaid | Prefer::Content => json(201, level, odata::one(entity, &place, level, &None)),
+    };
+    if let Some(applied) = prefer.applied() {
+        response = response.header("Preference-Applied", applied);
+    }
+    response.header("Location", url).header("ETag", etag(entity.timestamp))
+}
+
+/// An entity was updated, merged or replaced.
+pub(crate) fn updated(time: polyshard_azure_http::Timestamp) -> Response {
+    respond(204).header("ETag", etag(time))
+}
+
+/// An entity, a table's access policies or the service's properties are as asked for.
+pub(crate) fn done(status: u16) -> Response {
+    respond(status)
+}
+
+/// The headers that name the entity of a part of a batch, which the JavaScript SDK looks for.
+pub(crate) fn with_location(context: &Context, table: &str, key: &EntityKey, response: Response) -> Response {
+    if response.get("Location").is_some() {
+        return response;
+    }
+    let url = place(context, table).entity_url(key);
+    response.header("DataServiceId", url)
+}
+
+/// A table was created.
+pub(crate) fn table_created(context: &Context, name: &str, level: Level, prefer: Prefer) -> Response {
+    let mut response = match prefer {
+        Prefer::NoContent => respond(204),
+        Prefer::Unsaid | Prefer::Content => {
+            json(201, level, odata::one_table(name, &place(context, name), level))
+        }
+    };
+    if let Some(applied) = prefer.applied() {
+        response = response.header("Preference-Applied", applied);
+    }
+    let url = format!("{}/Tables('{name}')", context.base_url);
+    response.header("Location", url.clone()).header("DataServiceId", url)
+}
+
+/// A table that was asked for by name.
+pub(crate) fn table(context: &Context, name: &str, level: Level) -> Response {
+    json(200, level, odata::one_table(name, &place(context, name), level))
+}
+
+/// A list of tables.
+pub(crate) fn tables(context: &Context, listed: &Listed, level: Level) -> Response {
+    let body = odata::many_tables(&listed.names, &place(context, ""), level);
+    let response = json(200, level, body);
+    match &listed.next {
+        Some(next) => response.header("x-ms-continuation-NextTableName", continuation::write(next)),
+        None => response,
+    }
+}
+
+/// A body in XML, as access policies, properties and statistics have it even for tables.
+pub(crate) fn xml(body: String) -> Response {
+    Response::new(200).header("Content-Type", "application/xml").with_body(body)
+}
+
+/// What the store could not do.
+pub(crate) fn store_error(error: &StoreError) -> ServiceError {
+    let new = |status, code, message: &str| ServiceError::new(status, code, message);
+    match error {
+        StoreError::NoSuchTable(_) => new(404, "TableNotFound", "The table specified does not exist."),
+        StoreError::TableExists(_) => new(409, "TableAlreadyExists", "The table specified already exists."),
+        StoreError::NoSuchEntity => new(404, "ResourceNotFound", "The specified resource does not exist."),
+        StoreError::EntityExists => new(409, "EntityAlreadyExists", "The specified entity already exists."),
+        StoreError::Changed => new(
+            412,
+            "UpdateConditionNotSatisfied",
+            "The update condition specified in the request was not satisfied: the entity was changed since it was read.",
+        ),
+        StoreError::Input(error) => input_error(error),
+        StoreError::TooMany(reason) => new(409, "AccountLimitExceeded", reason),
+        StoreError::Contended => ServiceError::server_busy(&error.to_string()),
+        StoreError::NoMap(_) => {
+            tracing::warn!(%error, "tables cannot be served");
+            ServiceError::server_busy("tables have no map yet; ask the operator")
+        }
+        StoreError::Misplaced { .. } => {
+            let message = format!("One of the request inputs is not valid: {error}.");
+            new(400, "InvalidInput", &message)
+        }
+        StoreError::Damaged { .. } => {
+            tracing::error!(%error, "stored data cannot be read");
+            ServiceError::internal()
+        }
+        _ if error.is_outcome_unknown() => {
+            tracing::warn!(%error, "the outcome of a request is unknown");
+            let message = "The operation could not be completed within the permitted time. It may or may not have \
+                           been carried out: read before trying again.";
+            new(500, "OperationTimedOut", message)
+        }
+        StoreError::Router(error) => router_error(error),
+        StoreError::Catalog(error) => {
+            tracing::warn!(%error, "the catalog cannot be used");
+            ServiceError::server_busy("the catalog cannot be used at the moment; try again")
+        }
+    }
+}
+
+fn router_error(error: &RouterError) -> ServiceError {
+    match error {
+        RouterError::Engine(engine::Error::Invalid { .. } | engine::Error::Constraint { .. }) => {
+            tracing::error!(%error, "a shard refused a statement");
+            ServiceError::internal()
+        }
+        RouterError::Engine(engine::Error::Full { .. }) => {
+            tracing::error!(%error, "a shard has no space left");
+            ServiceError::server_busy("there is no space left at the moment; ask the operator")
+        }
+        RouterError::ReadOnly(what) | RouterError::Offline(what) => {
+            tracing::debug!(%error, "refused");
+            ServiceError::server_busy(&format!("{what} is not in service at the moment; try again later"))
+        }
+        _ => {
+            tracing::warn!(%error, "a shard cannot be used");
+            ServiceError::server_busy("a shard cannot be used at the moment; try again")
+        }
+    }
+}
+
+/// What no entity can be.
+pub(crate) fn input_error(error: &InputError) -> ServiceError {
+    let code = match error {
+        InputError::Unreadable(_) => "InvalidInput",
+        InputError::KeyMissing(_) => "PropertiesNeedValue",
+        InputError::KeyTooLong(_) => "PropertyValueTooLarge",
+        InputError::KeyOutOfRange(_) => "OutOfRangeInput",
+        InputError::PropertyNameInvalid(_) => "PropertyNameInvalid",
+        InputError::PropertyNameTooLong => "PropertyNameTooLong",
+        InputError::PropertyTwice(_) => "DuplicatePropertiesSpecified",
+        InputError::TooManyProperties => "TooManyProperties",
+        InputError::PropertyTooLarge(_) => "PropertyValueTooLarge",
+        InputError::ValueType { .. } => "InvalidInput",
+        InputError::EntityTooLarge => "EntityTooLarge",
+    };
+    ServiceError::new(400, code, error.to_string())
+}
+
+/// What no table can be called.
+pub(crate) fn name_error(error: NameError) -> ServiceError {
+    let code = match error {
+        NameError::Length => "OutOfRangeInput",
+        NameError::Characters | NameError::Reserved => "InvalidResourceName",
+    };
+    ServiceError::new(400, code, error.to_string())
+}
+
+/// What is no filter.
+pub(crate) fn filter_error(error: &FilterError) -> ServiceError {
+    match error {
+        FilterError::Function(_) => ServiceError::new(501, "NotImplemented", error.to_string()),
+        FilterError::Syntax { .. } | FilterError::TooLong => {
+            ServiceError::new(400, "InvalidInput", format!("One of the request inputs is not valid. {error}"))
+        }
+    }
+}
+
+/// Something in the request is not what it must be.
+pub(crate) fn invalid_input(reason: &str) -> ServiceError {
+    ServiceError::new(400, "InvalidInput", format!("One of the request inputs is not valid: {reason}."))
+}
+
+/// Only JSON is spoken here.
+pub(crate) fn atom() -> ServiceError {
+    let message = "Atom format is not supported: send and accept application/json.";
+    ServiceError::new(415, "AtomFormatNotSupported", message)
+}
+
+/// The URL names an operation there is not.
+pub(crate) fn no_such_operation() -> ServiceError {
+    let message = "The requested operation is not implemented on the specified resource.";
+    ServiceError::new(501, "NotImplemented", message)
+}
+
+/// A shared access signature that is for other keys.
+pub(crate) fn outside_signature() -> ServiceError {
+    let message = "This request is not authorized to perform this operation: the entity is outside of the keys that the \
+                   signature is for.";
+    ServiceError::new(403, "AuthorizationFailure", message)
+}
+
+/// No rule allows what another origin asks for.
+pub(crate) fn preflight_failed() -> ServiceError {
+    let message = "CORS not enabled or no matching rule found for this request.";
+    ServiceError::new(403, "CorsPreflightFailure", message)
+}
+
+/// Changes of a batch in different tables or partitions.
+pub(crate) fn other_partition() -> ServiceError {
+    let message =
+        "All commands in a batch must operate on same entity group: the same table and PartitionKey.";
+    ServiceError::new(400, "CommandsInBatchActOnDifferentPartitions", message)
+}
+
+/// One entity twice in a batch.
+pub(crate) fn row_twice() -> ServiceError {
+    let message = "The batch request contains multiple changes with same row key. An entity can appear only once in a \
+                   batch request.";
+    ServiceError::new(400, "InvalidDuplicateRow", message)
+}
+
+/// More changes than a batch may have.
+pub(crate) fn too_many_changes() -> ServiceError {
+    let message = "The batch request operation exceeds the maximum 100 changes per change set.";
+    ServiceError::new(400, "InvalidInput", message)
+}
+
+/// The error of one operation of a batch, by its number.
+pub(crate) fn numbered(index: usize, error: ServiceError) -> ServiceError {
+    let message = format!("{index}:{}", error.message());
+    error.with_message(message)
+}

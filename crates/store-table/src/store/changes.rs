@@ -1,0 +1,272 @@
+//! Changing entities: one, or several of a partition together or not at all.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use polyshard_azure_http::Timestamp;
+use polyshard_engine::{self as engine, Batch, Expect, Rows, Statement};
+use polyshard_router::{Access, Router, Ticket};
+
+use super::entities::read_properties;
+use super::statements::texts;
+use super::{Home, StoreError, TURNS, TableStore, bind, broken, number, timestamp};
+use crate::entity::{EntityKey, PartitionKey, Properties, RowKey};
+use crate::etag::IfMatch;
+use crate::name::TableName;
+use crate::stored;
+
+/// Changes in one transaction, as with the service.
+pub const CHANGES_MAX: usize = 100;
+/// How often a change is tried anew because another one came between: within a process they take turns, so this is
+/// about other processes only.
+const TRIES_MAX: usize = 16;
+
+/// What is to be done with an entity.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChangeKind {
+    /// It must not be there yet.
+    Insert(Properties),
+    /// It must be there; all its properties are replaced.
+    Replace(Properties, IfMatch),
+    /// It must be there; the properties given are put over its own.
+    Merge(Properties, IfMatch),
+    /// Replaced or inserted.
+    UpsertReplace(Properties),
+    /// Merged or inserted.
+    UpsertMerge(Properties),
+    /// It must be there.
+    Delete(IfMatch),
+}
+
+/// One change of an entity in a partition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Which entity.
+    pub row: RowKey,
+    /// What to do with it.
+    pub kind: ChangeKind,
+}
+
+/// How an attempt ended.
+enum Attempt {
+    /// All is done; the times of change.
+    Done(Vec<i64>),
+    /// The change of this number cannot be made.
+    Refused(usize, StoreError),
+    /// Something about this change's entity was not as expected.
+    Lost(usize),
+}
+
+impl TableStore {
+    /// Makes changes of one partition, all or none. Answers the new times of change; the error has the number of the
+    /// change that it is about.
+    pub async fn change(
+        &self,
+        table: &TableName,
+        partition: &PartitionKey,
+        changes: Vec<Change>,
+    ) -> Result<Vec<Timestamp>, (usize, StoreError)> {
+        debug_assert!(
+            changes.iter().map(|change| &change.row).collect::<HashSet<_>>().len() == changes.len()
+        );
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let home = Arc::new(self.home(table, partition).await.map_err(|error| (0, error))?);
+        for (at, change) in changes.iter().enumerate() {
+            check(partition, change).map_err(|error| (at, error))?;
+        }
+        let changes: Arc<[Change]> = changes.into();
+        let mut turn = None;
+        for _ in 0..TRIES_MAX {
+            let work = Work {
+                router: self.router.clone(),
+                home: home.clone(),
+                partition: partition.clone(),
+                changes: changes.clone(),
+                now: self.next_tick(),
+            };
+            let attempt = self.attempt(work).await.map_err(|error| (0, error))?;
+            let at = match attempt {
+                Attempt::Done(ticks) => {
+                    let times: Result<_, _> = ticks.into_iter().map(timestamp).collect();
+                    return times.map_err(|error| (0, error));
+                }
+                Attempt::Refused(at, error) => return Err((at, error)),
+                Attempt::Lost(at) => at,
+            };
+            if let Some(error) =
+                self.reason(&home, partition, &changes[at]).await.map_err(|error| (at, error))?
+            {
+                return Err((at, error));
+            }
+            if turn.is_none() {
+                turn = Some(self.turns[turn_of(&home, partition)].lock().await);
+            }
+        }
+        Err((0, StoreError::Contended))
+    }
+
+    async fn attempt(&self, work: Work) -> Result<Attempt, StoreError> {
+        let (map, key) = (work.home.record.map.clone(), work.home.key.clone());
+        let work = async move |ticket: &Ticket| work.run(ticket).await;
+        Ok(self.router.call(&map, &key, Access::Write, work).await?)
+    }
+
+    /// Why a change found nothing to do; none if it may succeed when tried again.
+    async fn reason(
+        &self,
+        home: &Home,
+        partition: &PartitionKey,
+        change: &Change,
+    ) -> Result<Option<StoreError>, StoreError> {
+        let row = self.stored(home, partition.as_str(), &change.row).await?;
+        let time = row.map(|row| row.int(0)).transpose().map_err(broken)?.map(timestamp).transpose()?;
+        Ok(match (&change.kind, time) {
+            (ChangeKind::Insert(_), Some(_)) => Some(StoreError::EntityExists),
+            (ChangeKind::Replace(_, _) | ChangeKind::Merge(_, _) | ChangeKind::Delete(_), None) => {
+                Some(StoreError::NoSuchEntity)
+            }
+            (
+                ChangeKind::Replace(_, if_match)
+                | ChangeKind::Merge(_, if_match)
+                | ChangeKind::Delete(if_match),
+                Some(time),
+            ) if !if_match.is_met_by(time) => Some(StoreError::Changed),
+            _ => None,
+        })
+    }
+}
+
+/// An attempt at some changes. It owns what it needs, so that it can be made again on another shard.
+struct Work {
+    router: Arc<Router>,
+    home: Arc<Home>,
+    partition: PartitionKey,
+    changes: Arc<[Change]>,
+    now: i64,
+}
+
+impl Work {
+    async fn run(&self, ticket: &Ticket) -> Result<Attempt, engine::Error> {
+        bind(&self.router, ticket, &self.home.record).await?;
+        let mut batch = Batch::new();
+        for (at, change) in self.changes.iter().enumerate() {
+            let statement = match self.statement(ticket, change).await? {
+                Ok(statement) => statement,
+                Err(error) => return Ok(Attempt::Refused(at, error)),
+            };
+            // Alone, a change that finds nothing has done nothing: no need to have it rolled back.
+            let expect = if self.changes.len() == 1 { Expect::Any } else { Expect::Rows(1) };
+            batch = batch.push(statement.expect(expect));
+        }
+        match ticket.write(batch.order_key(self.order_key())).await {
+            Ok(answers) => ticks(&answers),
+            Err(engine::Error::Expectation { statement, .. }) => Ok(Attempt::Lost(statement)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As the rows lie in the database.
+    fn order_key(&self) -> Vec<u8> {
+        let mut order = number(self.home.record.id).to_be_bytes().to_vec();
+        order.extend_from_slice(self.partition.as_str().as_bytes());
+        order.push(0);
+        order.extend_from_slice(self.changes[0].row.as_str().as_bytes());
+        order
+    }
+
+    /// The statement of a change, which must touch one row. A merge reads the entity first and makes sure that it has
+    /// not changed when it writes.
+    async fn statement(
+        &self,
+        ticket: &Ticket,
+        change: &Change,
+    ) -> Result<Result<Statement, StoreError>, engine::Error> {
+        let texts = texts(ticket.dialect());
+        Ok(Ok(match &change.kind {
+            ChangeKind::Insert(properties) => self.add(&texts.insert, change, properties),
+            ChangeKind::UpsertReplace(properties) => self.add(&texts.upsert, change, properties),
+            ChangeKind::Replace(properties, IfMatch::Any) => self.set(&texts.replace, change, properties),
+            ChangeKind::Replace(properties, IfMatch::At(time)) => {
+                self.set(&texts.replace_at, change, properties).bind(time.ticks())
+            }
+            ChangeKind::Delete(IfMatch::Any) => self.at(&texts.delete, change),
+            ChangeKind::Delete(IfMatch::At(time)) => self.at(&texts.delete_at, change).bind(time.ticks()),
+            ChangeKind::Merge(over, if_match) => {
+                let rows = ticket.read(self.at(&texts.get, change)).await?;
+                let Some(row) = rows.first() else { return Ok(Err(StoreError::NoSuchEntity)) };
+                let ticks = row.int(0)?;
+                match timestamp(ticks) {
+                    Ok(time) if if_match.is_met_by(time) => {}
+                    Ok(_) => return Ok(Err(StoreError::Changed)),
+                    Err(error) => return Ok(Err(error)),
+                }
+                let merged = self.merged(change, row.text(1)?, over);
+                return Ok(merged.map(|merged| self.set(&texts.replace_at, change, &merged).bind(ticks)));
+            }
+            ChangeKind::UpsertMerge(over) => {
+                let rows = ticket.read(self.at(&texts.get, change)).await?;
+                let Some(row) = rows.first() else { return Ok(Ok(self.add(&texts.insert, change, over))) };
+                let (ticks, merged) = (row.int(0)?, self.merged(change, row.text(1)?, over));
+                return Ok(merged.map(|merged| self.set(&texts.replace_at, change, &merged).bind(ticks)));
+            }
+        }))
+    }
+
+    fn at(&self, text: &Arc<str>, change: &Change) -> Statement {
+        let statement = Statement::new(text.clone()).bind(number(self.home.record.id));
+        statement.bind(self.partition.as_str()).bind(change.row.as_str())
+    }
+
+    fn add(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
+        let statement = self.at(text, change).bind(self.home.placement.clone());
+        statement.bind(self.now).bind(stored::write(properties))
+    }
+
+    fn set(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
+        self.at(text, change).bind(self.now).bind(stored::write(properties))
+    }
+
+    fn merged(&self, change: &Change, stored: &str, over: &Properties) -> Result<Properties, StoreError> {
+        let merged = read_properties(stored)?.merged(over);
+        merged.check_with(&key(&self.partition, change))?;
+        Ok(merged)
+    }
+}
+
+/// Whether what is written is within the limits; what a merge makes of it is checked when it is known.
+fn check(partition: &PartitionKey, change: &Change) -> Result<(), StoreError> {
+    let (ChangeKind::Insert(properties)
+    | ChangeKind::Replace(properties, _)
+    | ChangeKind::Merge(properties, _)
+    | ChangeKind::UpsertReplace(properties)
+    | ChangeKind::UpsertMerge(properties)) = &change.kind
+    else {
+        return Ok(());
+    };
+    Ok(properties.check_with(&key(partition, change))?)
+}
+
+fn key(partition: &PartitionKey, change: &Change) -> EntityKey {
+    EntityKey { partition: partition.clone(), row: change.row.clone() }
+}
+
+/// The times of change that the statements answered with; one without an answer has found nothing.
+fn ticks(answers: &[Rows]) -> Result<Attempt, engine::Error> {
+    let mut ticks = Vec::with_capacity(answers.len());
+    for (at, rows) in answers.iter().enumerate() {
+        match rows.first() {
+            Some(row) => ticks.push(row.int(0)?),
+            None => return Ok(Attempt::Lost(at)),
+        }
+    }
+    Ok(Attempt::Done(ticks))
+}
+
+fn turn_of(home: &Home, partition: &PartitionKey) -> usize {
+    let mut hasher = DefaultHasher::new();
+    (home.record.id, partition.as_str()).hash(&mut hasher);
+    (hasher.finish() % TURNS as u64) as usize
+}

@@ -1,0 +1,132 @@
+//! The texts of the statements, made once for each engine.
+
+use std::sync::{Arc, LazyLock};
+
+use polyshard_engine::Dialect;
+
+use crate::schema::ENTITIES;
+
+/// Where a scan begins: at the key given, or after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    At,
+    After,
+}
+
+/// The statements of one engine.
+pub(super) struct Texts {
+    /// `$1` dataset, `$2` pk, `$3` rk.
+    pub get: Arc<str>,
+    /// Dataset, pk, rk, placement, ts, props; no row if there is one.
+    pub insert: Arc<str>,
+    /// As insert, but replaces what is there.
+    pub upsert: Arc<str>,
+    /// Dataset, pk, rk, ts, props.
+    pub replace: Arc<str>,
+    /// As replace, if the row's `ts` is `$6`.
+    pub replace_at: Arc<str>,
+    /// Dataset, pk, rk.
+    pub delete: Arc<str>,
+    /// As delete, if the row's `ts` is `$4`.
+    pub delete_at: Arc<str>,
+    /// `$1` dataset, `$2` how many.
+    pub remove_some: Arc<str>,
+    table: String,
+    scans: [Arc<str>; 8],
+}
+
+/// The statements for an engine.
+pub(super) fn texts(dialect: Dialect) -> &'static Texts {
+    static SQLITE: LazyLock<Texts> = LazyLock::new(|| Texts::new(Dialect::Sqlite));
+    static POSTGRES: LazyLock<Texts> = LazyLock::new(|| Texts::new(Dialect::Postgres));
+    match dialect {
+        Dialect::Sqlite => &SQLITE,
+        Dialect::Postgres => &POSTGRES,
+    }
+}
+
+/// What a scan is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// One partition: `$1` dataset, `$2` pk, `$3` the first rk, `$4` how many rows, `$5` the last rk if there is one.
+    /// Rows are rk, ts, props.
+    Partition,
+    /// Partitions: `$1` dataset, `$2` and `$3` the first pk and rk, `$4` how many rows, `$5` the last pk if there is
+    /// one. Rows are rk, ts, props, pk, placement.
+    Partitions,
+}
+
+/// Whether a scan has a last key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    End,
+    Last,
+}
+
+impl Texts {
+    fn new(dialect: Dialect) -> Texts {
+        let table = dialect.own_table(ENTITIES);
+        let text = |text: String| Arc::<str>::from(text);
+        let one = "dataset = $1 AND pk = $2 AND rk = $3";
+        let columns = "(dataset, pk, rk, placement, ts, props) VALUES ($1, $2, $3, $4, $5, $6)";
+        // Every change of a row is later than the one before, whatever the clocks say.
+        let replace = format!(
+            "UPDATE {table} SET ts = CASE WHEN ts >= $4 THEN ts + 1 ELSE $4 END, props = $5 WHERE {one}"
+        );
+        let mut scans = Vec::new();
+        for over in [Over::Partition, Over::Partitions] {
+            for from in [From::At, From::After] {
+                for until in [Until::End, Until::Last] {
+                    scans.push(text(scan(&table, over, from, until, "")));
+                }
+            }
+        }
+        Texts {
+            get: text(format!("SELECT ts, props FROM {table} WHERE {one}")),
+            insert: text(format!(
+                "INSERT INTO {table} {columns} ON CONFLICT (dataset, pk, rk) DO NOTHING RETURNING ts"
+            )),
+            upsert: text(format!(
+                "INSERT INTO {table} AS kept {columns} ON CONFLICT (dataset, pk, rk) DO UPDATE SET \
+                 ts = CASE WHEN kept.ts >= excluded.ts THEN kept.ts + 1 ELSE excluded.ts END, \
+                 props = excluded.props RETURNING ts"
+            )),
+            replace: text(format!("{replace} RETURNING ts")),
+            replace_at: text(format!("{replace} AND ts = $6 RETURNING ts")),
+            delete: text(format!("DELETE FROM {table} WHERE {one} RETURNING ts")),
+            delete_at: text(format!("DELETE FROM {table} WHERE {one} AND ts = $4 RETURNING ts")),
+            remove_some: text(format!(
+                "DELETE FROM {table} WHERE dataset = $1 AND (pk, rk) IN \
+                 (SELECT pk, rk FROM {table} WHERE dataset = $1 ORDER BY pk, rk LIMIT $2)"
+            )),
+            scans: scans.try_into().expect("two of three kinds are eight"),
+            table,
+        }
+    }
+
+    /// A scan, with a condition on the keys if there is one, whose parameters come after the scan's own.
+    pub fn scan(&self, over: Over, from: From, until: Until, condition: &str) -> Arc<str> {
+        if !condition.is_empty() {
+            return scan(&self.table, over, from, until, condition).into();
+        }
+        let at = usize::from(over == Over::Partitions) * 4
+            + usize::from(from == From::After) * 2
+            + usize::from(until == Until::Last);
+        self.scans[at].clone()
+    }
+}
+
+fn scan(table: &str, over: Over, from: From, until: Until, condition: &str) -> String {
+    let above = if from == From::At { ">=" } else { ">" };
+    let (columns, start, last, order) = match over {
+        Over::Partition => ("rk, ts, props", format!("pk = $2 AND rk {above} $3"), " AND rk <= $5", "rk"),
+        Over::Partitions => {
+            ("rk, ts, props, pk, placement", format!("(pk, rk) {above} ($2, $3)"), " AND pk <= $5", "pk, rk")
+        }
+    };
+    let last = if until == Until::Last { last } else { "" };
+    let condition = if condition.is_empty() { String::new() } else { format!(" AND {condition}") };
+    format!(
+        "SELECT {columns} FROM {table} WHERE dataset = $1 AND {start}{last}{condition} ORDER BY {order} LIMIT $4"
+    )
+}
