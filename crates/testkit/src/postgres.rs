@@ -153,6 +153,11 @@ impl PgServer {
         processes.push(postmaster);
         signal("KILL", &processes);
         self.reap();
+        // A process that is still dying holds the shared memory, and the server would refuse to start again.
+        let deadline = Instant::now() + START_TIMEOUT;
+        while processes.iter().any(|pid| is_alive(*pid)) && Instant::now() < deadline {
+            sleep(Duration::from_millis(1));
+        }
         // The watcher must not take the number in it for a living server.
         let _ = fs::remove_file(self.data_directory().join("postmaster.pid"));
     }
@@ -451,6 +456,12 @@ fn children(parent: u32) -> Vec<u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| parent_of(*pid).is_ok_and(|found| found == Some(parent)))
         .collect()
+}
+
+/// Whether a process still has its memory; one that only waits to be reaped has not.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 fn parent_of(pid: u32) -> io::Result<Option<u32>> {

@@ -69,11 +69,14 @@ pub struct Cluster {
     resolver: Option<Resolver>,
 }
 
+/// What people see of an entry: its range, shard, state, and who holds it.
+pub type Shown = (KeyRange, ShardId, State, Option<String>);
+
 /// What people see of a cluster: its shards, and its maps without the epochs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
     pub shards: Vec<ShardId>,
-    pub maps: BTreeMap<MapName, Vec<(KeyRange, ShardId, State, Option<String>)>>,
+    pub maps: BTreeMap<MapName, Vec<Shown>>,
 }
 
 pub fn engine_options() -> Options {
@@ -427,7 +430,7 @@ impl Cluster {
     }
 }
 
-fn shown(entries: Vec<Entry>) -> Vec<(KeyRange, ShardId, State, Option<String>)> {
+fn shown(entries: Vec<Entry>) -> Vec<Shown> {
     let owner = |entry: &Entry| entry.lock.as_ref().map(|lock| lock.owner().to_owned());
     entries
         .into_iter()
