@@ -1,7 +1,11 @@
 //! Datasets: what a store keeps under one name, and the map that places it (C8).
 
+use std::time::Duration;
+
 use polyshard_engine::Statement;
-use polyshard_map::{Key, KeyError, KeyType, MapName};
+use polyshard_map::{
+    Epoch, HashSpec, Key, KeyError, KeyType, MapDefinition, MapName, Scheme, ShardId, State, spread_buckets,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::CatalogError;
@@ -68,7 +72,59 @@ pub struct DatasetRecord {
     pub version: u64,
 }
 
+/// How often and how long a map that another process is creating is waited for.
+const MAP_LOOKS: (u32, Duration) = (100, Duration::from_millis(50));
+
 impl Driver {
+    /// Sees that a hash map of this name is there, spread over all shards that are online: what a store places its
+    /// datasets by, unless they are bound to another map.
+    pub async fn ensure_hash_map(&self, name: &MapName, key_type: KeyType) -> Reply<()> {
+        for _ in 0..MAP_LOOKS.0 {
+            match self.catalog().map(name).await {
+                Ok(_) => return Ok(()),
+                Err(CatalogError::NoSuchMap(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let hash = HashSpec::standard();
+            let shards = self.catalog().shards().await?;
+            let online: Vec<ShardId> = shards
+                .into_iter()
+                .filter(|shard| shard.state == State::Online)
+                .map(|shard| shard.id)
+                .collect();
+            let wrong = |error: &dyn std::fmt::Display| CatalogError::Invalid(format!("map {name}: {error}"));
+            let entries = spread_buckets(&hash, &online).map_err(|error| wrong(&error))?;
+            let definition = MapDefinition::new(name.clone(), key_type.clone(), Scheme::Hash(hash));
+            let definition = definition.map_err(|error| wrong(&error))?;
+            let entries = entries.into_iter().map(|entry| entry.at(Epoch::ZERO)).collect();
+            match self.create_map(&definition, entries).await {
+                Ok(_) => return Ok(()),
+                // Somebody else creates it: it is there soon, or its remains are cleared away.
+                Err(CatalogError::Exists(_)) => tokio::time::sleep(MAP_LOOKS.1).await,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(CatalogError::NoSuchMap(name.clone()))
+    }
+
+    /// Creates a dataset on a store's own map, which is made when the first one needs it.
+    pub async fn create_dataset_on_own_map(
+        &self,
+        store: &str,
+        name: &str,
+        map: &MapName,
+        rule: KeyRule,
+        body: serde_json::Value,
+    ) -> Reply<DatasetRecord> {
+        match self.create_dataset(store, name, map, rule.clone(), body.clone()).await {
+            Err(CatalogError::NoSuchMap(_)) => {
+                self.ensure_hash_map(map, KeyType::Text).await?;
+                self.create_dataset(store, name, map, rule, body).await
+            }
+            other => other,
+        }
+    }
+
     /// Creates a dataset; its map must exist.
     pub async fn create_dataset(
         &self,

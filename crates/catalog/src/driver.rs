@@ -16,7 +16,7 @@ use crate::fence::{self, FenceLimits, Verdict};
 use crate::protocol;
 use crate::saga::{Action, Ending, Outcome, Saga};
 use crate::tx::Reply;
-use crate::types::{ChangeRequest, OpRecord, Operation};
+use crate::types::{ChangeRequest, OpRecord, Operation, Step};
 
 /// Where the driver finds shards.
 pub trait ShardSource: Send + Sync {
@@ -325,11 +325,11 @@ impl Inner {
                     Err(error) => failure(&error),
                 }
             }
-            _ => self.on_shard(action, record).await,
+            _ => self.on_shard(action, record, saga.step()).await,
         }
     }
 
-    async fn on_shard(&self, action: Action, record: &OpRecord) -> Outcome {
+    async fn on_shard(&self, action: Action, record: &OpRecord, step: Step) -> Outcome {
         let (op, op_ref) = (&record.op, record.op_ref());
         let index = match action {
             Action::Prepare(index)
@@ -343,7 +343,13 @@ impl Inner {
         let (id, edit) = &op.edits[index];
         let shard = match self.shard(id).await {
             Ok(shard) => shard,
-            Err(error) => return failure(&error),
+            Err(error) => {
+                // A shard that was detached meanwhile has nothing left to undo; attaching it clears the remains.
+                let undoing =
+                    matches!(action, Action::Undo(_) | Action::Release(_)) && step == Step::RollingBack;
+                let left = matches!(self.catalog.shard(id).await, Err(CatalogError::NoSuchShard(_)));
+                return if undoing && left { Outcome::Done } else { failure(&error) };
+            }
         };
         let done = match action {
             Action::Prepare(_) => shard.prepare(op_ref, edit).await,

@@ -237,10 +237,11 @@ impl Saga {
         for index in &open {
             self.attempts[*index] = None;
         }
-        self.plan =
-            open.iter().map(|index| Action::Release(*index)).chain(self.plan_for(self.step)).collect();
+        // Held requests go on before the pause, not after it.
+        let releases = open.iter().map(|index| Action::Release(*index));
+        let pause = [Action::Wait(self.fence_tries)];
+        self.plan = releases.chain(pause).chain(self.plan_for(self.step)).collect();
         self.at = 0;
-        self.waiting = true;
     }
 
     fn skip_to_after_departure(&mut self, action: Action) {

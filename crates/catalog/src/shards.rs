@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::check::merge_by_epoch;
 use crate::driver::Driver;
 use crate::tx::{CatalogTx, Reply};
-use crate::types::{Event, MapRecord, PasswordSource, ShardLimits, ShardRecord};
+use crate::types::{Event, MapRecord, OpRecord, PasswordSource, ShardLimits, ShardRecord, Step};
 use crate::{CatalogError, classify};
 
 /// Entries removed in one operation when a shard is destroyed.
@@ -153,7 +153,7 @@ impl Driver {
         let shard = self.shard(id).await;
         let mut tx = catalog.begin().await?;
         tx.lock().await?;
-        refuse_running(&mut tx, id).await?;
+        refuse_running(&mut tx, id, |_| true).await?;
         if let Some((map, count)) = tx.ranges_of(id).await?.into_iter().next() {
             return Err(CatalogError::HoldsData {
                 what: format!("shard {id} has {count} ranges of map {map}"),
@@ -179,7 +179,8 @@ impl Driver {
         let mut tx = catalog.begin().await?;
         tx.lock().await?;
         tx.shard(id).await?.ok_or_else(|| CatalogError::NoSuchShard(id.clone()))?;
-        refuse_running(&mut tx, id).await?;
+        // One that is being undone need not undo anything on a shard that has left.
+        refuse_running(&mut tx, id, |step| step != Step::RollingBack).await?;
         for (map, _) in tx.ranges_of(id).await? {
             tx.delete_ranges_of(id, &map).await?;
             bump(&mut tx, &map).await?;
@@ -301,9 +302,10 @@ fn destinations(range: &KeyRange, owners: &[Entry]) -> Vec<(KeyRange, Option<Sha
 }
 
 /// A shard that an operation is working with cannot leave.
-async fn refuse_running<T: CatalogTx>(tx: &mut T, id: &ShardId) -> Reply<()> {
-    let running = tx.running(None).await?;
-    match running.into_iter().find(|record| record.op.edits.iter().any(|(shard, _)| shard == id)) {
+async fn refuse_running<T: CatalogTx>(tx: &mut T, id: &ShardId, matters: impl Fn(Step) -> bool) -> Reply<()> {
+    let uses =
+        |record: &OpRecord| matters(record.step) && record.op.edits.iter().any(|(shard, _)| shard == id);
+    match tx.running(None).await?.into_iter().find(uses) {
         Some(record) => Err(CatalogError::Busy { op: record.op.id, kind: record.op.kind }),
         None => Ok(()),
     }

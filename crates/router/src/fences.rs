@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::follow::Follower;
 use crate::rescue;
 use crate::shards::Shards;
 use crate::state::State;
@@ -30,10 +31,11 @@ impl FenceTask {
         state: Arc<State>,
         shard: Arc<Shard>,
         shards: Weak<Shards>,
+        follower: Arc<Follower>,
         hold_max: Duration,
     ) -> FenceTask {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(run(state, shard, shards, hold_max, stopped));
+        let task = tokio::spawn(run(state, shard, shards, follower, hold_max, stopped));
         FenceTask { stop, task }
     }
 
@@ -50,6 +52,7 @@ async fn run(
     state: Arc<State>,
     shard: Arc<Shard>,
     shards: Weak<Shards>,
+    follower: Arc<Follower>,
     hold_max: Duration,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -62,7 +65,7 @@ async fn run(
         if listener.is_none() {
             listener = shard.listen().await.ok();
         }
-        match look(&state, &shard).await {
+        match look(&state, &shard, &follower).await {
             Ok(()) => {}
             Err(error) => tracing::debug!(shard = %shard.id(), %error, "fences cannot be looked at just now"),
         }
@@ -108,8 +111,17 @@ async fn hear(listener: &mut Option<Listener>) {
 }
 
 /// Hears what the shard says now.
-async fn look(state: &Arc<State>, shard: &Shard) -> Result<(), ShardError> {
-    shard.teach(state.as_ref()).await
+async fn look(state: &Arc<State>, shard: &Shard, follower: &Follower) -> Result<(), ShardError> {
+    match shard.teach(state.as_ref()).await {
+        Err(ShardError::OldMap { upto, .. }) => match follower.read_for(shard.id(), upto).await {
+            Ok(()) => shard.teach(state.as_ref()).await,
+            Err(error) => {
+                tracing::debug!(shard = %shard.id(), %error, "a fence of a composite map waits for the catalog");
+                Ok(())
+            }
+        },
+        other => other,
+    }
 }
 
 /// Answers one raising of one fence to its end.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use polyshard_catalog::{Catalog, CatalogError, Changes, Event, MapContents};
 use polyshard_engine::Listener;
-use polyshard_map::MapName;
+use polyshard_map::{MapName, ShardId};
+use polyshard_shard::FenceEpoch;
 use tokio::sync::{Mutex, watch};
 
 use crate::RouterError;
@@ -35,6 +36,13 @@ impl Follower {
     /// Why the catalog cannot be asked at the moment, if it cannot.
     pub(crate) fn down(&self) -> Option<String> {
         self.down.lock().expect("no panic while held").clone()
+    }
+
+    /// Reads the catalog because a shard has said that the map may be old.
+    pub(crate) async fn read_for(&self, shard: &ShardId, upto: FenceEpoch) -> Result<(), RouterError> {
+        self.refresh().await?;
+        self.state.shard(shard).set_read_for(upto);
+        Ok(())
     }
 
     /// Tells when events have been applied.

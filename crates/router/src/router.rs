@@ -81,8 +81,9 @@ impl Router {
         options: RouterOptions,
     ) -> Result<Router, RouterError> {
         let state = Arc::new(State::new(options.router, View::empty()));
-        let shards = Shards::new(state.clone(), connect, options.shard.clone(), options.hold_max);
         let follower = Arc::new(Follower::new(catalog, state.clone()));
+        let shards =
+            Shards::new(state.clone(), follower.clone(), connect, options.shard.clone(), options.hold_max);
         if let Err(error) = follower.refresh().await {
             let retryable = error.is_retryable();
             match &options.saved {
@@ -284,10 +285,19 @@ impl Router {
         let fail = |error| RouterError::Shard { shard: shard.clone(), error };
         let opened = self.shards.get_serving(shard).await.map_err(fail)?;
         let hello: Arc<dyn HelloState> = self.state.clone();
-        let data = opened.data(&hello).await.map_err(fail)?.clone();
-        if !self.state.shard(shard).is_learnt() {
-            opened.teach(self.state.as_ref()).await.map_err(fail)?;
-        }
+        let ready = async {
+            let data = opened.data(&hello).await?.clone();
+            if !self.state.shard(shard).is_learnt() {
+                opened.teach(self.state.as_ref()).await?;
+            }
+            Ok(data)
+        };
+        let data = match ready.await.map_err(fail) {
+            Ok(data) => data,
+            // The map had to be read again first, and now has been.
+            Err(error) if is_old_map(&error) && self.heal(&error).await => return Ok(None),
+            Err(error) => return Err(error),
+        };
         // The generation is taken before the ticket is counted: what voids it later is then seen.
         let guard = self.state.shard(shard).generation.guard();
         let Some(place) = self.state.gate.enter(map, &ranges, shard, access) else {
@@ -361,14 +371,10 @@ impl Router {
 
     /// Whether a failure may be tried again; learns what the failure says first.
     pub(crate) async fn heal(&self, error: &RouterError) -> bool {
-        let refused = match error {
-            RouterError::Engine(engine::Error::SessionRefused(inner)) => inner.downcast_ref::<ShardError>(),
-            RouterError::Shard {
-                error: ShardError::Engine(engine::Error::SessionRefused(inner)), ..
-            } => inner.downcast_ref::<ShardError>(),
-            RouterError::Shard { error, .. } => Some(error),
-            _ => None,
-        };
+        let refused = refusal(error);
+        if let Some(ShardError::OldMap { shard, upto }) = refused {
+            return self.follower.read_for(shard, *upto).await.is_ok();
+        }
         if let Some(ShardError::IncarnationChanged { .. } | ShardError::WrongDatabase { .. }) = refused {
             // The catalog knows which shard is meant now; a router that cannot ask it must not guess.
             return self.follower.refresh().await.is_ok();
@@ -388,6 +394,22 @@ impl Router {
         }
         self.shards.close().await;
     }
+}
+
+/// Why a shard, or the introduction of a session to it, refused.
+fn refusal(error: &RouterError) -> Option<&ShardError> {
+    match error {
+        RouterError::Engine(engine::Error::SessionRefused(inner))
+        | RouterError::Shard { error: ShardError::Engine(engine::Error::SessionRefused(inner)), .. } => {
+            inner.downcast_ref::<ShardError>()
+        }
+        RouterError::Shard { error, .. } => Some(error),
+        _ => None,
+    }
+}
+
+fn is_old_map(error: &RouterError) -> bool {
+    matches!(refusal(error), Some(ShardError::OldMap { .. }))
 }
 
 /// The one shard of some keys, and their placements.

@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::fences::FenceTask;
+use crate::follow::Follower;
 use crate::state::State;
 
 /// Turns a shard's record into an address with its password.
@@ -26,6 +27,7 @@ pub(crate) struct Shards {
     /// For the fence tasks, which must not keep it alive.
     me: Weak<Shards>,
     state: Arc<State>,
+    follower: Arc<Follower>,
     connect: Connect,
     options: ShardOptions,
     hold_max: Duration,
@@ -55,6 +57,7 @@ impl Slot {
 impl Shards {
     pub(crate) fn new(
         state: Arc<State>,
+        follower: Arc<Follower>,
         connect: Connect,
         options: ShardOptions,
         hold_max: Duration,
@@ -62,6 +65,7 @@ impl Shards {
         Arc::new_cyclic(|me| Shards {
             me: me.clone(),
             state,
+            follower,
             connect,
             options,
             hold_max,
@@ -127,6 +131,7 @@ impl Shards {
                     self.state.clone(),
                     open.shard.clone(),
                     self.me.clone(),
+                    self.follower.clone(),
                     self.hold_max,
                 ));
             }

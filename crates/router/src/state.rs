@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use polyshard_engine::Generation;
-use polyshard_map::{BuildError, ShardId};
+use polyshard_map::{BuildError, MapName, ShardId};
 use polyshard_shard::{
     FenceEpoch, FenceRow, FenceState, HelloReply, HelloState, Learnt, RouterId, ShardError,
 };
@@ -35,6 +35,8 @@ pub struct ShardState {
     known: Mutex<FenceEpoch>,
     /// Whether what the shard has to say is in the view; no ticket is given before.
     learnt: AtomicBool,
+    /// Up to which number of the shard's the catalog has been read since, for composite maps.
+    read_for: Mutex<FenceEpoch>,
     /// Grows when a departure is learnt that tickets out now may not know of: they are void then.
     pub generation: Generation,
     /// Told when there is a fence to answer.
@@ -107,6 +109,7 @@ impl State {
         let fresh = || ShardState {
             known: Mutex::new(FenceEpoch::ZERO),
             learnt: AtomicBool::new(false),
+            read_for: Mutex::new(FenceEpoch::ZERO),
             generation: Generation::default(),
             fences: Notify::new(),
         };
@@ -156,6 +159,17 @@ impl HelloState for State {
         if reply.fence_epoch < known {
             return Ok(Learnt::Known);
         }
+        // A key of a composite map is placed by the map's segments. Whoever missed a change of these would hold, and
+        // follow, the wrong keys: so the catalog is read first.
+        let view = self.view();
+        let composite = |map: &MapName| {
+            view.maps.get(map).is_some_and(|known| known.map.definition().scheme().prefix().is_some())
+        };
+        let spoken_of =
+            reply.fences.iter().map(|fence| &fence.map).chain(reply.departures.iter().map(|left| &left.map));
+        if reply.fence_epoch > state.read_for() && spoken_of.into_iter().any(composite) {
+            return Err(ShardError::OldMap { shard: shard.clone(), upto: reply.fence_epoch });
+        }
         // First the holds, so that nobody gets to the new owner before it serves.
         let mut to_answer = false;
         for fence in reply.fences.iter().filter(|fence| fence.state != FenceState::Broken) {
@@ -187,6 +201,17 @@ impl HelloState for State {
 }
 
 impl ShardState {
+    /// Up to which number of the shard's the catalog has been read since.
+    pub fn read_for(&self) -> FenceEpoch {
+        *self.read_for.lock().expect("no panic while held")
+    }
+
+    /// Notes that the catalog has been read since the shard spoke of this number.
+    pub fn set_read_for(&self, upto: FenceEpoch) {
+        let mut read_for = self.read_for.lock().expect("no panic while held");
+        *read_for = upto.max(*read_for);
+    }
+
     /// Whether what the shard has to say is in the view.
     pub fn is_learnt(&self) -> bool {
         self.learnt.load(Ordering::SeqCst)

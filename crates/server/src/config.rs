@@ -36,6 +36,12 @@ pub struct Config {
     pub shards: Vec<ShardConfig>,
     /// The admin API.
     pub admin: AdminConfig,
+    /// The account of the Azure Storage doors.
+    pub azure: AzureConfig,
+    /// Where the queue door listens, if there is one.
+    pub queue: Option<SocketAddr>,
+    /// Where the table door listens, if there is one.
+    pub table: Option<SocketAddr>,
     /// The router.
     pub router: RouterConfig,
     /// The databases.
@@ -97,6 +103,15 @@ pub struct AdminConfig {
     pub listen: SocketAddr,
     /// Its token; [`SecretSource::None`] is the development token, accepted on loopback only.
     pub token: SecretSource,
+}
+
+/// The account of the Azure Storage doors.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AzureConfig {
+    /// Its name.
+    pub account: String,
+    /// Its key; [`SecretSource::None`] is the emulators' well-known key, accepted on loopback only.
+    pub key: SecretSource,
 }
 
 /// The router.

@@ -3,6 +3,7 @@
 pub mod config;
 mod connect;
 mod data_dir;
+mod doors;
 mod error;
 mod failpoint;
 mod logging;

@@ -53,9 +53,10 @@ pub(crate) fn of_router(error: &RouterError) -> Problem {
 fn of_shard(error: &ShardError) -> ErrorCode {
     match error {
         ShardError::Engine(error) => of_engine(error),
-        ShardError::Superseded(_) | ShardError::FenceBroken(_) | ShardError::IncarnationChanged { .. } => {
-            ErrorCode::Unavailable
-        }
+        ShardError::Superseded(_)
+        | ShardError::FenceBroken(_)
+        | ShardError::IncarnationChanged { .. }
+        | ShardError::OldMap { .. } => ErrorCode::Unavailable,
         ShardError::PastReturn(_) | ShardError::LocalMapDiffers { .. } | ShardError::WrongDatabase { .. } => {
             ErrorCode::Conflict
         }

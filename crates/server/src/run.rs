@@ -16,9 +16,10 @@ use uuid::Uuid;
 
 use crate::config::{Config, ShardConfig};
 use crate::data_dir::DataDir;
+use crate::doors::Doors;
 use crate::error::ServerError;
 use crate::operator::Operations;
-use crate::{RunOptions, connect, failpoint, logging};
+use crate::{RunOptions, connect, doors, failpoint, logging};
 
 /// A request that waits for a fence gives up after so many times the hold limit: a few attempts, and the time
 /// that another process needs to take over from one that died.
@@ -34,30 +35,49 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     let mut terminate = signals()?;
 
     let server = Server::start(&config, &options, &data).await?;
-    let listener = Listener::bind("admin", config.admin.listen, Limits::default()).await?;
-    let address = listener.address();
-    let doors = BTreeMap::from([("admin".to_owned(), format!("http://{address}"))]);
+    let (trigger, shutdown) = Shutdown::new();
+    let (listener, doors) = match open_doors(&config, &options, &server, &shutdown).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            server.stop().await;
+            return Err(error);
+        }
+    };
+    let mut addresses = doors.addresses.clone();
+    addresses.insert("admin".to_owned(), format!("http://{}", listener.address()));
     let operator = Arc::new(Operations::new(
         config.clone(),
-        doors.clone(),
+        addresses.clone(),
         server.catalog.clone(),
         server.router.clone(),
         server.driver.clone(),
     ));
-    let (trigger, shutdown) = Shutdown::new();
     let admin =
         tokio::spawn(polyshard_admin::serve(listener, shutdown, polyshard_admin::router(operator, auth)));
 
-    announce(&config, &doors, &server.router);
+    announce(&config, &addresses, &server.router);
     terminate.recv().await;
     tracing::info!("stopping");
     trigger.start();
     if let Err(error) = admin.await {
         tracing::error!(%error, "the admin door failed");
     }
+    doors.closed().await;
     server.stop().await;
     println!("stopped");
     Ok(())
+}
+
+/// Opens the admin door and those of the stores; none is left open if one cannot be.
+async fn open_doors(
+    config: &Config,
+    options: &RunOptions,
+    server: &Server,
+    shutdown: &Shutdown,
+) -> Result<(Listener, Doors), ServerError> {
+    let listener = Listener::bind("admin", config.admin.listen, Limits::default()).await?;
+    let doors = Doors::open(config, options, &server.router, &server.driver, shutdown).await?;
+    Ok((listener, doors))
 }
 
 /// The parts behind the front doors.
@@ -77,7 +97,7 @@ impl Server {
         let catalog = Arc::new(Catalog::new(target, engine.clone(), owner, Arc::new(Uuid::new_v4)));
         let router_options = RouterOptions {
             router: RouterId::new(rand::random()),
-            shard: ShardOptions { data: engine, ..ShardOptions::default() },
+            shard: ShardOptions { data: engine, stores: doors::schemas(), ..ShardOptions::default() },
             hold_max: config.router.hold_max * 2 + Duration::from_secs(1),
             wait_max: config.router.hold_max * WAIT_HOLDS,
             poll: config.router.poll,

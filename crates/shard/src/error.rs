@@ -3,7 +3,7 @@
 use polyshard_engine as engine;
 use polyshard_map::{MapName, ShardId};
 
-use crate::OpId;
+use crate::{FenceEpoch, OpId};
 
 /// A shard's refusal or failure.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -60,6 +60,16 @@ pub enum ShardError {
     IncarnationChanged {
         /// The shard concerned.
         shard: ShardId,
+    },
+    /// The fence or departure is of a map whose segments the router may not know yet: read the catalog first.
+    #[error(
+        "shard {shard} speaks of a map whose segments may have changed; the map must be read again first"
+    )]
+    OldMap {
+        /// The shard concerned.
+        shard: ShardId,
+        /// Up to which number of the shard's the map must be read for.
+        upto: FenceEpoch,
     },
     /// Stored bytes that do not decode: call a human.
     #[error("stored {what} is damaged: {detail}")]

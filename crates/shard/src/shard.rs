@@ -153,6 +153,7 @@ impl Shard {
         meta.shard = self.id.clone();
         meta.incarnation = incarnation;
         tx.put_meta(&meta).await?;
+        tx.clear_unfinished().await?;
         tx.commit().await?;
         Ok(meta)
     }

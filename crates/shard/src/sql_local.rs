@@ -104,6 +104,18 @@ impl SqlLocal {
         rows.iter().map(|row| from_json("definition", row.text(0)?)).collect()
     }
 
+    /// Clears what operations have left half-done here: they ended without this shard, which was away.
+    pub(crate) async fn clear_unfinished(&mut self) -> Reply<()> {
+        for (table, rest) in
+            [("fence_ack", ""), ("fence", ""), ("local_range", " WHERE incoming IS NOT NULL")]
+        {
+            self.done(Statement::new(format!("DELETE FROM {}{rest}", self.names.own(table)))).await?;
+        }
+        let undo =
+            format!("UPDATE {} SET phase = 'undone' WHERE phase = 'prepared'", self.names.own("local_op"));
+        self.done(Statement::new(undo)).await
+    }
+
     /// Removes everything of the protocol, when a shard leaves the cluster for good.
     pub(crate) async fn wipe(&mut self) -> Reply<()> {
         for table in

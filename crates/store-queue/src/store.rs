@@ -8,7 +8,7 @@ mod service;
 mod statements;
 mod sweep;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -55,6 +55,8 @@ pub struct QueueStore {
     last_tick: AtomicI64,
     /// When the first message of each queue expires, as far as known. A queue without an entry is to be looked at.
     expiries: Mutex<HashMap<u64, i64>>,
+    /// Queues that had nothing to get when they were last asked.
+    empty: Mutex<HashSet<u64>>,
     /// Told when a queue was deleted, so that its messages need not wait for the next round.
     deleted: Notify,
 }
@@ -86,6 +88,7 @@ impl QueueStore {
             random,
             last_tick,
             expiries: Mutex::default(),
+            empty: Mutex::default(),
             deleted: Notify::new(),
         }
     }

@@ -22,7 +22,7 @@ mod service_properties;
 mod store;
 mod stored;
 
-pub use edm::{EdmType, EdmValue};
+pub use edm::{EdmType, EdmValue, Relation, Scalar};
 pub use entity::{
     ENTITY_BYTES_MAX, Entity, EntityKey, InputError, KEY_BYTES_MAX, PROPERTIES_MAX, PROPERTY_BYTES_MAX,
     PROPERTY_NAME_CHARS_MAX, PartitionKey, Properties, RowKey,

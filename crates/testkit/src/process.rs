@@ -75,7 +75,10 @@ impl Setup {
             token: DEVELOPMENT_TOKEN.to_owned(),
             configured: false,
         };
-        setup.env("POLYSHARD__ADMIN__LISTEN", "127.0.0.1:0")
+        setup
+            .env("POLYSHARD__ADMIN__LISTEN", "127.0.0.1:0")
+            .env("POLYSHARD__QUEUE__LISTEN", "127.0.0.1:0")
+            .env("POLYSHARD__TABLE__LISTEN", "127.0.0.1:0")
     }
 
     /// With this configuration file.

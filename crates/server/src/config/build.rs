@@ -1,6 +1,7 @@
 //! From single values to a configuration: the rules that look at more than one value.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use super::error::{ConfigErrors, Origin};
 use super::secret::SecretSource;
 use super::settings::{Setting, Settings, Values};
 use super::{
-    AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, RouterConfig,
-    ShardConfig, ShardLimits,
+    AdminConfig, AzureConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat,
+    RouterConfig, ShardConfig, ShardLimits,
 };
 
 /// How many embedded shards there are when nobody names any: enough to see data spread, few enough to look into.
@@ -40,6 +41,12 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         token: secret(values, "admin.token", "admin.token_env", "admin.token_file", None, errors),
     };
     check_token(&admin, values.get("admin.listen")?, errors);
+    let azure = AzureConfig {
+        account: values.get("azure.account")?.text.clone(),
+        key: secret(values, "azure.key", "azure.key_env", "azure.key_file", None, errors),
+    };
+    let (queue, table) = (door(values, "queue")?, door(values, "table")?);
+    check_key(&azure, values, errors);
     check_deadlines(values, errors);
     Some(Config {
         data: PathBuf::from(&values.get("data")?.text),
@@ -47,6 +54,9 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         catalog,
         shards,
         admin,
+        azure,
+        queue,
+        table,
         router: RouterConfig {
             hold_max: milliseconds(values, "router.hold_ms_max")?,
             poll: milliseconds(values, "router.poll_ms")?,
@@ -66,6 +76,30 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
             format: if values.get("log.format")?.text == "json" { LogFormat::Json } else { LogFormat::Text },
         },
     })
+}
+
+/// A door, or none if it is not to be opened.
+fn door(values: &Values, name: &str) -> Option<Option<SocketAddr>> {
+    let listen = values.get(format!("{name}.listen").as_str())?.text.parse().ok()?;
+    Some((values.get(format!("{name}.open").as_str())?.text == "true").then_some(listen))
+}
+
+/// The emulators' key is public: it opens doors on loopback only.
+fn check_key(azure: &AzureConfig, values: &Values, errors: &mut ConfigErrors) {
+    for name in ["queue", "table"] {
+        let (Some(Some(listen)), Some(setting)) =
+            (door(values, name), values.get(format!("{name}.listen").as_str()))
+        else {
+            continue;
+        };
+        if !listen.ip().is_loopback() && azure.key == SecretSource::None {
+            errors.push(
+                &setting.origin,
+                format!("{name}.listen {listen} is not a loopback address, and the account has only the well-known key"),
+                "set azure.key_env or azure.key_file, or listen on 127.0.0.1",
+            );
+        }
+    }
 }
 
 fn number<T: std::str::FromStr>(values: &Values, path: &str) -> Option<T> {

@@ -100,6 +100,30 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     option("admin.token_env", Kind::Variable, "", "Environment variable that holds the token."),
     option("admin.token_file", Kind::Path, "", "File that holds the token."),
+    option("azure.account", Kind::Text, "devstoreaccount1", "Account of the Azure Storage doors."),
+    option(
+        "azure.key",
+        Kind::Secret,
+        "",
+        "Key of the account in base64. Without one it is the emulators' well-known key, which is accepted on loopback \
+         addresses only.",
+    ),
+    option("azure.key_env", Kind::Variable, "", "Environment variable that holds the account's key."),
+    option("azure.key_file", Kind::Path, "", "File that holds the account's key."),
+    option(
+        "queue.listen",
+        Kind::Address,
+        "127.0.0.1:10001",
+        "Address of the queue door (Azure Queue Storage); port 0 takes a free port.",
+    ),
+    option("queue.open", Kind::Bool, "true", "Whether there is a queue door."),
+    option(
+        "table.listen",
+        Kind::Address,
+        "127.0.0.1:10002",
+        "Address of the table door (Azure Table Storage); port 0 takes a free port.",
+    ),
+    option("table.open", Kind::Bool, "true", "Whether there is a table door."),
     option(
         "router.hold_ms_max",
         MILLISECONDS,

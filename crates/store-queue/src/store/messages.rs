@@ -59,23 +59,45 @@ impl QueueStore {
         invisible_ms: i64,
     ) -> Result<Vec<Message>, StoreError> {
         let home = self.home(queue).await?;
-        if self.is_empty_now(&home).await? {
+        if self.seems_empty(home.dataset) && self.is_empty_now(&home).await? {
             return Ok(Vec::new());
         }
         let now_ms = self.now_ms();
-        let update = Ask::new(Kind::Change, |texts| &texts.get, &home)
+        let ask = match count {
+            1 => Ask::new(Kind::Change, |texts| &texts.get_one, &home),
+            _ => Ask::new(Kind::Change, |texts| &texts.get, &home),
+        };
+        let mut ask = ask
             .bind(now_ms)
-            .bind(i64::from(count))
             .bind(now_ms.saturating_add(invisible_ms))
             .bind(self.next_receipt().nonce())
             .bind(home.placement.clone());
-        let rows = self.ask(&home, update).await?;
+        if count != 1 {
+            ask = ask.bind(i64::from(count));
+        }
+        let rows = self.ask(&home, ask).await?;
+        self.note_empty(home.dataset, rows.is_empty());
         let mut messages = rows.iter().map(read_due).collect::<Result<Vec<_>, _>>()?;
         messages.sort_by_key(|(due_ms, message)| (*due_ms, message.id));
         Ok(messages.into_iter().map(|(_, message)| message).collect())
     }
 
-    /// Whether there is nothing to get. Consumers ask idle queues again and again: that must not cost a write.
+    /// Whether the last one to ask here got nothing. Consumers ask idle queues again and again, which must not cost a
+    /// write each time; and a busy queue must not cost a read before each write.
+    fn seems_empty(&self, dataset: u64) -> bool {
+        self.empty.lock().expect("no panic while held").contains(&dataset)
+    }
+
+    fn note_empty(&self, dataset: u64, is_empty: bool) {
+        let mut empty = self.empty.lock().expect("no panic while held");
+        if is_empty {
+            empty.insert(dataset);
+        } else {
+            empty.remove(&dataset);
+        }
+    }
+
+    /// Whether there is nothing to get.
     async fn is_empty_now(&self, home: &Home) -> Result<bool, StoreError> {
         let any = Ask::new(Kind::Read, |texts| &texts.any_visible, home).bind(self.now_ms());
         Ok(self.ask(home, any).await?.is_empty())

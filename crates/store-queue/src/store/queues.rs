@@ -68,8 +68,8 @@ impl QueueStore {
     /// Makes a queue.
     pub async fn create(&self, queue: &QueueName, metadata: Metadata) -> Result<Created, StoreError> {
         let body = to_json(&Body { format: BODY_FORMAT, metadata: metadata.clone(), policies: Vec::new() });
-        let made =
-            self.driver.create_dataset(STORE, queue.dataset(), &default_map(), default_rule(), body).await;
+        let (map, rule) = (default_map(), default_rule());
+        let made = self.driver.create_dataset_on_own_map(STORE, queue.dataset(), &map, rule, body).await;
         self.catch_up().await;
         match made {
             Ok(_) => Ok(Created::New),

@@ -32,7 +32,7 @@ impl QueueStore {
         let body = Body { format: BODY_FORMAT, properties: ServiceProperties::default() };
         let made = self
             .driver
-            .create_dataset(SERVICE_STORE, account, &default_map(), default_rule(), to_json(&body))
+            .create_dataset_on_own_map(SERVICE_STORE, account, &default_map(), default_rule(), to_json(&body))
             .await;
         match made {
             Ok(_) | Err(CatalogError::Exists(_)) => {}

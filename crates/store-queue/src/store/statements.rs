@@ -13,6 +13,7 @@ const COLUMNS: &str = "id, inserted_at, expires_at, visible_at, dequeue_count, r
 pub(crate) struct Texts {
     pub put: Arc<str>,
     pub any_visible: Arc<str>,
+    pub get_one: Arc<str>,
     pub get: Arc<str>,
     pub peek: Arc<str>,
     pub state: Arc<str>,
@@ -44,8 +45,12 @@ impl Texts {
             Dialect::Sqlite => "",
             Dialect::Postgres => "FOR UPDATE SKIP LOCKED",
         };
+        // SQLite prepares a statement anew for every value of a plain parameter after LIMIT, but not of an expression.
+        let limit = |number: u32| format!("CAST(${number} AS bigint)");
+        let (limit_2, limit_3, limit_4, limit_6) = (limit(2), limit(3), limit(4), limit(6));
         let text = |text: String| Arc::<str>::from(text);
         let visible = "dataset = $1 AND visible_at <= $2 AND expires_at > $2";
+        let taken = "due_at = visible_at, visible_at = $3, receipt = $4, dequeue_count = dequeue_count + 1";
         let one = "dataset = $1 AND placement = $2 AND id = $3";
         let holder = format!("{one} AND receipt = $4 AND expires_at > $5");
         Texts {
@@ -54,15 +59,19 @@ impl Texts {
                  dequeue_count, receipt, body) VALUES ($1, $2, $3, $4, $5, $6, $4, 0, $7, $8)"
             )),
             any_visible: text(format!("SELECT 1 FROM {table} WHERE {visible} ORDER BY visible_at LIMIT 1")),
+            // Most consumers take one at a time. A scalar subquery is run once, and spares SQLite a temporary table.
+            get_one: text(format!(
+                "UPDATE {table} SET {taken} WHERE dataset = $1 AND placement = $5 AND id = (SELECT id FROM {table} \
+                 WHERE {visible} ORDER BY visible_at, id LIMIT 1 {skip}) RETURNING {COLUMNS}"
+            )),
             // Materialized, so that PostgreSQL chooses and locks the messages once.
             get: text(format!(
-                "WITH due AS MATERIALIZED (SELECT id FROM {table} WHERE {visible} ORDER BY visible_at, id LIMIT $3 {skip}) \
-                 UPDATE {table} SET due_at = visible_at, visible_at = $4, receipt = $5, \
-                 dequeue_count = dequeue_count + 1 \
-                 WHERE dataset = $1 AND placement = $6 AND id IN (SELECT id FROM due) RETURNING {COLUMNS}"
+                "WITH chosen AS MATERIALIZED (SELECT id FROM {table} WHERE {visible} ORDER BY visible_at, id \
+                 LIMIT {limit_6} {skip}) UPDATE {table} SET {taken} \
+                 WHERE dataset = $1 AND placement = $5 AND id IN (SELECT id FROM chosen) RETURNING {COLUMNS}"
             )),
             peek: text(format!(
-                "SELECT {COLUMNS} FROM {table} WHERE {visible} ORDER BY visible_at, id LIMIT $3"
+                "SELECT {COLUMNS} FROM {table} WHERE {visible} ORDER BY visible_at, id LIMIT {limit_3}"
             )),
             state: text(format!("SELECT receipt, expires_at FROM {table} WHERE {one}")),
             update: text(format!(
@@ -75,17 +84,17 @@ impl Texts {
             count: text(format!("SELECT count(*) FROM {table} WHERE dataset = $1 AND expires_at > $2")),
             clear: text(format!(
                 "WITH chosen AS MATERIALIZED (SELECT id FROM {table} WHERE dataset = $1 AND placement = $2 AND id <= $3 \
-                 ORDER BY id LIMIT $4) \
+                 ORDER BY id LIMIT {limit_4}) \
                  DELETE FROM {table} WHERE dataset = $1 AND placement = $2 AND id IN (SELECT id FROM chosen)"
             )),
             first_expiry: text(format!("SELECT min(expires_at) FROM {table} WHERE dataset = $1")),
             remove_expired: text(format!(
                 "WITH chosen AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 \
-                 AND expires_at <= $2 ORDER BY expires_at LIMIT $3 {skip}) \
+                 AND expires_at <= $2 ORDER BY expires_at LIMIT {limit_3} {skip}) \
                  DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM chosen)"
             )),
             remove_all: text(format!(
-                "WITH chosen AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 LIMIT $2 {skip}) \
+                "WITH chosen AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 LIMIT {limit_2} {skip}) \
                  DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM chosen)"
             )),
         }

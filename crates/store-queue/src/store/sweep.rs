@@ -81,7 +81,7 @@ impl QueueStore {
             all.take_while(move |((of, _), _)| of == store).map(|(_, record)| record.clone())
         };
         let queues: Vec<Arc<DatasetRecord>> = of(STORE).collect();
-        self.forget_expiries(&queues);
+        self.forget_all_but(&queues);
         for record in &queues {
             if self.is_due(record.id)
                 && let Err(error) = self.remove_expired(record).await
@@ -110,9 +110,10 @@ impl QueueStore {
         expiries.get(&dataset).is_none_or(|first| *first <= self.now_ms())
     }
 
-    fn forget_expiries(&self, queues: &[Arc<DatasetRecord>]) {
+    fn forget_all_but(&self, queues: &[Arc<DatasetRecord>]) {
         let known: std::collections::HashSet<u64> = queues.iter().map(|record| record.id).collect();
         self.expiries.lock().expect("no panic while held").retain(|dataset, _| known.contains(dataset));
+        self.empty.lock().expect("no panic while held").retain(|dataset| known.contains(dataset));
     }
 
     async fn remove_expired(&self, record: &Arc<DatasetRecord>) -> Result<(), StoreError> {

@@ -10,6 +10,8 @@ use crate::edm::{EdmValue, parse_double, parse_guid};
 pub(super) enum Token {
     Open,
     Close,
+    /// Between the arguments of functions, none of which the service knows.
+    Comma,
     And,
     Or,
     Not,
@@ -55,6 +57,7 @@ impl Lexer<'_> {
         let token = match first {
             '(' => self.single(Token::Open),
             ')' => self.single(Token::Close),
+            ',' => self.single(Token::Comma),
             '\'' => Token::Literal(EdmValue::String(self.quoted()?)),
             '-' | '0'..='9' => self.number()?,
             char if is_name_char(char) => self.word()?,

@@ -175,7 +175,7 @@ impl TableStore {
 
     async fn create(&self, dataset: &str, body: &impl Serialize) -> Result<(), CatalogError> {
         let (map, rule) = (default_map(), default_rule());
-        self.driver.create_dataset(STORE, dataset, &map, rule, to_json(body)).await.map(drop)
+        self.driver.create_dataset_on_own_map(STORE, dataset, &map, rule, to_json(body)).await.map(drop)
     }
 }
 
