@@ -1,0 +1,103 @@
+//! A cluster in this process with the map of tables, on SQLite files or on databases of a PostgreSQL server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyshard_catalog::{
+    Catalog, Driver, FenceLimits, NewShard, PasswordSource, Resolver, ShardLimits, ShardRecord,
+};
+use polyshard_engine::{Options, Target};
+use polyshard_map::{
+    Epoch, HashSpec, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
+};
+use polyshard_router::{Router, RouterOptions};
+use polyshard_shard::{RouterId, ShardOptions};
+use polyshard_store_table::{Clock, DEFAULT_MAP, TableStore, schema};
+use uuid::Uuid;
+
+const BUCKETS: u32 = 16;
+
+/// Says where a database is by its name.
+pub type Locate = Arc<dyn Fn(&str) -> Target + Send + Sync>;
+
+/// Databases in a folder.
+pub fn in_folder(folder: PathBuf) -> Locate {
+    Arc::new(move |name| Target::sqlite(folder.join(format!("{name}.db"))))
+}
+
+/// One process of a cluster, and its store of tables.
+pub struct Cluster {
+    pub store: Arc<TableStore>,
+    pub router: Arc<Router>,
+    pub driver: Arc<Driver>,
+    catalog: Arc<Catalog>,
+    resolver: Resolver,
+}
+
+impl Cluster {
+    /// Starts a process. The first one of a cluster makes its shards and the map.
+    pub async fn open(locate: &Locate, shards: &[&str], clock: Clock, options: Options) -> Cluster {
+        let owner = format!("process {}", Uuid::new_v4());
+        let catalog =
+            Arc::new(Catalog::new(locate("catalog"), options.clone(), owner, Arc::new(Uuid::new_v4)));
+        let find = locate.clone();
+        let connect = Arc::new(move |record: &ShardRecord| Ok(find(&record.url)));
+        let router_options = RouterOptions {
+            router: RouterId::new(rand::random()),
+            shard: ShardOptions { data: options, stores: vec![schema()], ..ShardOptions::default() },
+            hold_max: Duration::from_secs(2),
+            wait_max: Duration::from_secs(20),
+            poll: Duration::from_millis(500),
+            saved: None,
+        };
+        let router = Arc::new(Router::start(catalog.clone(), connect, router_options).await.unwrap());
+        let driver =
+            Arc::new(Driver::new(catalog.clone(), router.shard_source(), FenceLimits::default(), None));
+        let resolver = Resolver::start(driver.clone());
+        let store = Arc::new(TableStore::new(router.clone(), driver.clone(), clock));
+        let cluster = Cluster { store, router, driver, catalog, resolver };
+        if cluster.router.view().shards.is_empty() {
+            cluster.make(shards).await;
+        }
+        cluster
+    }
+
+    async fn make(&self, shards: &[&str]) {
+        for name in shards {
+            let id = ShardId::new(name).unwrap();
+            let new = NewShard {
+                id: id.clone(),
+                url: (*name).to_owned(),
+                password: PasswordSource::Config,
+                server: None,
+                region: None,
+                tier: None,
+                limits: ShardLimits::default(),
+            };
+            let opened = self.router.open_candidate(&new.candidate()).await.unwrap();
+            let record = self.driver.add_shard(new, &opened).await.unwrap();
+            self.router.adopt(record, opened).await;
+            self.router.refresh().await.unwrap();
+        }
+        let name = MapName::new(DEFAULT_MAP).unwrap();
+        let scheme = Scheme::Hash(HashSpec::new(7, BUCKETS).unwrap());
+        let map = MapDefinition::new(name, KeyType::Text, scheme).unwrap();
+        let bound = |part: usize| u32::try_from(part * BUCKETS as usize / shards.len()).unwrap();
+        let entries = shards.iter().enumerate().map(|(part, shard)| {
+            let range: KeyRange = map.buckets(bound(part), bound(part + 1)).unwrap();
+            NewEntry::new(range, ShardId::new(shard).unwrap()).at(Epoch::ZERO)
+        });
+        self.driver.create_map(&map, entries.collect()).await.unwrap();
+        self.router.refresh().await.unwrap();
+        assert!(self.router.view().shards.values().all(|record| record.state == State::Online));
+    }
+
+    /// Stops the process in an orderly way.
+    pub async fn close(self) {
+        self.resolver.stop().await;
+        self.driver.close().await;
+        self.router.close().await;
+        self.catalog.close().await;
+    }
+}

@@ -1,0 +1,203 @@
+//! Queries: what filters let through, in which order, page by page, from all shards.
+
+use polyshard_engine::{Dialect, Statement};
+use polyshard_map::ShardId;
+use polyshard_store_table::{ChangeKind, EdmValue, Filter};
+
+use crate::place::Place;
+use crate::tools::{change, properties, table};
+
+on_both_engines! {
+    filters_let_through_what_they_say_in_the_order_of_keys
+    pages_go_on_after_a_restart
+    rows_from_or_for_a_move_are_not_shown
+    a_page_has_limits_of_work_and_size
+    scans_follow_the_primary_key
+}
+
+/// Entities `{partition}/{row}` with `n` from 0 on; some partitions and rows are beyond ASCII.
+async fn fill(cluster: &crate::cluster::Cluster) -> Vec<(String, String, i32)> {
+    cluster.store.create_table(&table("orders")).await.unwrap();
+    let mut all = Vec::new();
+    for partition in ["", "A", "B", "a", "b", "b1", "z", "ä", "日", "\u{FFFD}", "😀"] {
+        let rows = ["", "1", "10", "2", "B", "a", "ß", "\u{FFFD}", "😀"];
+        let changes = rows.iter().map(|row| {
+            all.push((partition.to_owned(), (*row).to_owned(), all.len() as i32));
+            let n = EdmValue::Int32(all.len() as i32 - 1);
+            let text = EdmValue::String(format!("t{}", all.len() % 3));
+            change(row, ChangeKind::Insert(properties(&[("n", n), ("t", text)])))
+        });
+        let changes = changes.collect();
+        cluster.change(partition, changes).await.unwrap();
+    }
+    all.sort();
+    all
+}
+
+async fn filters_let_through_what_they_say_in_the_order_of_keys(place: Place) {
+    let cluster = place.open().await;
+    let all = fill(&cluster).await;
+    let filters = [
+        "",
+        "PartitionKey eq 'b'",
+        "PartitionKey eq 'b' and RowKey eq '10'",
+        "PartitionKey eq 'b' and RowKey ge '10' and RowKey lt 'a'",
+        "PartitionKey eq 'b' and RowKey gt '10' and RowKey le '😀'",
+        "PartitionKey eq 'b' and (RowKey eq '1' or RowKey eq 'ß' or n gt 40)",
+        "PartitionKey eq 'b' and RowKey ne '2' and not (RowKey gt 'B')",
+        "PartitionKey ge 'a' and PartitionKey lt 'c'",
+        "PartitionKey gt 'A' and RowKey lt '2'",
+        "RowKey eq ''",
+        "RowKey ge 'a'",
+        "PartitionKey eq 'a' or PartitionKey eq '😀'",
+        "(PartitionKey eq 'a' and RowKey eq '1') or (PartitionKey eq '日' and RowKey eq '2') or n eq 3",
+        "n gt 20 and n le 60",
+        "t eq 't1' and RowKey ne '1'",
+        "not (PartitionKey lt 'b') and t ne 't2'",
+        "PartitionKey eq 'nothing'",
+        "PartitionKey eq 'a' and PartitionKey eq 'b'",
+        "PartitionKey eq 5",
+        "missing eq 1 or missing ne 1",
+        "'a' le PartitionKey and 'b' gt PartitionKey",
+    ];
+    for text in filters {
+        let filter = (!text.is_empty()).then(|| Filter::parse(text).unwrap());
+        let matches = |(partition, row, n): &&(String, String, i32)| {
+            let values = properties(&[
+                ("PartitionKey", EdmValue::String(partition.clone())),
+                ("RowKey", EdmValue::String(row.clone())),
+                ("n", EdmValue::Int32(*n)),
+                ("t", EdmValue::String(format!("t{}", (n + 1) % 3))),
+            ]);
+            filter
+                .as_ref()
+                .is_none_or(|filter| filter.matches(&|name| values.get(name).map(EdmValue::scalar)))
+        };
+        let expected: Vec<_> =
+            all.iter().filter(matches).map(|(partition, row, _)| format!("{partition}/{row}")).collect();
+        for top in [1000, 7, 1] {
+            assert_eq!(cluster.all(text, top).await, expected, "{text} by {top}");
+        }
+    }
+    // A page that is just full says that there is no more, where it can know.
+    let page = cluster.page("PartitionKey eq 'b'", None, 9).await;
+    assert_eq!((page.entities.len(), page.next), (9, None));
+    // Where a query goes on is the client's to say, and may be anywhere.
+    let anywhere = |partition: &str, row: &str| Some((partition.to_owned(), row.to_owned()));
+    assert_eq!(cluster.page("PartitionKey eq 'b'", anywhere("c", ""), 9).await.entities, []);
+    assert_eq!(cluster.page("PartitionKey eq 'b'", anywhere("a", "zz"), 9).await.entities.len(), 9);
+    assert_eq!(cluster.page("PartitionKey lt 'b'", anywhere("zzz", ""), 9).await.entities, []);
+    cluster.close().await;
+}
+
+async fn pages_go_on_after_a_restart(place: Place) {
+    let cluster = place.open().await;
+    let expected: Vec<_> =
+        fill(&cluster).await.into_iter().map(|(partition, row, _)| format!("{partition}/{row}")).collect();
+    cluster.close().await;
+    let (mut keys, mut after) = (Vec::new(), None);
+    for _ in 0..4 {
+        let cluster = place.open().await;
+        let page = cluster.page("", after.take(), 30).await;
+        keys.extend(page.entities.iter().map(crate::tools::key));
+        after = page.next;
+        cluster.close().await;
+    }
+    assert_eq!((keys, after), (expected, None));
+}
+
+async fn rows_from_or_for_a_move_are_not_shown(place: Place) {
+    let cluster = place.open().await;
+    cluster.store.create_table(&table("orders")).await.unwrap();
+    for n in 0..30 {
+        cluster.put((&format!("p{n:02}"), "r"), n).await;
+    }
+    let expected = cluster.all("", 1000).await;
+    assert_eq!(expected.len(), 30);
+    // Every row is put on every shard, as if it were on its way there, or had been left behind.
+    let shards = ["s1", "s2", "s3"];
+    let mut rows = Vec::new();
+    let columns = "dataset, pk, rk, placement, ts, props";
+    for shard in shards {
+        let opened = cluster.router.administer(&ShardId::new(shard).unwrap()).await.unwrap();
+        let mut tx = opened.control_transaction().await.unwrap();
+        let sql = format!("SELECT {columns} FROM {}", opened.dialect().own_table("entity"));
+        rows.extend(tx.run(Statement::new(sql)).await.unwrap().into_rows());
+        tx.rollback().await.unwrap();
+    }
+    for shard in shards {
+        let opened = cluster.router.administer(&ShardId::new(shard).unwrap()).await.unwrap();
+        let mut tx = opened.control_transaction().await.unwrap();
+        for row in &rows {
+            let table = opened.dialect().own_table("entity");
+            let sql = format!(
+                "INSERT INTO {table} ({columns}) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING"
+            );
+            let insert = row.values().iter().cloned().fold(Statement::new(sql), Statement::bind);
+            tx.run(insert).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        assert_eq!(cluster.rows_on(shard).await, 30);
+    }
+    assert_eq!(cluster.all("", 1000).await, expected);
+    assert_eq!(cluster.all("n ge 0", 4).await, expected);
+    cluster.close().await;
+}
+
+async fn a_page_has_limits_of_work_and_size(place: Place) {
+    let cluster = place.open().await;
+    cluster.store.create_table(&table("orders")).await.unwrap();
+    for part in 0..120 {
+        let row = |n| format!("{:05}", part * 100 + n);
+        let changes =
+            (0..100).map(|n| change(&row(n), ChangeKind::Insert(crate::tools::number("n", part * 100 + n))));
+        cluster.change("many", changes.collect()).await.unwrap();
+    }
+    let filter = "PartitionKey eq 'many' and n eq 11999";
+    let first = cluster.page(filter, None, 1000).await;
+    assert_eq!(first.entities, []);
+    assert!(first.next.is_some(), "an empty page goes on");
+    assert_eq!(cluster.all(filter, 1000).await, ["many/11999"]);
+    assert_eq!(cluster.page("PartitionKey eq 'many'", None, 1000).await.entities.len(), 1000);
+    let large = properties(&[
+        ("a", EdmValue::String("x".repeat(30_000))),
+        ("b", EdmValue::String("y".repeat(30_000))),
+        ("c", EdmValue::Binary(vec![7; 60_000])),
+    ]);
+    for n in 0..60 {
+        cluster.one(("large", &format!("{n:02}")), ChangeKind::Insert(large.clone())).await.unwrap();
+    }
+    let page = cluster.page("PartitionKey eq 'large'", None, 1000).await;
+    assert!((20..50).contains(&page.entities.len()), "{} large entities", page.entities.len());
+    assert_eq!(cluster.all("PartitionKey eq 'large'", 1000).await.len(), 60);
+    cluster.close().await;
+}
+
+/// The scans that matter must not read the whole table, nor sort.
+async fn scans_follow_the_primary_key(place: Place) {
+    let cluster = place.open().await;
+    fill(&cluster).await;
+    let opened = cluster.router.administer(&ShardId::new("s1").unwrap()).await.unwrap();
+    let name = opened.dialect().own_table("entity");
+    let mut tx = opened.control_transaction().await.unwrap();
+    let (prefix, sort, search) = match opened.dialect() {
+        Dialect::Sqlite => ("EXPLAIN QUERY PLAN", "TEMP B-TREE", "USING PRIMARY KEY (dataset=? AND "),
+        Dialect::Postgres => {
+            // A table of a few rows is read whole, whatever there is to use.
+            tx.run(Statement::new("SET LOCAL enable_seqscan = off")).await.unwrap();
+            tx.run(Statement::new("SET LOCAL enable_bitmapscan = off")).await.unwrap();
+            ("EXPLAIN", "Sort", "Index Scan using entity_pkey")
+        }
+    };
+    for condition in
+        ["pk = 'p' AND rk > 'r' ORDER BY rk", "(pk, rk) > ('p', 'r') AND pk <= 'q' ORDER BY pk, rk"]
+    {
+        let sql =
+            format!("{prefix} SELECT rk, ts, props FROM {name} WHERE dataset = 1 AND {condition} LIMIT 10");
+        let rows = tx.run(Statement::new(sql)).await.unwrap();
+        let plan = rows.iter().map(|row| format!("{:?}\n", row.values())).collect::<String>();
+        assert!(!plan.contains(sort) && plan.contains(search), "{condition}: {plan}");
+    }
+    tx.rollback().await.unwrap();
+    cluster.close().await;
+}

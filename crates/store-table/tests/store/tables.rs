@@ -1,0 +1,94 @@
+//! Tables are made, listed and deleted, and leave nothing behind.
+
+use std::time::Duration;
+
+use polyshard_store_table::{Filter, Policy, StoreError, Sweeper};
+
+use crate::place::Place;
+use crate::tools::table;
+
+on_both_engines! {
+    tables_are_made_listed_and_deleted
+    a_deleted_table_leaves_no_entity_behind
+    what_is_kept_about_tables_and_accounts_is_found_again
+}
+
+/// Longer than anything here takes on a busy machine; a test that waits so long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn tables_are_made_listed_and_deleted(place: Place) {
+    let cluster = place.open().await;
+    let store = &cluster.store;
+    for name in ["Orders", "apples", "Bananas", "cherries"] {
+        store.create_table(&table(name)).await.unwrap();
+    }
+    assert!(matches!(store.create_table(&table("ORDERS")).await, Err(StoreError::TableExists(_))));
+    assert_eq!(store.table(&table("orders")).await.unwrap(), "Orders");
+    let listed = store.list_tables("acct", None, None, 1000).await.unwrap();
+    assert_eq!(listed.names, ["apples", "Bananas", "cherries", "Orders"]);
+    assert_eq!(listed.next, None);
+    let first = store.list_tables("acct", None, None, 3).await.unwrap();
+    assert_eq!(first.names, ["apples", "Bananas", "cherries"]);
+    let rest = store.list_tables("acct", None, first.next.as_deref(), 3).await.unwrap();
+    assert_eq!(rest.names, ["Orders"]);
+    let filter = Filter::parse("TableName ge 'a' and TableName lt 'b'").unwrap();
+    let some = store.list_tables("acct", Some(&filter), None, 1000).await.unwrap();
+    assert_eq!(some.names, ["apples"]);
+    assert!(store.list_tables("acc", None, None, 10).await.unwrap().names.is_empty());
+    store.delete_table(&table("Apples")).await.unwrap();
+    assert!(matches!(store.delete_table(&table("apples")).await, Err(StoreError::NoSuchTable(_))));
+    assert!(matches!(store.table(&table("apples")).await, Err(StoreError::NoSuchTable(_))));
+    cluster.close().await;
+}
+
+async fn a_deleted_table_leaves_no_entity_behind(place: Place) {
+    let cluster = place.open().await;
+    let orders = table("orders");
+    cluster.store.create_table(&orders).await.unwrap();
+    for n in 0..60 {
+        cluster.put((&format!("p{n}"), "r"), n).await;
+    }
+    cluster.store.delete_table(&orders).await.unwrap();
+    assert!(matches!(cluster.get(("p1", "r")).await, Err(StoreError::NoSuchTable(_))));
+    cluster.store.create_table(&orders).await.unwrap();
+    assert!(cluster.all("", 1000).await.is_empty());
+    cluster.put(("p1", "new"), 1).await;
+    let sweeper = Sweeper::start(cluster.store.clone());
+    let gone = async {
+        loop {
+            let mut rows = 0;
+            for shard in ["s1", "s2", "s3"] {
+                rows += cluster.rows_on(shard).await;
+            }
+            if rows == 1 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("the entities of the old table are removed");
+    sweeper.stop().await;
+    assert_eq!(cluster.all("", 1000).await, ["p1/new"]);
+    cluster.close().await;
+}
+
+async fn what_is_kept_about_tables_and_accounts_is_found_again(place: Place) {
+    let cluster = place.open().await;
+    let (store, orders) = (cluster.store.clone(), table("orders"));
+    let policy = Policy { id: "read".into(), start: None, expiry: Some(5), permission: Some("r".into()) };
+    let none = store.set_policies(&orders, vec![policy.clone()]).await;
+    assert!(matches!(none, Err(StoreError::NoSuchTable(_))));
+    store.create_table(&orders).await.unwrap();
+    store.set_policies(&orders, vec![policy.clone()]).await.unwrap();
+    assert_eq!(store.service_properties("acct").await.unwrap(), None);
+    for value in ["a", "b"] {
+        store.set_service_properties("acct", serde_json::json!({"x": value})).await.unwrap();
+    }
+    cluster.close().await;
+    let cluster = place.open().await;
+    assert_eq!(cluster.store.policies(&orders).await.unwrap(), [policy]);
+    let kept = cluster.store.service_properties("acct").await.unwrap();
+    assert_eq!(kept, Some(serde_json::json!({"x": "b"})));
+    assert_eq!(cluster.store.list_tables("acct", None, None, 10).await.unwrap().names, ["orders"]);
+    cluster.close().await;
+}
