@@ -133,6 +133,12 @@ impl World {
         for shard in &self.shards {
             let local = &shard.db.state;
             assert!(local.fences.is_empty() && local.acks.is_empty(), "a fence is left on {}", shard.id);
+            for (id, row) in &local.ops {
+                let ended = self.catalog.state.operations.get(id).map(|record| record.state);
+                let undone = row.phase == Phase::Undone;
+                let agrees = row.phase != Phase::Prepared && undone == (ended == Some(OpState::RolledBack));
+                assert!(agrees, "{} is {ended:?}, and {:?} on {}", short(*id), row.phase, shard.id);
+            }
         }
     }
 

@@ -28,6 +28,8 @@ pub struct SimDriver {
     pub paused_until: i64,
     wake_at: i64,
     renewed: i64,
+    /// What it was about to do when it was stopped; its lease may have lapsed since.
+    decided: Option<Action>,
     /// While it waits for acknowledgements: since when, and the sessions it has just listed.
     waiting_since: Option<i64>,
     listed: Option<BTreeSet<RouterId>>,
@@ -113,6 +115,7 @@ impl World {
             paused_until: 0,
             wake_at: 0,
             renewed: self.now_ms,
+            decided: None,
             waiting_since: None,
             listed: None,
         };
@@ -152,18 +155,25 @@ impl World {
         if let Some(entries) = driver.staging.take() {
             return self.stage(driver, entries);
         }
-        let action = driver.saga.next();
+        let resumed = driver.decided.take();
+        let action = resumed.unwrap_or_else(|| driver.saga.next());
         if let Action::Finished(ending) = action {
             self.note(format!("{} ends {}: {ending:?}", driver.name, short(driver.record.op.id)));
             return false;
         }
-        if self.now_ms - driver.renewed > LEASE.as_millis() as i64 / 3 {
+        if resumed.is_none() && self.now_ms - driver.renewed > LEASE.as_millis() as i64 / 3 {
             let record = driver.record.clone();
             match self.on_catalog(|tx| now(protocol::renew(tx, &record))) {
                 Ok(()) => driver.renewed = self.now_ms,
                 Err(Trouble::Refused(CatalogError::Superseded(_))) => return false,
                 Err(_) => {}
             }
+        }
+        if resumed.is_none() && self.mishap(0.04) {
+            driver.decided = Some(action);
+            driver.paused_until = self.now_ms + self.rng.random_range(500..9_000);
+            self.note(format!("{} is stopped before {action:?}", driver.name));
+            return true;
         }
         match self.execute(driver, action) {
             Progress::Same => true,
@@ -262,6 +272,10 @@ impl World {
                 None => Outcome::AlreadyDeparted,
             }),
         });
+        // The promise: where a newer driver has been, an older one does nothing.
+        let row = self.shards[shard].db.state.ops.get(&op.id);
+        let late = done.is_ok() && row.is_some_and(|row| row.token > op.token);
+        assert!(!late, "{action:?} of {} was done for a driver that is no longer its own", short(op.id));
         match done {
             Ok(outcome) => outcome,
             Err(Trouble::Refused(ShardError::FenceBroken(_))) => Outcome::FenceBroken,

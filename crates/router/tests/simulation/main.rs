@@ -88,7 +88,7 @@ impl World {
                 let ghost = self.rng.random_range(0..self.ghosts.len());
                 self.haunt(ghost);
             }
-            960..972 => self.break_something(),
+            960..975 => self.break_something(),
             _ => {}
         }
     }
@@ -97,7 +97,7 @@ impl World {
         let router = self.rng.random_range(0..self.routers.len());
         let shard = self.rng.random_range(0..self.shards.len());
         let a_while = self.rng.random_range(100..2_500);
-        match self.rng.random_range(0..12) {
+        match self.rng.random_range(0..16) {
             0..2 => {
                 self.note(format!("r{router} is paused for {a_while} ms"));
                 self.routers[router].paused_until = self.now_ms + a_while;
@@ -116,11 +116,13 @@ impl World {
             }
             6..8 if !self.drivers.is_empty() => {
                 let driver = self.rng.random_range(0..self.drivers.len());
-                self.drivers[driver].paused_until = self.now_ms + 4 * a_while;
-                self.note(format!("a driver is paused for {} ms", 4 * a_while));
+                self.drivers[driver].paused_until = self.now_ms + 2_000 + 2 * a_while;
+                self.note(format!("a driver is paused for {} ms", 2_000 + 2 * a_while));
             }
-            8 => {
-                self.note(format!("s{shard} starts again"));
+            8 | 14 => {
+                let down = if self.chance(0.5) { a_while } else { 0 };
+                self.note(format!("s{shard} starts again, and takes {down} ms"));
+                self.shards[shard].down_until = self.now_ms + down;
                 self.shards[shard].db.decide(&mut self.rng);
                 self.shards[shard].sessions.clear();
             }
@@ -129,7 +131,11 @@ impl World {
                 self.catalog.decide(&mut self.rng);
                 self.catalog_down_until = self.now_ms + a_while;
             }
-            10 => self.now_ms += 6_000,
+            10..12 => self.now_ms += 6_000,
+            12..14 => {
+                self.note(format!("r{router} is not told of fences for {a_while} ms"));
+                self.routers[router].deaf_until = self.now_ms + a_while;
+            }
             _ => self.forget_orphans(shard),
         }
     }
@@ -147,9 +153,11 @@ impl World {
         self.catalog_down_until = 0;
         for router in 0..self.routers.len() {
             self.routers[router].paused_until = 0;
+            self.routers[router].deaf_until = 0;
         }
         for shard in 0..self.shards.len() {
             self.shards[shard].db.decide(&mut self.rng);
+            self.shards[shard].down_until = 0;
         }
         self.catalog.decide(&mut self.rng);
         for _ in 0..ROUNDS_MAX {

@@ -40,6 +40,13 @@ enum Answer {
     Withdrawn(Option<bool>),
 }
 
+/// A task that answers one raising of one fence; its connection may be slow.
+struct Answering {
+    fence: FenceRow,
+    answer: Answer,
+    asleep_until: i64,
+}
+
 /// What a router has read of the catalog and not taken in yet.
 enum Follow {
     Events(u64, Vec<Event>, Vec<MapContents>),
@@ -50,11 +57,13 @@ pub struct SimRouter {
     pub index: usize,
     pub state: State,
     pub paused_until: i64,
+    /// It is not told of fences, and looks again only then.
+    pub deaf_until: i64,
     /// Sessions that it believes to have, by shard.
     pub sessions: Vec<Vec<u64>>,
     /// What shards have answered when looked at, not learnt yet.
     looks: Vec<Option<HelloReply>>,
-    answers: BTreeMap<(usize, OpId, u64), (FenceRow, Answer)>,
+    answers: BTreeMap<(usize, OpId, u64), Answering>,
     pub rescues: BTreeMap<(usize, OpId), Rescue>,
     follow: Option<Follow>,
     /// What it has saved, to start from without the catalog.
@@ -96,6 +105,7 @@ impl SimRouter {
             index,
             state,
             paused_until: 0,
+            deaf_until: 0,
             sessions: vec![Vec::new(); shards],
             looks: (0..shards).map(|_| None).collect(),
             answers: BTreeMap::new(),
@@ -180,13 +190,15 @@ impl World {
         let this = &self.routers[router];
         let mut tasks = vec![if this.follow.is_some() { Task::TakeIn } else { Task::Follow }];
         for (index, shard) in self.shards.iter().enumerate() {
-            tasks.push(match &this.looks[index] {
+            let look = match &this.looks[index] {
                 Some(_) => Task::Learn(index),
                 None => Task::Look(index),
-            });
+            };
             // A router is told of new fences: it looks more eagerly then.
-            if shard.db.state.meta.fence_epoch > this.state.known(&shard.id) {
-                tasks.extend(vec![tasks[tasks.len() - 1].clone(); 4]);
+            let is_behind = shard.db.state.meta.fence_epoch > this.state.known(&shard.id);
+            let eagerness = if is_behind { 4 } else { 1 };
+            if self.now_ms >= this.deaf_until {
+                tasks.extend(vec![look; eagerness]);
             }
             for id in &this.sessions[index] {
                 let mid = |session: &Session| !matches!(session.hello, Hello::Ready);
@@ -231,7 +243,7 @@ impl World {
 
     fn ask(&mut self, router: usize, shard: usize) -> Option<HelloReply> {
         let known = self.routers[router].state.known(&self.shards[shard].id);
-        let fault = self.fault();
+        let fault = self.shard_fault(shard);
         let hello = |tx: &mut _| now(protocol::hello(tx, known)).expect("memory answers");
         self.shards[shard].db.look(&mut self.rng, fault, hello)
     }
@@ -248,6 +260,9 @@ impl World {
 
     /// Opens a session: its lock is taken, and nothing is known yet.
     pub fn open_session(&mut self, router: usize, shard: usize) {
+        if self.now_ms < self.shards[shard].down_until {
+            return;
+        }
         let id = self.number();
         let state = &self.routers[router].state;
         let known = state.known(&self.shards[shard].id);
@@ -258,7 +273,7 @@ impl World {
 
     /// The next step of a session's introduction.
     fn introduce(&mut self, router: usize, shard: usize, id: u64) {
-        let SimShard { id: shard_id, db, sessions } = &mut self.shards[shard];
+        let SimShard { id: shard_id, db, sessions, .. } = &mut self.shards[shard];
         let Some(session) = sessions.get_mut(&id) else { return };
         let state = &self.routers[router].state;
         match std::mem::replace(&mut session.hello, Hello::Ready) {
@@ -343,8 +358,9 @@ impl World {
                 if fence.state == FenceState::Departed {
                     this.rescues.entry((index, fence.op)).or_insert(Rescue::Wait { since });
                 } else {
-                    let fresh = (fence.clone(), Answer::SayHeld { since });
-                    this.answers.entry((index, fence.op, fence.attempt)).or_insert(fresh);
+                    let key = (index, fence.op, fence.attempt);
+                    let answer = Answer::SayHeld { since };
+                    this.answers.entry(key).or_insert(Answering { fence, answer, asleep_until: 0 });
                 }
             }
         }
@@ -352,10 +368,17 @@ impl World {
 
     /// The next step of an answer to a fence.
     fn answer(&mut self, router: usize, key: (usize, OpId, u64)) {
-        let Some((fence, answer)) = self.routers[router].answers.remove(&key) else { return };
-        if let Some(next) = self.answer_on(router, key.0, &fence, answer) {
-            self.routers[router].answers.insert(key, (fence, next));
+        let Some(mut answering) = self.routers[router].answers.remove(&key) else { return };
+        if self.now_ms >= answering.asleep_until {
+            let Some(next) = self.answer_on(router, key.0, &answering.fence, answering.answer) else {
+                return;
+            };
+            answering.answer = next;
+            if self.mishap(0.1) {
+                answering.asleep_until = self.now_ms + self.rng.random_range(20..900);
+            }
         }
+        self.routers[router].answers.insert(key, answering);
     }
 
     fn answer_on(&mut self, router: usize, shard: usize, fence: &FenceRow, answer: Answer) -> Option<Answer> {

@@ -43,6 +43,8 @@ pub struct SimShard {
     pub id: ShardId,
     pub db: Database<MemoryLocal>,
     pub sessions: BTreeMap<u64, Session>,
+    /// Nothing gets to it before.
+    pub down_until: i64,
 }
 
 pub struct World {
@@ -181,6 +183,11 @@ impl World {
         }
     }
 
+    /// What becomes of a request to a shard.
+    pub fn shard_fault(&mut self, shard: usize) -> Fault {
+        if self.now_ms < self.shards[shard].down_until { Fault::Lost } else { self.fault() }
+    }
+
     pub fn catalog_is_down(&self) -> bool {
         self.now_ms < self.catalog_down_until
     }
@@ -208,7 +215,7 @@ impl World {
         shard: usize,
         work: impl FnOnce(&mut MemoryLocal) -> Result<R, ShardError>,
     ) -> Result<R, Trouble<ShardError>> {
-        let fault = self.fault();
+        let fault = self.shard_fault(shard);
         let reply = self.shards[shard].db.transact(&mut self.rng, fault, work);
         if fault != Fault::None {
             self.note(format!("  fault at s{shard}: {fault:?}"));
@@ -247,7 +254,7 @@ impl SimShard {
             fence_epoch: FenceEpoch::ZERO,
             pruned_epoch: Epoch::ZERO,
         };
-        SimShard { id, db: Database::new(MemoryLocal::new(meta)), sessions: BTreeMap::new() }
+        SimShard { id, db: Database::new(MemoryLocal::new(meta)), sessions: BTreeMap::new(), down_until: 0 }
     }
 }
 
