@@ -1,7 +1,7 @@
 //! Servers die in the middle of things and come back: nothing acknowledged is lost, nobody restarts anything (B3, B5).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use polyshard_catalog::CatalogError;
@@ -11,7 +11,7 @@ use polyshard_shard::ShardError;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::cluster::{Cluster, Resolving, Setup, assign, buckets, key, keys, map, shard};
+use crate::cluster::{Cluster, PATIENCE, Resolving, Setup, assign, buckets, key, keys, map, shard};
 use crate::place::{Place, start_server};
 
 on_postgres!(
@@ -25,12 +25,13 @@ async fn a_restart_of_the_server_in_the_middle_of_changes_loses_none_that_was_ac
 ) {
     let cluster = Arc::new(Cluster::with_maps(&place, Setup::default()).await);
     cluster.items().await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let changing = tokio::spawn(change_until_told(cluster.clone(), stop.clone()));
-    let writing = tokio::spawn(write_until_told(cluster.clone(), stop.clone()));
+    let progress = Arc::new(Progress::default());
+    let changing = tokio::spawn(change_until_told(cluster.clone(), progress.clone()));
+    let writing = tokio::spawn(write_until_told(cluster.clone(), progress.clone()));
     let mut random = StdRng::seed_from_u64(7);
     for _ in 0..4 {
-        tokio::time::sleep(Duration::from_millis(random.random_range(50..400))).await;
+        progress.goes_on().await;
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..200))).await;
         let place = place.clone();
         let restart = move || {
             place.pg().kill9();
@@ -38,11 +39,10 @@ async fn a_restart_of_the_server_in_the_middle_of_changes_loses_none_that_was_ac
         };
         tokio::task::spawn_blocking(restart).await.unwrap();
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    stop.store(true, Ordering::SeqCst);
-    let acknowledged = changing.await.unwrap();
+    progress.goes_on().await;
+    progress.stop.store(true, Ordering::SeqCst);
+    changing.await.unwrap();
     let written = writing.await.unwrap();
-    assert!(acknowledged > 0 && !written.is_empty(), "there was something to lose");
     cluster.settle().await;
     cluster.assert_healthy().await;
     let mut found = Vec::new();
@@ -62,17 +62,39 @@ async fn a_restart_of_the_server_in_the_middle_of_changes_loses_none_that_was_ac
     Arc::into_inner(cluster).unwrap().close().await;
 }
 
-/// Sends a bucket round the shards; after each success the catalog must say so. Answers how many succeeded.
-async fn change_until_told(cluster: Arc<Cluster>, stop: Arc<AtomicBool>) -> usize {
-    let mut succeeded = 0;
+/// How far changes and writes have come.
+#[derive(Default)]
+struct Progress {
+    changes: AtomicUsize,
+    writes: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Progress {
+    /// Waits until a change and a write that began from now on have been acknowledged.
+    async fn goes_on(&self) {
+        let now = || (self.changes.load(Ordering::SeqCst), self.writes.load(Ordering::SeqCst));
+        let (changes, writes) = now();
+        let further = async {
+            // One of each may have been under way already.
+            while now().0 < changes + 2 || now().1 < writes + 2 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, further).await.expect("changes and writes go on by themselves");
+    }
+}
+
+/// Sends a bucket round the shards; after each success the catalog must say so.
+async fn change_until_told(cluster: Arc<Cluster>, progress: Arc<Progress>) {
     for round in 0.. {
-        if stop.load(Ordering::SeqCst) {
+        if progress.stop.load(Ordering::SeqCst) {
             break;
         }
         let to = ["s2", "s3", "s1"][round % 3];
         match cluster.change("tenants", assign(buckets(1, 2), to)).await {
             Ok(_) => {
-                succeeded += 1;
+                progress.changes.fetch_add(1, Ordering::SeqCst);
                 if let Ok(Some(entry)) =
                     cluster.catalog.entry_at(&map("tenants"), buckets(1, 2).lo().as_slice()).await
                 {
@@ -91,18 +113,20 @@ async fn change_until_told(cluster: Arc<Cluster>, stop: Arc<AtomicBool>) -> usiz
             Err(other) => panic!("{other}"),
         }
     }
-    succeeded
 }
 
 /// Writes rows; answers those that were acknowledged. An unknown outcome is never repeated.
-async fn write_until_told(cluster: Arc<Cluster>, stop: Arc<AtomicBool>) -> Vec<i64> {
+async fn write_until_told(cluster: Arc<Cluster>, progress: Arc<Progress>) -> Vec<i64> {
     let mut acknowledged = Vec::new();
     for value in 0.. {
-        if stop.load(Ordering::SeqCst) {
+        if progress.stop.load(Ordering::SeqCst) {
             break;
         }
         match cluster.write("tenants", value % 100, value).await {
-            Ok(_) => acknowledged.push(value),
+            Ok(_) => {
+                acknowledged.push(value);
+                progress.writes.fetch_add(1, Ordering::SeqCst);
+            }
             Err(RouterError::Engine(Error::OutcomeUnknown { .. } | Error::Unavailable { .. })) => {}
             Err(RouterError::Shard { error: ShardError::Engine(_), .. }) => {}
             Err(RouterError::Engine(error)) if error.is_retryable() => {}
