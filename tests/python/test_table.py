@@ -40,13 +40,18 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
 
 
-@pytest.fixture(scope="module")
-def url():
-    """The account's address: of a server that is running, or of the crate's own example for the length of the tests."""
-    if "POLYSHARD_TABLE_URL" in os.environ:
+def engines():
+    """One server that is running, or the crate's own example on shards of each engine."""
+    return ["running"] if "POLYSHARD_TABLE_URL" in os.environ else ["sqlite", "postgres"]
+
+
+@pytest.fixture(scope="module", params=engines())
+def url(request):
+    """The account's address."""
+    if request.param == "running":
         yield os.environ["POLYSHARD_TABLE_URL"]
         return
-    command = ["cargo", "run", "--quiet", "-p", "polyshard-store-table", "--example", "serve"]
+    command = ["cargo", "run", "--quiet", "-p", "polyshard-store-table", "--example", "serve", request.param]
     server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield server.stdout.readline().strip() + "/" + ACCOUNT
@@ -68,12 +73,17 @@ def table(service):
     client.delete_table()
 
 
+def code_of(error):
+    """The service's code; this SDK does not take it out of the answer everywhere."""
+    return getattr(error, "error_code", None) or error.response.headers["x-ms-error-code"]
+
+
 def refused(code, call, *args, **kwargs):
     with pytest.raises(HttpResponseError) as caught:
         result = call(*args, **kwargs)
         if hasattr(result, "__next__"):
             list(result)
-    assert caught.value.error_code == code, caught.value
+    assert code_of(caught.value) == code, caught.value
     return caught.value
 
 
@@ -169,7 +179,7 @@ def test_changes_and_etags(table):
     created = table.create_entity(entity("p", "r", a=1, b=2))
     with pytest.raises(ResourceExistsError) as caught:
         table.create_entity(entity("p", "r"))
-    assert caught.value.error_code == "EntityAlreadyExists"
+    assert code_of(caught.value) == "EntityAlreadyExists"
     updated = table.update_entity(entity("p", "r", a=3), mode=UpdateMode.MERGE)
     assert updated["etag"] != created["etag"]
     assert dict(table.get_entity("p", "r")) == entity("p", "r", a=3, b=2)

@@ -1,19 +1,21 @@
-//! A cluster of embedded shards in a temporary folder with a table door, until standard input ends.
+//! A cluster of throw-away shards with a table door, until standard input ends.
 //!
-//! `cargo run -p polyshard-store-table --example serve -- 10002`
+//! `cargo run -p polyshard-store-table --example serve -- sqlite 10002`
 //!
-//! Prints the door's address once it is open. Port 0, the default, takes a free one.
+//! Prints the door's address once it is open. The shards are `sqlite` files, or databases of a `postgres` server that
+//! is started for it. Port 0, the default, takes a free one.
 
 #[path = "../tests/store/cluster.rs"]
 mod cluster;
+#[path = "../tests/store/place.rs"]
+mod place;
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cluster::{Cluster, in_folder};
+use place::Place;
 use polyshard_azure_http::{Accounts, Door, Limits, Surroundings, Timestamp, Transport, serve};
-use polyshard_engine::Options;
 use polyshard_store_table::{Sweeper, TableService};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Shutdown};
 use uuid::Uuid;
@@ -38,10 +40,14 @@ fn ticks() -> i64 {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let port: u16 = std::env::args().nth(1).map_or(Ok(0), |port| port.parse())?;
-    let folder = tempfile::tempdir()?;
-    let locate = in_folder(folder.path().to_owned());
-    let cluster = Cluster::open(&locate, &["s1", "s2"], Arc::new(ticks), Options::default()).await;
+    let mut arguments = std::env::args().skip(1);
+    let place = match arguments.next().as_deref() {
+        None | Some("sqlite") => Place::sqlite(),
+        Some("postgres") => Place::postgres(),
+        Some(other) => return Err(format!("{other} is no engine: say sqlite or postgres").into()),
+    };
+    let port: u16 = arguments.next().map_or(Ok(0), |port| port.parse())?;
+    let cluster = place.open_at(Arc::new(ticks)).await;
     let sweeper = Sweeper::start(cluster.store.clone());
     let listener = Listener::bind("table", ([127, 0, 0, 1], port).into(), ListenerLimits::default()).await?;
     let address = listener.address();

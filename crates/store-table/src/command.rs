@@ -43,7 +43,8 @@ const DELETE_TABLE: SasOperation = SasOperation::container(Need::All("d"));
 const POLICIES: SasOperation = SasOperation::new(ResourceType::Container, Need::Never, Need::Never);
 const READ_SERVICE: SasOperation = SasOperation::service(Need::All("r"));
 const WRITE_SERVICE: SasOperation = SasOperation::service(Need::All("w"));
-const READ: SasOperation = SasOperation::object(Need::All("r"));
+/// What reading entities needs.
+pub(crate) const READ: SasOperation = SasOperation::object(Need::All("r"));
 const ADD: SasOperation = SasOperation::object(Need::All("a"));
 const UPDATE: SasOperation = SasOperation::object(Need::All("u"));
 const UPSERT: SasOperation = SasOperation::object(Need::All("au"));

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use polyshard_azure_http::xml::Writer;
 use polyshard_azure_http::{
-    AccountName, Answer, BodyFormat, Context, Endpoint, Policies, Request, Response, Service, ServiceError,
-    StoreKind, StoredPolicy, TableKeyRange, Timestamp, write_policies,
+    AccountName, Answer, BodyFormat, Context, Endpoint, Identity, Policies, Request, Response, Service,
+    ServiceError, StoreKind, StoredPolicy, TableKeyRange, Timestamp, write_policies,
 };
 
 use crate::batch::{self, Answered, Batch, Part};
-use crate::command::Command;
+use crate::command::{Command, READ};
 use crate::entity::{Entity, EntityKey};
 use crate::filter::Filter;
 use crate::name::TableName;
@@ -107,6 +107,10 @@ impl TableService {
 
     /// A change set is answered with 202 whatever becomes of it; one error stands for all.
     async fn batch(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
+        // What a signature allows is asked for each part; without any there is no need to look at them.
+        if context.identity == Identity::Anonymous {
+            context.identity.require(READ)?;
+        }
         let parsed = batch::parse(request, base_path(&context.base_url));
         match parsed.map_err(|error| reply::invalid_input(&error.to_string()))? {
             Batch::Changes(parts) => {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use polyshard_engine::{Options, Target};
+use polyshard_store_table::Clock;
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use tempfile::TempDir;
 
@@ -49,10 +50,15 @@ impl Place {
     }
 
     /// A process on the databases, with three shards; its clock stands still.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests stop the clock"))]
     pub async fn open(&self) -> Cluster {
+        self.open_at(Arc::new(|| 17_947_275_160_000_000)).await
+    }
+
+    /// The same with a clock.
+    pub async fn open_at(&self, clock: Clock) -> Cluster {
         // Fewer sessions than a server would have: a test's server is small.
         let options = Options { postgres_readers: 2, postgres_pool_max: 8, ..Options::default() };
-        let clock = Arc::new(|| 17_947_275_160_000_000);
         Cluster::open(&self.locate, &["s1", "s2", "s3"], clock, options).await
     }
 }

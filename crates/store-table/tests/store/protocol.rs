@@ -211,6 +211,9 @@ async fn change_sets_are_answered_as_the_sdks_read_them(place: Place) {
     client.cluster.close().await;
 }
 
+/// A request with its headers and body, and the status and code of its answer.
+type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, (u16, &'a str));
+
 async fn mistakes_have_the_services_codes(place: Place) {
     let client = Client::new(&place).await;
     client.create("orders").await;
@@ -218,7 +221,7 @@ async fn mistakes_have_the_services_codes(place: Place) {
     let long = format!("GET /orders(PartitionKey='{}',RowKey='r')", "x".repeat(513));
     let put = format!("PUT {entity}");
     let any: &[(&str, &str)] = &[("If-Match", "*")];
-    let cases: Vec<(&str, &[(&str, &str)], &str, (u16, &str))> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("GET /missing()", &[], "", (404, "TableNotFound")),
         ("GET /orders(PartitionKey='p',RowKey='r')", &[], "", (404, "ResourceNotFound")),
         ("DELETE /Tables('missing')", &[], "", (404, "ResourceNotFound")),

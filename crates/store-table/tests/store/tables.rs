@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use polyshard_store_table::{Filter, Policy, StoreError, Sweeper};
+use polyshard_catalog::{KeyPart, KeyRule};
+use polyshard_map::{Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId};
+use polyshard_store_table::{Filter, Policy, STORE, StoreError, Sweeper};
 
 use crate::place::Place;
-use crate::tools::table;
+use crate::tools::{insert, table};
 
 on_both_engines! {
     tables_are_made_listed_and_deleted
     a_deleted_table_leaves_no_entity_behind
     what_is_kept_about_tables_and_accounts_is_found_again
+    a_table_bound_to_a_map_of_tenants_lies_with_them
 }
 
 /// Longer than anything here takes on a busy machine; a test that waits so long has failed.
@@ -90,5 +93,31 @@ async fn what_is_kept_about_tables_and_accounts_is_found_again(place: Place) {
     let kept = cluster.store.service_properties("acct").await.unwrap();
     assert_eq!(kept, Some(serde_json::json!({"x": "b"})));
     assert_eq!(cluster.store.list_tables("acct", None, None, 10).await.unwrap().names, ["orders"]);
+    cluster.close().await;
+}
+
+async fn a_table_bound_to_a_map_of_tenants_lies_with_them(place: Place) {
+    let cluster = place.open().await;
+    let tenants = MapName::new("tenants").unwrap();
+    let map = MapDefinition::new(tenants.clone(), KeyType::BigInt, Scheme::Range).unwrap();
+    let bound = |tenant| KeyType::BigInt.encode_bound(&Key::BigInt(tenant)).unwrap();
+    let entry = |from, to, shard| {
+        let range = KeyRange::new(bound(from), Some(bound(to))).unwrap();
+        NewEntry::new(range, ShardId::new(shard).unwrap()).at(Epoch::ZERO)
+    };
+    cluster.driver.create_map(&map, vec![entry(0, 10, "s2"), entry(10, 20, "s3")]).await.unwrap();
+    let rule = KeyRule { attribute: "PartitionKey".into(), part: KeyPart::Before("-".into()) };
+    let body = serde_json::json!({"format": 1, "name": "orders"});
+    cluster.driver.create_dataset(STORE, "acct/orders", &tenants, rule, body).await.unwrap();
+    for partition in ["7-a", "7-b", "7", "12-a"] {
+        cluster.one((partition, "r"), insert(1)).await.unwrap();
+    }
+    assert_eq!((cluster.rows_on("s2").await, cluster.rows_on("s3").await), (3, 1));
+    assert_eq!(cluster.all("", 2).await, ["12-a/r", "7/r", "7-a/r", "7-b/r"]);
+    assert_eq!(cluster.all("PartitionKey eq '7-b'", 2).await, ["7-b/r"]);
+    // What is no tenant has no place: nothing is there, and nothing can be put there.
+    assert!(matches!(cluster.one(("x-a", "r"), insert(1)).await, Err(StoreError::Misplaced { .. })));
+    assert!(cluster.all("PartitionKey eq 'x-a'", 2).await.is_empty());
+    assert!(cluster.one(("99-a", "r"), insert(1)).await.is_err());
     cluster.close().await;
 }
