@@ -1,6 +1,7 @@
 //! About a thousand entries in columns: small in memory, and quick to search.
 //!
-//! Lower bounds are [`SortedKeys`]. Upper bounds are mostly implied (one key, or where the next entry begins); groups and locks are rare and sit in side tables.
+//! Lower bounds are [`SortedKeys`]. Upper bounds are mostly implied (one key, or where the next entry begins); groups
+//! and locks are rare and sit in side tables.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
