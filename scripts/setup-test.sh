@@ -4,8 +4,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 POSTGRES_VERSION_MIN=15
-# Python tests, once there are any, list their clients here.
+# The clients of the Python and JavaScript tests.
 PYTHON_REQUIREMENTS=tests/python/requirements.txt
+JAVASCRIPT_FOLDER=tests/javascript
+NODE_VERSION_MIN=18
 
 has_postgres() {
     local initdb version
@@ -24,6 +26,10 @@ has_python_tests() { [ -f "$PYTHON_REQUIREMENTS" ]; }
 
 has_venv() { command -v python3 >/dev/null && python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
+has_node() {
+    command -v npm >/dev/null && [ "$(node --version | sed -E 's/v([0-9]+).*/\1/')" -ge "$NODE_VERSION_MIN" ]
+}
+
 # Prints the prefix that makes a command run as root, or fails when we may not.
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
@@ -39,6 +45,7 @@ missing_packages() {
     has_postgres || echo postgresql
     has_pgbouncer || echo pgbouncer
     if has_python_tests && ! has_venv; then echo python3-venv; fi
+    has_node || echo nodejs npm
 }
 
 install_packages() {
@@ -73,6 +80,8 @@ python_clients() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$PYTHON_REQUIREMENTS"
 }
 
+javascript_clients() { npm install --silent --no-fund --no-audit --prefix "$JAVASCRIPT_FOLDER"; }
+
 packages=$(missing_packages)
 if [ -n "$packages" ]; then
     # shellcheck disable=SC2086 # one word a package
@@ -84,3 +93,4 @@ if ! has_postgres; then
 fi
 has_pgbouncer || echo "setup: no pgbouncer; the tests that need one will say that they were skipped"
 python_clients
+javascript_clients

@@ -48,6 +48,16 @@ else
     house_tests() { cargo test --quiet -p polyshard-testkit --test house; }
 fi
 
+# The unmodified SDKs, which scripts/setup-test.sh installs.
+python_clients() { clients_are_there && .venv/bin/python -m pytest -q tests/python; }
+javascript_clients() { clients_are_there && (cd tests/javascript && npm test --silent); }
+clients_are_there() {
+    if [ ! -x .venv/bin/python ] || [ ! -d tests/javascript/node_modules ]; then
+        echo "the SDKs are not installed: run scripts/setup-test.sh first" >&2
+        return 1
+    fi
+}
+
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --workspace; }
 
 suite fmt cargo fmt --all --check
@@ -59,6 +69,8 @@ for manifest in crates/*/Cargo.toml; do
     package=$(sed -n 's/^name = "\(.*\)"$/\1/p' "$manifest" | head -n 1)
     suite "$folder" crate_tests "$package"
 done
+suite python python_clients
+suite javascript javascript_clients
 suite docs documentation
 suite doctests cargo test --quiet --doc --workspace
 

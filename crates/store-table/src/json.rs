@@ -269,7 +269,8 @@ mod tests {
 
     #[test]
     fn members_keep_their_order_and_numbers_their_text() {
-        let text = "\u{FEFF} {\"b\": 1.0, \"a\":1,\"c\":-2E+3 ,\"d\":\"\\u00e9\\ud83d\\ude00\\n\", \"e\":null,\"f\":{}} ";
+        let text = "\u{FEFF} {\"b\": 1.0, \"a\":1,\
+            \"c\":-2E+3 ,\"d\":\"\\u00e9\\ud83d\\ude00\\n\", \"e\":null,\"f\":{}} ";
         let members = read_object(text).unwrap();
         let expected = [
             ("b", Json::Number("1.0".into())),

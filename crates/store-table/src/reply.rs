@@ -158,7 +158,7 @@ pub(crate) fn store_error(error: &StoreError) -> ServiceError {
         StoreError::Changed => new(
             412,
             "UpdateConditionNotSatisfied",
-            "The update condition specified in the request was not satisfied: the entity was changed since it was read.",
+            "The update condition specified in the request was not satisfied: the entity was changed since.",
         ),
         StoreError::Input(error) => input_error(error),
         StoreError::TooMany(reason) => new(409, "AccountLimitExceeded", reason),
@@ -266,8 +266,8 @@ pub(crate) fn no_such_operation() -> ServiceError {
 
 /// A shared access signature that is for other keys.
 pub(crate) fn outside_signature() -> ServiceError {
-    let message = "This request is not authorized to perform this operation: the entity is outside of the keys that the \
-                   signature is for.";
+    let message = "This request is not authorized to perform this operation: the entity is outside of the keys that \
+                   the signature is for.";
     ServiceError::new(403, "AuthorizationFailure", message)
 }
 
