@@ -17,8 +17,8 @@ use crate::{Effort, Failure};
 const ENTRIES: usize = 1_000_000;
 /// Shards the entries are spread over.
 const SHARDS: usize = 8;
-/// Keys looked up in one batch: about 2 ms, shorter than what the scheduler gives at once.
-const BATCH: usize = 10_000;
+/// Keys looked up in one batch: about 0.1 ms, so that few batches contain a time in which another process ran.
+const BATCH: usize = 500;
 
 /// How the keys of a list lie.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ enum Ids {
 
 /// All tables of maps.
 pub fn run(effort: Effort) -> Result<Vec<Table>, Failure> {
-    let batches = effort.pick(2000, 100);
+    let batches = effort.pick(20_000, 2_000);
     let mut memory = Table::new(
         "map_memory",
         "Memory of a list map with bigint keys, bytes an entry",

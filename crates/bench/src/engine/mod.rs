@@ -27,8 +27,8 @@ const POSTGRES_DATABASES: usize = 2;
 
 /// All tables of engines.
 pub fn run(effort: Effort) -> Result<Vec<Table>, Failure> {
-    let rounds = effort.pick(9, 3);
-    let seconds = effort.pick(0.7, 0.3);
+    let rounds = effort.pick(15, 3);
+    let seconds = effort.pick(0.5, 0.3);
     let title = format!(
         "Operations a second of {CALLERS} callers, median of {rounds} rounds of {seconds} s each in turn"
     );

@@ -148,7 +148,12 @@ fn fill(connection: &mut Connection, number: usize, shards: usize) -> Result<(),
     for id in (0..ROWS).filter(|id| shard_of(*id, shards) == number) {
         transaction.prepare_cached(INSERT)?.execute(params![id, [b'x'; BODY_BYTES]])?;
     }
-    transaction.commit()
+    transaction.commit()?;
+    // Reads shall find the rows in the file, as they do once a database has been idle, and not in its log.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| match row.get(0)? {
+        0 => Ok(()),
+        busy => Err(rusqlite::Error::IntegralValueOutOfRange(0, busy)),
+    })
 }
 
 fn write_all(connection: &Connection, mut queue: mpsc::Receiver<Write>, commits: &AtomicU64) {
