@@ -38,7 +38,7 @@ def url():
     if "POLYSHARD_QUEUE_URL" in os.environ:
         yield os.environ["POLYSHARD_QUEUE_URL"]
         return
-    command = ["cargo", "run", "--quiet", "-p", "polyshard-store-queue", "--example", "serve"]
+    command = ["cargo", "run", "--quiet", "-p", "polyshard-store-queue", "--example", "queue_door"]
     server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield server.stdout.readline().strip() + "/" + ACCOUNT

@@ -276,7 +276,8 @@ mod tests {
             (logging("<Version>1.0</Version><Delete>yes</Delete>"), "InvalidXmlNodeValue"),
             (
                 logging(&format!(
-                    "<Version>1.0</Version>{flags}<RetentionPolicy><Enabled>true</Enabled><Days>366</Days></RetentionPolicy>"
+                    "<Version>1.0</Version>{flags}<RetentionPolicy><Enabled>true</Enabled><Days>366</Days>\
+                     </RetentionPolicy>"
                 )),
                 "InvalidXmlNodeValue",
             ),

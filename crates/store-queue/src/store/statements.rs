@@ -83,8 +83,8 @@ impl Texts {
             delete: text(format!("DELETE FROM {table} WHERE {holder}")),
             count: text(format!("SELECT count(*) FROM {table} WHERE dataset = $1 AND expires_at > $2")),
             clear: text(format!(
-                "WITH chosen AS MATERIALIZED (SELECT id FROM {table} WHERE dataset = $1 AND placement = $2 AND id <= $3 \
-                 ORDER BY id LIMIT {limit_4}) \
+                "WITH chosen AS MATERIALIZED (SELECT id FROM {table} WHERE dataset = $1 AND placement = $2 \
+                 AND id <= $3 ORDER BY id LIMIT {limit_4}) \
                  DELETE FROM {table} WHERE dataset = $1 AND placement = $2 AND id IN (SELECT id FROM chosen)"
             )),
             first_expiry: text(format!("SELECT min(expires_at) FROM {table} WHERE dataset = $1")),
@@ -94,7 +94,8 @@ impl Texts {
                  DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM chosen)"
             )),
             remove_all: text(format!(
-                "WITH chosen AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 LIMIT {limit_2} {skip}) \
+                "WITH chosen AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 \
+                 LIMIT {limit_2} {skip}) \
                  DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM chosen)"
             )),
         }

@@ -18,8 +18,18 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Declares each test once for each engine.
 macro_rules! on_both_engines {
     ($($name:ident)*) => {
-        mod sqlite { $(#[tokio::test(flavor = "multi_thread")] async fn $name() { super::$name(super::Place::sqlite()).await; })* }
-        mod postgres { $(#[tokio::test(flavor = "multi_thread")] async fn $name() { super::$name(super::Place::postgres()).await; })* }
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Place::sqlite()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Place::postgres()).await;
+            })*
+        }
     };
 }
 

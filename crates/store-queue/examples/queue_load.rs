@@ -1,6 +1,6 @@
 //! Measures a queue door: so many connections put, get and delete messages on one queue for some seconds.
 //!
-//! `cargo run --release -p polyshard-store-queue --example load -- 127.0.0.1:10001 64 10`
+//! `cargo run --release -p polyshard-store-queue --example queue_load -- 127.0.0.1:10001 64 10`
 
 use std::error::Error;
 use std::sync::Arc;
@@ -98,7 +98,8 @@ impl Client {
 
     async fn ask(&mut self, verb: &str, path: &str, query: &str, body: &str) -> Fallible<(u16, String)> {
         let request = format!(
-            "{verb} /{DEVELOPMENT_ACCOUNT}{path}?{}{query} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+            "{verb} /{DEVELOPMENT_ACCOUNT}{path}?{}{query} HTTP/1.1\r\nHost: localhost\r\n\
+             Content-Length: {}\r\n\r\n{body}",
             self.sas,
             body.len()
         );

@@ -1,6 +1,6 @@
 //! A cluster of embedded shards in a temporary folder with a queue door, until standard input ends.
 //!
-//! `cargo run -p polyshard-store-queue --example serve -- 10001`
+//! `cargo run -p polyshard-store-queue --example queue_door -- 10001`
 //!
 //! Prints the door's address once it is open. Port 0, the default, takes a free one.
 
