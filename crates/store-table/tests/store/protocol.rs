@@ -312,7 +312,8 @@ async fn other_origins_are_let_in_by_rules(place: Place) {
     assert_eq!(client.code("OPTIONS /Tables", &origin, "").await, (403, "CorsPreflightFailure"));
     let rules = "<StorageServiceProperties><Cors><CorsRule><AllowedOrigins>https://a.example</AllowedOrigins>\
         <AllowedMethods>GET</AllowedMethods><MaxAgeInSeconds>60</MaxAgeInSeconds>\
-        <ExposedHeaders>x-ms-*</ExposedHeaders><AllowedHeaders>*</AllowedHeaders></CorsRule></Cors></StorageServiceProperties>";
+        <ExposedHeaders>x-ms-*</ExposedHeaders>\
+        <AllowedHeaders>*</AllowedHeaders></CorsRule></Cors></StorageServiceProperties>";
     let (response, _) = client.ok("PUT /?restype=service&comp=properties", &[], rules).await;
     assert_eq!(response.status, 202);
     let (response, _) = client.ok("OPTIONS /Tables", &origin, "").await;
