@@ -78,9 +78,6 @@ impl Driver {
 
     /// Makes a change of a map.
     pub async fn change(&self, request: &ChangeRequest) -> Reply<OpRecord> {
-        for shard in request.change.shards() {
-            self.inner.catalog.shard(shard).await?;
-        }
         let record = {
             let mut tx = self.inner.catalog.begin().await?;
             let record = protocol::intend(&mut tx, request, &self.name()).await?;
@@ -96,9 +93,6 @@ impl Driver {
         let mut shards: Vec<ShardId> = entries.iter().map(|entry| entry.shard.clone()).collect();
         shards.sort();
         shards.dedup();
-        for shard in &shards {
-            self.inner.catalog.shard(shard).await?;
-        }
         let record = {
             let mut tx = self.inner.catalog.begin().await?;
             let record = protocol::intend_create(&mut tx, definition, &shards, &self.name()).await?;
@@ -124,14 +118,6 @@ impl Driver {
 
     /// Drops a map; with `destroy` also one whose ranges hold data.
     pub async fn drop_map(&self, name: &MapName, if_version: Option<u64>, destroy: bool) -> Reply<OpRecord> {
-        if let Some(bound) =
-            self.inner.catalog.datasets().await?.into_iter().find(|record| record.map == *name)
-        {
-            return Err(CatalogError::HoldsData {
-                what: format!("map {name} places {} {}", bound.store, bound.name),
-                remedy: "delete what it places first".into(),
-            });
-        }
         let record = {
             let mut tx = self.inner.catalog.begin().await?;
             let record = protocol::intend_drop(&mut tx, name, if_version, destroy, &self.name()).await?;
@@ -382,6 +368,7 @@ impl Inner {
         for chunk in entries.chunks(STAGE_ENTRIES) {
             let loaded = shard.load(record.op_ref(), edit, chunk).await;
             loaded.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
+            self.catalog_call(async |tx| protocol::renew(tx, record).await).await?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyRange, MapName};
+use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyRange, MapName, ShardId};
 use polyshard_shard::OpId;
 
 use crate::tx::{CatalogTx, Reply};
@@ -55,6 +55,12 @@ impl CatalogTx for MemoryCatalog {
     async fn next_epoch(&mut self) -> Reply<Epoch> {
         self.epoch = self.epoch.next();
         Ok(self.epoch)
+    }
+    async fn has_shard(&mut self, _id: &ShardId) -> Reply<bool> {
+        Ok(true)
+    }
+    async fn placed_by(&mut self, _map: &MapName) -> Reply<Option<String>> {
+        Ok(None)
     }
     async fn map(&mut self, map: &MapName) -> Reply<Option<MapRecord>> {
         Ok(self.maps.get(map).cloned())

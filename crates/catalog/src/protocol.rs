@@ -22,6 +22,9 @@ pub async fn intend<T: CatalogTx>(tx: &mut T, request: &ChangeRequest, driver: &
     tx.lock().await?;
     let now = tx.now_ms().await?;
     let record = live_map(tx, &request.map, request.if_version).await?;
+    for shard in request.change.shards() {
+        require_shard(tx, shard).await?;
+    }
     let window = window(tx, &request.map, &request.change).await?;
     let epoch = tx.next_epoch().await?;
     let definition = record.definition.clone();
@@ -44,7 +47,6 @@ pub async fn intend<T: CatalogTx>(tx: &mut T, request: &ChangeRequest, driver: &
         touches,
         edits,
         publish: Publish::Delta(delta),
-        destroy: false,
     };
     begin(tx, op, Step::Preparing, record, driver, now).await
 }
@@ -61,6 +63,9 @@ pub async fn intend_create<T: CatalogTx>(
     if tx.map(definition.name()).await?.is_some() {
         return Err(CatalogError::Exists(format!("map {}", definition.name())));
     }
+    for shard in shards {
+        require_shard(tx, shard).await?;
+    }
     let epoch = tx.next_epoch().await?;
     let record = MapRecord { definition: definition.clone(), epoch, version: 0, live: false };
     let edit = Edit {
@@ -69,6 +74,7 @@ pub async fn intend_create<T: CatalogTx>(
         before: vec![],
         after: vec![],
         lost: vec![],
+        destroy: false,
     };
     let op = Operation {
         id: driver.id,
@@ -78,14 +84,14 @@ pub async fn intend_create<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits: shards.iter().map(|shard| (shard.clone(), edit.clone())).collect(),
         publish: Publish::Live,
-        destroy: false,
     };
     begin(tx, op, Step::Staging, record, driver, now).await
 }
 
 /// Writes some of the entries of a map being created.
 pub async fn stage<T: CatalogTx>(tx: &mut T, op: &OpRecord, entries: Vec<Entry>) -> Reply<()> {
-    own(tx, op).await?;
+    let stored = own(tx, op).await?;
+    tx.put_operation(&stored).await?;
     tx.apply(&op.op.map, &map::Delta { put: entries, ..map::Delta::default() }).await
 }
 
@@ -100,6 +106,12 @@ pub async fn intend_drop<T: CatalogTx>(
     tx.lock().await?;
     let now = tx.now_ms().await?;
     let record = live_map(tx, name, if_version).await?;
+    if let Some(dataset) = tx.placed_by(name).await? {
+        return Err(CatalogError::HoldsData {
+            what: format!("map {name} places {dataset}"),
+            remedy: "delete what it places first".into(),
+        });
+    }
     refuse_overlap(tx, name, &[KeyRange::all()]).await?;
     let epoch = tx.next_epoch().await?;
     let mut shards: Vec<ShardId> =
@@ -112,6 +124,7 @@ pub async fn intend_drop<T: CatalogTx>(
         before: vec![],
         after: vec![],
         lost: vec![(KeyRange::all(), None, map::State::Offline)],
+        destroy,
     };
     let op = Operation {
         id: driver.id,
@@ -121,7 +134,6 @@ pub async fn intend_drop<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits: shards.into_iter().map(|shard| (shard, edit.clone())).collect(),
         publish: Publish::Gone,
-        destroy,
     };
     begin(tx, op, Step::Preparing, record, driver, now).await
 }
@@ -150,7 +162,6 @@ pub async fn intend_edits<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits,
         publish: Publish::Delta(delta),
-        destroy: true,
     };
     begin(tx, op, Step::Preparing, record, driver, now).await
 }
@@ -283,6 +294,10 @@ async fn live_map<T: CatalogTx>(tx: &mut T, name: &MapName, if_version: Option<u
         }
         _ => Ok(record),
     }
+}
+
+async fn require_shard<T: CatalogTx>(tx: &mut T, id: &ShardId) -> Reply<()> {
+    if tx.has_shard(id).await? { Ok(()) } else { Err(CatalogError::NoSuchShard(id.clone())) }
 }
 
 /// Two operations may run on one map at once, but never on the same range.

@@ -100,6 +100,7 @@ pub struct Saga {
     tries: u32,
     fence_tries: u32,
     waiting: bool,
+    giving_up: bool,
     ending: Option<Ending>,
     message: Option<String>,
 }
@@ -118,6 +119,7 @@ impl Saga {
             tries: 0,
             fence_tries: 0,
             waiting: false,
+            giving_up: false,
             ending: None,
             message: record.message.clone(),
         };
@@ -178,13 +180,39 @@ impl Saga {
                 }
                 self.advance(action);
             }
-            Outcome::AlreadyDeparted => self.skip_to_after_departure(action),
+            Outcome::AlreadyDeparted => {
+                if std::mem::take(&mut self.giving_up) {
+                    // Too late: somebody has let go already, so it goes on.
+                    if let Action::Raise(index) = action {
+                        self.departed[index] = true;
+                    }
+                    self.plan = self.plan_for(self.step);
+                    self.at = 0;
+                } else {
+                    self.skip_to_after_departure(action);
+                }
+            }
             Outcome::CannotDrain(why) => self.lower_and_retry(why),
             Outcome::FenceBroken => self.lower_and_retry("a router withdrew from the fence".into()),
             Outcome::Retry(why) => self.retry(why),
             Outcome::Refused(why) if self.can_roll_back() => self.roll_back(why),
+            Outcome::Refused(why) if self.step == Step::Departing => self.refused_to_depart(why),
             Outcome::Refused(why) => self.retry(why),
         }
+    }
+
+    /// A range that was to leave holds data after all. While nothing has left, the operation can still be given up,
+    /// but only after every fence has been raised under this driver's token: then no earlier driver can let go
+    /// any more. Once something has left, requests go on and it is tried again.
+    fn refused_to_depart(&mut self, why: String) {
+        if self.departed.contains(&true) {
+            return self.lower_and_retry(why);
+        }
+        self.message = Some(why);
+        self.giving_up = true;
+        let raise = self.op.losers().into_iter().map(Action::Raise);
+        self.plan = raise.chain([Action::Record(Step::RollingBack)]).collect();
+        self.at = 0;
     }
 
     fn can_roll_back(&self) -> bool {
@@ -275,9 +303,7 @@ impl Saga {
                 for index in &losers {
                     plan.extend([Action::Raise(*index), Action::AwaitAcks(*index, 0)]);
                 }
-                if !self.op.destroy {
-                    plan.extend(losers.iter().map(|index| Action::CheckEmpty(*index)));
-                }
+                plan.extend(losers.iter().map(|index| Action::CheckEmpty(*index)));
                 plan.push(Action::Record(Step::Departing));
             }
             Step::Departing => {

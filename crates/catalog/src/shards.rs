@@ -1,8 +1,8 @@
 //! The list of shards: add, change, remove, attach, detach. The order of the steps makes each of them safe to
 //! stop anywhere and to repeat.
 
-use polyshard_map::{Delta, Entry, KeyRange, MapName, ShardId, State};
-use polyshard_shard::{Edit, Role, Shard};
+use polyshard_map::{Delta, Entry, Epoch, KeyRange, Map, MapDefinition, MapName, ShardId, State};
+use polyshard_shard::{Edit, Role, Shard, ShardError};
 use uuid::Uuid;
 
 use crate::check::merge_by_epoch;
@@ -197,36 +197,68 @@ impl Driver {
         let catalog = self.catalog();
         let id = new.id.clone();
         let wrap = |error| CatalogError::Shard { shard: id.clone(), error };
-        if catalog.shards().await?.iter().any(|record| record.id == id) {
+        let shards = catalog.shards().await?;
+        if shards.iter().any(|record| record.id == id) {
             return Err(CatalogError::Exists(format!("shard {id}")));
         }
-        if opened.meta().await.map_err(wrap)?.is_none() {
-            return Err(CatalogError::Shard {
-                shard: id.clone(),
-                error: polyshard_shard::ShardError::NotAShard,
-            });
+        let found = opened.meta().await.map_err(wrap)?.ok_or_else(|| wrap(ShardError::NotAShard))?;
+        if let Some(same) = shards.iter().find(|record| record.incarnation == found.incarnation) {
+            return Err(CatalogError::Invalid(format!(
+                "this database is shard {} already; nothing to attach",
+                same.id
+            )));
         }
-        let meta = opened.reincarnate(catalog.cluster().await?, catalog.fresh_id()).await.map_err(wrap)?;
+        let cluster = catalog.cluster().await?;
         let mut tx = catalog.begin().await?;
         tx.lock().await?;
+        // All that can be refused is refused before the database is touched.
+        let (mut plans, mut taken_from) = (Vec::new(), Vec::new());
         for definition in opened.definitions().await.map_err(wrap)? {
             let map = definition.name().clone();
+            if let Some(running) = tx.running(Some(&map)).await?.into_iter().next() {
+                return Err(CatalogError::Busy { op: running.op.id, kind: running.op.kind });
+            }
+            let record = tx.map(&map).await?;
+            if let Some(known) = &record {
+                same_map(&known.definition, &definition, &id)?;
+            }
             let locals = opened.local_entries(&map).await.map_err(wrap)?;
             let mine: Vec<Entry> = locals
                 .into_iter()
                 .filter(|local| local.incoming.is_none())
                 .map(|local| local.entry)
                 .collect();
-            let highest = mine.iter().map(|entry| entry.epoch).max();
-            let record = tx.map(&map).await?;
             let existing = tx.entries(&map, &KeyRange::all()).await?;
             let merged = merge_by_epoch(existing.iter().chain(&mine));
+            let taken = existing.iter().find(|entry| !merged.contains(entry));
+            if let (Some(entry), true) = (taken, found.cluster != cluster) {
+                return Err(CatalogError::Invalid(format!(
+                    "shard {id} comes from another cluster and claims {} of map {map}, which is on shard {}; remove \
+                     that entry first if the newcomer is right",
+                    definition.describe_range(&entry.range),
+                    entry.shard
+                )));
+            }
+            if taken.is_some() {
+                taken_from.push(map.clone());
+            }
+            let described = record.as_ref().map_or(&definition, |known| &known.definition).clone();
+            Map::build(described, merged.iter().cloned(), Epoch::ZERO).map_err(|error| {
+                CatalogError::Invalid(format!(
+                    "what shard {id} has of map {map} does not fit the map: {error}"
+                ))
+            })?;
+            plans.push((definition, record, mine, merged));
+        }
+        let meta = opened.reincarnate(cluster, catalog.fresh_id()).await.map_err(wrap)?;
+        for (definition, record, mine, merged) in plans {
+            let map = definition.name().clone();
             let stale: Vec<Entry> = mine.iter().filter(|entry| !merged.contains(entry)).cloned().collect();
             let kept: Vec<Entry> = merged.iter().filter(|entry| entry.shard == id).cloned().collect();
             opened.reconcile(&map, &stale, &kept).await.map_err(wrap)?;
             tx.delete_entries(&map).await?;
             tx.apply(&map, &Delta { put: merged, ..Delta::default() }).await?;
-            if let Some(highest) = highest {
+            if let Some(highest) = mine.iter().map(|entry| entry.epoch).max() {
                 tx.raise_epoch(highest).await?;
             }
             let epoch = tx.next_epoch().await?;
@@ -238,6 +270,10 @@ impl Driver {
         tx.put_shard(&record).await?;
         tx.publish(&Event::Shards).await?;
         tx.commit().await?;
+        // Whoever lost a range to the newcomer's higher epoch must let it go, behind a fence.
+        for map in taken_from {
+            self.repair_shards(&map, None).await?;
+        }
         Ok(record)
     }
 
@@ -248,7 +284,8 @@ impl Driver {
         for chunk in entries.chunks(REMOVE_ENTRIES) {
             let delta =
                 Delta { remove: chunk.iter().map(|entry| entry.range.clone()).collect(), ..Delta::default() };
-            let edits = classify::edits(&record.definition, chunk, &delta)?;
+            let mut edits = classify::edits(&record.definition, chunk, &delta)?;
+            edits.iter_mut().for_each(|(_, edit)| edit.destroy = true);
             self.edits(map, "destroy", edits, delta, None).await?;
         }
         Ok(())
@@ -265,7 +302,7 @@ impl Driver {
     ) -> Reply<()> {
         let lost = extra.iter().flat_map(|entry| destinations(&entry.range, owners)).collect();
         let definition = seen.definition.clone();
-        let edit = Edit { definition, role: Role::Lose, before: extra, after: vec![], lost };
+        let edit = Edit { definition, role: Role::Lose, before: extra, after: vec![], lost, destroy: true };
         self.repair_edit(seen, id, edit).await
     }
 
@@ -277,7 +314,14 @@ impl Driver {
         missing: Vec<Entry>,
     ) -> Reply<()> {
         let definition = seen.definition.clone();
-        let edit = Edit { definition, role: Role::Gain, before: vec![], after: missing, lost: vec![] };
+        let edit = Edit {
+            definition,
+            role: Role::Gain,
+            before: vec![],
+            after: missing,
+            lost: vec![],
+            destroy: true,
+        };
         self.repair_edit(seen, id, edit).await
     }
 
@@ -299,6 +343,24 @@ fn destinations(range: &KeyRange, owners: &[Entry]) -> Vec<(KeyRange, Option<Sha
     }
     parts.extend(rest.into_iter().map(|range| (range, None, State::Offline)));
     parts
+}
+
+/// Whether a shard's part of a map is of the map that the catalog has; its segments may be older.
+fn same_map(known: &MapDefinition, found: &MapDefinition, shard: &ShardId) -> Reply<()> {
+    let shape = |map: &MapDefinition| {
+        let scheme = map.scheme();
+        (map.key_type().clone(), scheme.kind(), scheme.hash().copied(), scheme.prefix())
+    };
+    if shape(known) == shape(found) {
+        return Ok(());
+    }
+    let words = |map: &MapDefinition| format!("{} of {}", map.scheme().kind(), map.key_type());
+    Err(CatalogError::Invalid(format!(
+        "shard {shard} has a map {} that is {}, but the catalog's is {}; drop or rename one of them first",
+        known.name(),
+        words(found),
+        words(known)
+    )))
 }
 
 /// A shard that an operation is working with cannot leave.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_engine::{Access, Database, Dialect, Row, Statement, Transaction, Value};
-use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyBytes, KeyRange, Lock, MapName};
+use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyBytes, KeyRange, Lock, MapName, ShardId};
 use polyshard_shard::OpId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::CatalogError;
 use crate::catalog::CHANGE_CHANNEL;
+use crate::datasets::DatasetRecord;
 use crate::tx::{CatalogTx, Reply};
 use crate::types::{Event, MapRecord, OpRecord, Operation, ShardRecord};
 
@@ -127,6 +128,22 @@ impl CatalogTx for SqlCatalog {
         let row =
             rows.first().ok_or(CatalogError::Damaged { what: "cluster row", detail: "missing".into() })?;
         Ok(Epoch::new(row.int(0)? as u64))
+    }
+
+    async fn has_shard(&mut self, id: &ShardId) -> Reply<bool> {
+        Ok(self.shard(id).await?.is_some())
+    }
+
+    async fn placed_by(&mut self, map: &MapName) -> Reply<Option<String>> {
+        let sql = format!("SELECT record FROM {}", self.own("dataset_list"));
+        let records: Reply<Vec<DatasetRecord>> = self
+            .rows(Statement::new(sql))
+            .await?
+            .iter()
+            .map(|row| from_json("dataset", row.text(0)?))
+            .collect();
+        let found = records?.into_iter().find(|record| record.map == *map);
+        Ok(found.map(|record| format!("{} {}", record.store, record.name)))
     }
 
     async fn map(&mut self, map: &MapName) -> Reply<Option<MapRecord>> {

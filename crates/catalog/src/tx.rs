@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyRange, MapName};
+use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyRange, MapName, ShardId};
 use polyshard_shard::OpId;
 
 use crate::CatalogError;
@@ -25,6 +25,11 @@ pub trait CatalogTx: Send {
     fn now_ms(&mut self) -> impl Future<Output = Reply<i64>> + Send;
     /// The next epoch, never given twice.
     fn next_epoch(&mut self) -> impl Future<Output = Reply<Epoch>> + Send;
+
+    /// Whether there is such a shard.
+    fn has_shard(&mut self, id: &ShardId) -> impl Future<Output = Reply<bool>> + Send;
+    /// A dataset that a map places, if there is one.
+    fn placed_by(&mut self, map: &MapName) -> impl Future<Output = Reply<Option<String>>> + Send;
 
     /// Reads a map's record.
     fn map(&mut self, map: &MapName) -> impl Future<Output = Reply<Option<MapRecord>>> + Send;

@@ -159,9 +159,6 @@ pub struct Operation {
     pub edits: Vec<(ShardId, Edit)>,
     /// What it does to the catalog.
     pub publish: Publish,
-    /// Whether ranges may leave with what they hold: the operator has said so.
-    #[serde(default)]
-    pub destroy: bool,
 }
 
 impl Operation {

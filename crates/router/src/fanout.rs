@@ -69,7 +69,8 @@ impl Router {
         work: impl AsyncFn(&Ticket) -> Result<T, engine::Error>,
     ) -> Result<FanOut<T>, RouterError> {
         let overall = Instant::now() + options.overall_deadline;
-        let parts = self.parts(map, range, access, options.policy).await?;
+        let parts = tokio::time::timeout_at(overall, self.parts(map, range, access, options.policy));
+        let parts = parts.await.map_err(|_| RouterError::FanOut { asked: 0, failed: vec![] })??;
         let asked = parts.len();
         let work = &work;
         let ask = |(shard, ticket): (ShardId, Result<Ticket, String>)| async move {

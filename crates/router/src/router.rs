@@ -362,7 +362,9 @@ impl Router {
                 Err(error) => error,
             };
             tries += 1;
-            if tries >= TRIES_MAX || !self.heal(&error).await {
+            // Who has waited for a range that is being switched has waited long enough.
+            let waited = matches!(error, RouterError::Moving(_));
+            if tries >= TRIES_MAX || waited || !self.heal(&error).await {
                 return Err(error);
             }
             tokio::time::sleep(RETRY_AFTER * (1 << tries.min(6))).await;

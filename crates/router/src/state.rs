@@ -151,6 +151,12 @@ impl HelloState for State {
         if reply.since > known {
             return Ok(Learnt::AskAgain);
         }
+        if reply.fence_epoch < reply.since {
+            // It has told of more than it knows now. Nothing that relied on it is sure any more.
+            state.learnt.store(false, Ordering::SeqCst);
+            state.generation.advance();
+            return Err(ShardError::WentBack { shard: shard.clone() });
+        }
         // Departures that are no longer listed must be in the view.
         if !self.view().is_settled_up_to(reply.pruned_epoch) && !self.fresh.load(Ordering::SeqCst) {
             return Err(ShardError::IncarnationChanged { shard: shard.clone() });

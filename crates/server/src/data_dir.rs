@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::ServerError;
@@ -16,7 +17,9 @@ impl DataDir {
     /// Makes and holds it.
     pub(crate) fn open(path: &Path) -> Result<DataDir, ServerError> {
         let refuse = |reason: String| ServerError::Data { path: path.to_path_buf(), reason };
-        std::fs::create_dir_all(path).map_err(|error| refuse(error.to_string()))?;
+        // Other users of the machine have no business with the tenants' data.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|error| refuse(error.to_string()))?;
         let mut lock = File::options()
             .create(true)
             .truncate(false)

@@ -57,9 +57,11 @@ fn of_shard(error: &ShardError) -> ErrorCode {
         | ShardError::FenceBroken(_)
         | ShardError::IncarnationChanged { .. }
         | ShardError::OldMap { .. } => ErrorCode::Unavailable,
-        ShardError::PastReturn(_) | ShardError::LocalMapDiffers { .. } | ShardError::WrongDatabase { .. } => {
-            ErrorCode::Conflict
-        }
+        ShardError::PastReturn(_)
+        | ShardError::LocalMapDiffers { .. }
+        | ShardError::WrongDatabase { .. }
+        | ShardError::WasAShard { .. }
+        | ShardError::WentBack { .. } => ErrorCode::Conflict,
         ShardError::HoldsData { .. } => ErrorCode::HoldsData,
         ShardError::NotAShard => ErrorCode::Invalid,
         ShardError::FormatTooNew { .. } => ErrorCode::Unsupported,

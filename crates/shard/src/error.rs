@@ -47,6 +47,23 @@ pub enum ShardError {
     /// The database holds no shard: add it first.
     #[error("this database holds no shard yet; add it with 'polyshard shard add'")]
     NotAShard,
+    /// The database has ranges from an earlier life: attach it, so that they are compared with the map.
+    #[error(
+        "this database was shard {shard} before and still has its ranges; attach it with 'polyshard shard attach'"
+    )]
+    WasAShard {
+        /// The shard it was.
+        shard: ShardId,
+    },
+    /// The shard knows less than it has told: it was restored or failed over to an older copy.
+    #[error(
+        "shard {shard} has gone back in time: it was restored, or failed over to a copy that lagged; compare with \
+         'polyshard map check', then detach and attach it"
+    )]
+    WentBack {
+        /// The shard concerned.
+        shard: ShardId,
+    },
     /// Written by a newer version of the program: upgrade this process.
     #[error("shard format {found} is newer than this program's {known}; upgrade this process")]
     FormatTooNew {

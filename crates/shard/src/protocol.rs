@@ -134,15 +134,21 @@ pub async fn withdraw<T: LocalTx>(tx: &mut T, id: OpId, attempt: u64, router: Ro
     }
 }
 
-/// Refuses when one of the fenced ranges holds data; asked while the fence stands.
+/// Refuses when one of the fenced ranges holds data; asked while the fence stands, to know early.
 pub async fn check_empty<T: LocalTx>(tx: &mut T, op: OpRef) -> Reply<()> {
     let row = claim(tx, op).await?.ok_or(ShardError::Superseded(op.id))?;
-    let (Phase::Prepared, Some(edit)) = (row.phase, &row.edit) else { return Ok(()) };
+    match (row.phase, &row.edit) {
+        (Phase::Prepared, Some(edit)) => refuse_data(tx, edit).await,
+        _ => Ok(()),
+    }
+}
+
+async fn refuse_data<T: LocalTx>(tx: &mut T, edit: &Edit) -> Reply<()> {
     let leaving: Vec<KeyRange> = match edit.role {
         Role::Drop => vec![KeyRange::all()],
         _ => left_ranges(edit),
     };
-    if leaving.is_empty() {
+    if leaving.is_empty() || edit.destroy {
         return Ok(());
     }
     match tx.holds_data(edit.map(), &leaving).await? {
@@ -164,6 +170,8 @@ pub async fn depart<T: LocalTx>(tx: &mut T, op: OpRef, attempt: u64) -> Reply<()
         return Err(ShardError::FenceBroken(op.id));
     }
     let edit = row.edit.clone().ok_or(ShardError::Superseded(op.id))?;
+    // Requests may have gone on since it was last asked, if the driver changed or the fence was raised again.
+    refuse_data(tx, &edit).await?;
     match edit.role {
         Role::Drop => tx.delete_map(edit.map()).await?,
         _ => replace(tx, &edit, &edit.before, &edit.after).await?,

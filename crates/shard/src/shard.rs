@@ -115,6 +115,9 @@ impl Shard {
         let mut tx = SqlLocal::begin(&self.control).await?;
         if let Some(found) = tx.find_meta().await? {
             check_identity(&found, cluster, &self.id)?;
+            if tx.has_ranges().await? {
+                return Err(ShardError::WasAShard { shard: self.id.clone() });
+            }
             return Ok(found);
         }
         let meta = Meta {

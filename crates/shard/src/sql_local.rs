@@ -116,8 +116,26 @@ impl SqlLocal {
         self.done(Statement::new(undo)).await
     }
 
-    /// Removes everything of the protocol, when a shard leaves the cluster for good.
+    /// Whether it has ranges of any map.
+    pub(crate) async fn has_ranges(&mut self) -> Reply<bool> {
+        let sql = format!("SELECT 1 FROM {} LIMIT 1", self.names.own("local_range"));
+        Ok(!self.run(Statement::new(sql)).await?.is_empty())
+    }
+
+    /// Removes everything of the protocol, and the rows that stores have here, when a shard leaves the cluster for
+    /// good: what was destroyed must not come back with the database.
     pub(crate) async fn wipe(&mut self) -> Reply<()> {
+        let datasets = format!("SELECT tab, rows_column, rows_number FROM {}", self.names.own("dataset"));
+        for row in self.run(Statement::new(datasets)).await? {
+            let table = row.text(0)?;
+            let statement = match (row.opt_text(1)?, row.opt_int(2)?) {
+                (Some(column), Some(number)) => {
+                    Statement::new(format!("DELETE FROM {table} WHERE {column} = $1")).bind(number)
+                }
+                _ => Statement::new(format!("DELETE FROM {table}")),
+            };
+            self.done(statement).await?;
+        }
         for table in
             ["local_range", "local_map", "local_op", "fence_ack", "fence", "departure", "dataset", "meta"]
         {

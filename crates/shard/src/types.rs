@@ -146,6 +146,9 @@ pub struct Edit {
     pub after: Vec<Entry>,
     /// Where lost ranges go, for the departure records: range, new owner if any, state there.
     pub lost: Vec<(KeyRange, Option<ShardId>, State)>,
+    /// Whether ranges may leave with what they hold: the operator has said so.
+    #[serde(default)]
+    pub destroy: bool,
 }
 
 impl Edit {

@@ -85,7 +85,7 @@ fn op(number: u64, token: u64) -> OpRef {
 
 fn gain(range: KeyRange, epoch: u64) -> Edit {
     let after = vec![entry(range, epoch)];
-    Edit { definition: definition(), role: Role::Gain, before: vec![], after, lost: vec![] }
+    Edit { definition: definition(), role: Role::Gain, before: vec![], after, lost: vec![], destroy: false }
 }
 
 fn lose(range: KeyRange, epoch: u64) -> Edit {
@@ -96,6 +96,7 @@ fn lose(range: KeyRange, epoch: u64) -> Edit {
         before: vec![entry(range, epoch)],
         after: vec![],
         lost,
+        destroy: false,
     }
 }
 

@@ -18,6 +18,7 @@ use crate::Failure;
 /// As the engine's defaults.
 const QUEUE_MAX: usize = 4096;
 const GROUP_MAX: usize = 512;
+const WAL_PAGES_START: u64 = 1000;
 const WAL_PAGES_MAX: i64 = 16_384;
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(1);
@@ -50,6 +51,13 @@ pub struct Raw {
     threads: Arc<Threads>,
 }
 
+/// What the writer's commits say of the write-ahead log.
+#[derive(Default)]
+struct Log {
+    commits: AtomicU64,
+    pages: AtomicU64,
+}
+
 struct Threads {
     stop: Arc<AtomicBool>,
     writers: std::sync::Mutex<Vec<JoinHandle<()>>>,
@@ -67,14 +75,20 @@ impl Raw {
             connection.pragma_update(None, "wal_autocheckpoint", 0)?;
             fill(&mut connection, number, count)?;
             let (queue, writes) = mpsc::channel(QUEUE_MAX);
-            let commits = Arc::new(AtomicU64::new(0));
-            let (committed, checkpoints) = (commits.clone(), connect(&path, 1024)?);
+            let log = Arc::new(Log::default());
+            let committed = log.clone();
+            connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+                committed.commits.fetch_add(1, Ordering::Relaxed);
+                committed.pages.store(u64::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+                Ok(())
+            }))?;
+            let checkpoints = connect(&path, 1024)?;
             let stop = stop.clone();
             // Names tell the two sides apart in a profile.
             let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-            let write = move || write_all(&connection, writes, &committed);
+            let write = move || write_all(&connection, writes);
             writers.push(thread("raw-writer").spawn(write)?);
-            let checkpoint = move || checkpoint_all(&checkpoints, &commits, &stop);
+            let checkpoint = move || checkpoint_all(&checkpoints, &log, &stop);
             checkpointers.push(thread("raw-checkpoint").spawn(checkpoint)?);
             shards.push(Shard { path, queue });
         }
@@ -156,7 +170,7 @@ fn fill(connection: &mut Connection, number: usize, shards: usize) -> Result<(),
     })
 }
 
-fn write_all(connection: &Connection, mut queue: mpsc::Receiver<Write>, commits: &AtomicU64) {
+fn write_all(connection: &Connection, mut queue: mpsc::Receiver<Write>) {
     while let Some(first) = queue.blocking_recv() {
         let mut group = vec![first];
         while group.len() < GROUP_MAX
@@ -165,7 +179,6 @@ fn write_all(connection: &Connection, mut queue: mpsc::Receiver<Write>, commits:
             group.push(write);
         }
         let committed = write_group(connection, &group);
-        commits.fetch_add(1, Ordering::Relaxed);
         for (index, write) in group.into_iter().enumerate() {
             // All of a group fail if one does: the benchmark ends then. Only the first gets the error itself.
             let result = match &committed {
@@ -191,19 +204,21 @@ fn write_group(connection: &Connection, group: &[Write]) -> Result<(), rusqlite:
     Ok(())
 }
 
-fn checkpoint_all(connection: &Connection, commits: &AtomicU64, stop: &AtomicBool) {
-    let mut seen = 0;
-    let mut last_commit: Option<Instant> = None;
+fn checkpoint_all(connection: &Connection, log: &Log, stop: &AtomicBool) {
+    let (mut moved, mut seen, mut last_commit) = (0, 0, Instant::now());
+    let mut truncated = true;
     while !stop.load(Ordering::Relaxed) {
-        let now = commits.load(Ordering::Relaxed);
-        if now != seen {
-            (seen, last_commit) = (now, Some(Instant::now()));
-            let pages = checkpoint(connection, "PASSIVE");
-            if pages > WAL_PAGES_MAX {
+        let commits = log.commits.load(Ordering::Relaxed);
+        if commits != seen {
+            (seen, last_commit, truncated) = (commits, Instant::now(), false);
+        }
+        if commits != moved && log.pages.load(Ordering::Relaxed) >= WAL_PAGES_START {
+            moved = commits;
+            if checkpoint(connection, "PASSIVE") > WAL_PAGES_MAX {
                 checkpoint(connection, "RESTART");
             }
-        } else if last_commit.is_some_and(|at| at.elapsed() > IDLE) {
-            last_commit = None;
+        } else if !truncated && last_commit.elapsed() > IDLE {
+            truncated = true;
             checkpoint(connection, "TRUNCATE");
         }
         std::thread::sleep(CHECKPOINT_PAUSE);

@@ -106,12 +106,12 @@ impl Connection {
     }
 
     pub fn run(&mut self, text: &Arc<str>, params: &[Value]) -> Result<Rows, Error> {
-        let mut rows = Rows::none();
+        let mut rows = None;
         self.run_pages(text, params, usize::MAX, |page| {
-            rows = page;
+            rows = Some(page);
             Go::On
         })?;
-        Ok(rows)
+        Ok(rows.unwrap_or_else(Rows::none))
     }
 
     /// Hands out the rows in pages; there is always at least one page, which may be empty.

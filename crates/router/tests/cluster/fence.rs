@@ -20,6 +20,7 @@ on_both_engines!(
     a_transaction_that_needs_a_moving_range_is_told_at_once,
     readers_go_on_while_a_range_becomes_read_only,
     a_range_that_holds_data_is_not_assigned,
+    data_that_comes_while_a_switch_has_no_driver_stays_where_it_is,
 );
 
 /// Patient enough that a held request waits for the end of the switch, not for the end of an attempt.
@@ -103,16 +104,7 @@ async fn readers_go_on_while_a_range_becomes_read_only(place: Arc<Place>) {
 async fn a_range_that_holds_data_is_not_assigned(place: Arc<Place>) {
     let cluster = Cluster::with_maps(&place, Setup::default()).await;
     cluster.items().await;
-    for id in ["s1", "s2", "s3"] {
-        let dataset = Dataset {
-            name: "items".into(),
-            map: map("orders"),
-            table: "item".into(),
-            placement: "placement".into(),
-            rows: None,
-        };
-        cluster.router.administer(&shard(id)).await.unwrap().bind(&dataset).await.unwrap();
-    }
+    bind_items(&cluster).await;
     cluster.write("orders", 5, 1).await.unwrap();
     let refused = cluster.change("orders", assign(keys(0, 10), "s2")).await.unwrap_err();
     assert!(matches!(refused, CatalogError::RolledBack(_)), "{refused}");
@@ -123,6 +115,37 @@ async fn a_range_that_holds_data_is_not_assigned(place: Arc<Place>) {
     cluster.change("orders", Change::Split { at: crate::cluster::bound(5) }).await.unwrap();
     cluster.on_all_shards(|_| "DELETE FROM item".into()).await;
     cluster.change("orders", assign(keys(0, 10), "s2")).await.unwrap();
+    cluster.assert_healthy().await;
+    cluster.close().await;
+}
+
+/// Tells every shard that the items are placed by the map `orders`.
+async fn bind_items(cluster: &Cluster) {
+    for id in ["s1", "s2", "s3"] {
+        let dataset = Dataset {
+            name: "items".into(),
+            map: map("orders"),
+            table: "item".into(),
+            placement: "placement".into(),
+            rows: None,
+        };
+        cluster.router.administer(&shard(id)).await.unwrap().bind(&dataset).await.unwrap();
+    }
+}
+
+/// The driver dies after it has seen that the range is empty and recorded that it may leave. Requests go on when the
+/// fence is withdrawn, so the range may hold data when the next driver comes: then it does not leave.
+async fn data_that_comes_while_a_switch_has_no_driver_stays_where_it_is(place: Arc<Place>) {
+    let dies = Arc::new(|place: &str| place == "record_departing.after");
+    let setup = Setup { failpoint: Some(dies), lease: Duration::from_secs(2), ..Setup::default() };
+    let cluster = Cluster::with_maps(&place, setup).await;
+    cluster.items().await;
+    bind_items(&cluster).await;
+    cluster.change("orders", assign(keys(0, 10), "s2")).await.expect_err("its driver stops");
+    assert_eq!(cluster.write("orders", 5, 1).await.unwrap(), shard("s1"));
+    cluster.settle().await;
+    cluster.router.refresh().await.unwrap();
+    assert_eq!(cluster.read("orders", 5).await.unwrap(), (shard("s1"), vec![1]));
     cluster.assert_healthy().await;
     cluster.close().await;
 }

@@ -95,7 +95,9 @@ fn check_key(azure: &AzureConfig, values: &Values, errors: &mut ConfigErrors) {
         if !listen.ip().is_loopback() && azure.key == SecretSource::None {
             errors.push(
                 &setting.origin,
-                format!("{name}.listen {listen} is not a loopback address, and azure.key is the well-known one"),
+                format!(
+                    "{name}.listen {listen} is not a loopback address, and azure.key is the well-known one"
+                ),
                 "set azure.key_env or azure.key_file, or listen on 127.0.0.1",
             );
         }
