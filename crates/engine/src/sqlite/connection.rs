@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::OpenFlags;
+use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
@@ -64,6 +65,8 @@ impl Connection {
         if role == Role::Writer {
             raw.pragma_update(None, "journal_mode", "WAL")?;
         }
+        // Otherwise a cached statement is compiled again on every use, in case other values want another plan.
+        raw.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         raw.pragma_update(None, "synchronous", "FULL")?;
         raw.pragma_update(None, "foreign_keys", true)?;
         // Otherwise REPLACE deletes rows without firing delete triggers.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use polyshard_catalog::{CatalogError, ShardPatch};
-use polyshard_map::{Change, NewEntry};
+use polyshard_map::{Change, KeyType, MapDefinition, NewEntry, Scheme};
 use polyshard_router::{Access, RouterError};
 use polyshard_shard::ShardError;
 
@@ -14,10 +14,42 @@ on_both_engines!(
     a_shard_with_ranges_is_removed_only_with_an_explicit_word,
     a_detached_shard_comes_back_with_its_ranges_when_attached,
     a_shard_attached_late_gives_way_to_what_is_newer,
+    a_shard_whose_map_has_become_another_is_not_attached,
+    a_database_with_ranges_of_an_earlier_life_is_attached_and_not_added,
     a_shard_follows_its_new_address_and_no_other_database_is_taken_for_it,
     a_database_of_another_shard_or_cluster_is_refused,
     a_lost_catalog_is_rebuilt_from_its_shards,
 );
+
+/// A10: all shardlets of one map have one shape. What does not fit is refused before anything is touched.
+async fn a_shard_whose_map_has_become_another_is_not_attached(place: Arc<Place>) {
+    let cluster = Cluster::with_maps(&place, Setup::default()).await;
+    cluster.driver.detach_shard(&shard("s1")).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    cluster.driver.drop_map(&map("tenants"), None, false).await.unwrap();
+    let other = MapDefinition::new(map("tenants"), KeyType::Text, Scheme::Range).unwrap();
+    cluster.driver.create_map(&other, vec![]).await.unwrap();
+    let refused = cluster.attach_shard("s1").await.unwrap_err();
+    assert!(refused.to_string().contains("hash of bigint, but the catalog's is range of text"), "{refused}");
+    cluster.router.refresh().await.unwrap();
+    cluster.assert_healthy().await;
+    cluster.driver.drop_map(&map("tenants"), None, false).await.unwrap();
+    cluster.attach_shard("s1").await.unwrap();
+    cluster.assert_healthy().await;
+    cluster.close().await;
+}
+
+/// Every key has at most one owner: ranges that come back are compared with the map first.
+async fn a_database_with_ranges_of_an_earlier_life_is_attached_and_not_added(place: Arc<Place>) {
+    let cluster = Cluster::with_maps(&place, Setup::default()).await;
+    cluster.driver.detach_shard(&shard("s1")).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    let refused = cluster.add_shard("s1").await.unwrap_err();
+    assert!(refused.to_string().contains("polyshard shard attach"), "{refused}");
+    cluster.attach_shard("s1").await.unwrap();
+    cluster.assert_healthy().await;
+    cluster.close().await;
+}
 
 /// D1: removing is destructive and so needs an empty shard or an explicit word.
 async fn a_shard_with_ranges_is_removed_only_with_an_explicit_word(place: Arc<Place>) {
