@@ -100,24 +100,21 @@ impl Shards {
         if let Some(open) = slot.open.get() {
             return Ok(open.shard.clone());
         }
-        let recent = slot.failure.lock().expect("no panic while held").clone();
-        if let Some((at, error)) = recent
-            && at.elapsed() < FAILURE_KEPT
-        {
-            return Err(error);
-        }
         let open = slot.open.get_or_try_init(|| async {
-            let shard = self.open_candidate(&slot.record).await?;
-            Ok(OpenShard { shard, fences: Mutex::new(None) })
-        });
-        match open.await {
-            Ok(open) => Ok(open.shard.clone()),
-            Err(error) => {
-                *slot.failure.lock().expect("no panic while held") =
-                    Some((Instant::now(), ShardError::clone(&error)));
-                Err(error)
+            // Asked by each caller when it is his turn: those who queued behind a failure do not try it again.
+            let recent = slot.failure.lock().expect("no panic while held").clone();
+            if let Some((at, error)) = recent
+                && at.elapsed() < FAILURE_KEPT
+            {
+                return Err(error);
             }
-        }
+            let opened = self.open_candidate(&slot.record).await;
+            if let Err(error) = &opened {
+                *slot.failure.lock().expect("no panic while held") = Some((Instant::now(), error.clone()));
+            }
+            Ok(OpenShard { shard: opened?, fences: Mutex::new(None) })
+        });
+        Ok(open.await?.shard.clone())
     }
 
     /// The shard, with the task that answers its fences running: needed before data is touched.
