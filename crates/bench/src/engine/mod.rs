@@ -1,4 +1,4 @@
-//! Point reads and durable single-row writes of many callers: the engine beside the raw library, round by round in turn.
+//! Point reads and durable single-row writes of many callers: the engine beside the raw library, in turns.
 
 mod ours;
 mod raw_postgres;

@@ -38,7 +38,7 @@ pub struct Sources {
     /// Folder of embedded shards, catalog and snapshot [default: ./polyshard-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Set any option of docs/config.md outside [[shards]]; may be repeated
+    /// Set any option of docs/config.md outside the list of shards; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
 }
