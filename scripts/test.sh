@@ -35,7 +35,7 @@ suite() {
 if cargo nextest show-config version --config-file scripts/nextest.toml >/dev/null 2>&1; then
     nextest=(cargo nextest run --workspace --config-file scripts/nextest.toml --no-fail-fast --no-tests=pass
         --status-level slow --final-status-level fail --cargo-quiet)
-    [ -n "${POLYSHARD_LONG:-}" ] && nextest+=(--run-ignored all)
+    [ -n "${POLYSHARD_LONG:-}" ] && nextest+=(--run-ignored all --profile long)
     crate_tests() { "${nextest[@]}" -E "package($1) and not binary(house)"; }
     house_tests() { "${nextest[@]}" -E "binary(house)"; }
 else
