@@ -116,7 +116,7 @@ impl Engine {
 
     pub fn read(&self, statement: &Statement) -> Result<Rows, Error> {
         self.check_open()?;
-        Counters::add(&self.counters.reads, 1);
+        self.readers.count();
         let Action::Sql { text, params } = &statement.action else {
             return Err(Error::invalid("a notification is a write"));
         };
@@ -175,7 +175,8 @@ impl Engine {
     }
 
     pub fn stats(&self) -> Stats {
-        self.counters.snapshot(self.queue.max_capacity() - self.queue.capacity())
+        let stats = self.counters.snapshot(self.queue.max_capacity() - self.queue.capacity());
+        Stats { reads: stats.reads + self.readers.counted(), ..stats }
     }
 
     pub async fn close(self: &Arc<Engine>) {

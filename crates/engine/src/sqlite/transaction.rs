@@ -14,7 +14,7 @@ use crate::{Error, Rows, Statement};
 
 pub(crate) struct ReadTransaction {
     engine: Arc<Engine>,
-    connection: Option<Connection>,
+    connection: Option<Box<Connection>>,
     _permit: OwnedSemaphorePermit,
 }
 
