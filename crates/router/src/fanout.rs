@@ -70,7 +70,11 @@ impl Router {
     ) -> Result<FanOut<T>, RouterError> {
         let overall = Instant::now() + options.overall_deadline;
         let parts = tokio::time::timeout_at(overall, self.parts(map, range, access, options.policy));
-        let parts = parts.await.map_err(|_| RouterError::FanOut { asked: 0, failed: vec![] })??;
+        let parts = parts.await.map_err(|_| engine::Error::Timeout {
+            message:
+                "the shards could not all be reached within the deadline of the fan-out; try again later"
+                    .into(),
+        })??;
         let asked = parts.len();
         let work = &work;
         let ask = |(shard, ticket): (ShardId, Result<Ticket, String>)| async move {
