@@ -20,6 +20,8 @@ const LAYERS: &[&str] = &[
     "wire",
     "azure-http",
     "sql",
+    "lite",
+    "journal",
     "store-*",
     "rebalance",
     "check",
@@ -44,6 +46,7 @@ const NARROW: &[(&str, &[&str], &str)] = &[
     ("wire", &[], "a listener knows no protocol and no store"),
     ("azure-http", &["wire"], "it is a protocol, and knows no store and no shard"),
     ("sql", &["map"], "it is pure: it parses and plans, and calls nobody"),
+    ("lite", &["map", "engine", "sql"], "it translates and computes, and calls nobody"),
     ("admin", &["map", "wire"], "its handlers work over a trait, so that it can be served from anywhere"),
     ("polyshard", &["map", "admin", "server"], "the command line has no private door: the admin API only"),
 ];

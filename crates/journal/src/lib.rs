@@ -1,0 +1,1 @@
+//! What every shard must have alike: schema changes and reference writes in one order; declared tables; ids.

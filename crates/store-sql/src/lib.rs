@@ -1,0 +1,1 @@
+//! SQL tables: the PostgreSQL protocol over the router.
