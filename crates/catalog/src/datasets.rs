@@ -9,6 +9,7 @@ use polyshard_map::{
 use serde::{Deserialize, Serialize};
 
 use crate::CatalogError;
+use crate::bindings;
 use crate::catalog::Catalog;
 use crate::driver::Driver;
 use crate::sql_catalog::{SqlCatalog, from_json, to_json};
@@ -72,6 +73,13 @@ pub struct DatasetRecord {
     pub version: u64,
 }
 
+impl DatasetRecord {
+    /// What shards call it. With its number: one that was deleted and made again is another one to them.
+    pub fn name_on_shards(&self) -> String {
+        format!("{}:{} ({})", self.store, self.name, self.id)
+    }
+}
+
 /// How often and how long a map that another process is creating is waited for.
 const MAP_LOOKS: (u32, Duration) = (100, Duration::from_millis(50));
 
@@ -107,7 +115,8 @@ impl Driver {
         Err(CatalogError::NoSuchMap(name.clone()))
     }
 
-    /// Creates a dataset on a store's own map, which is made when the first one needs it.
+    /// Creates a dataset on the map that its name is bound to, or else on a store's own map, which is made when the
+    /// first one needs it.
     pub async fn create_dataset_on_own_map(
         &self,
         store: &str,
@@ -125,7 +134,7 @@ impl Driver {
         }
     }
 
-    /// Creates a dataset; its map must exist.
+    /// Creates a dataset; its map must exist. A name that is bound has the map and rule that it is bound to.
     pub async fn create_dataset(
         &self,
         store: &str,
@@ -139,14 +148,15 @@ impl Driver {
         if tx.dataset(store, name).await?.is_some() {
             return Err(CatalogError::Exists(format!("{store} {name}")));
         }
+        let bound = tx.dataset(&bindings::store_of(store), name).await?;
+        let (map, rule) = bound.as_ref().map_or((map, rule), |bound| (&bound.map, bound.rule.clone()));
         if tx.map(map).await?.is_none_or(|record| !record.live) {
             return Err(CatalogError::NoSuchMap(map.clone()));
         }
         let id = tx.next_dataset().await?;
         let (store, name, map) = (store.to_owned(), name.to_owned(), map.clone());
         let record = DatasetRecord { id, store, name, map, rule, body, version: 1 };
-        tx.put_dataset(&record).await?;
-        tx.publish(&Event::Dataset { record: record.clone() }).await?;
+        tx.save_dataset(&record).await?;
         tx.commit().await?;
         Ok(record)
     }
@@ -164,8 +174,7 @@ impl Driver {
         let mut record = tx.dataset(store, name).await?.ok_or_else(missing)?;
         change(&mut record.body)?;
         record.version += 1;
-        tx.put_dataset(&record).await?;
-        tx.publish(&Event::Dataset { record: record.clone() }).await?;
+        tx.save_dataset(&record).await?;
         tx.commit().await?;
         Ok(record)
     }
@@ -176,8 +185,7 @@ impl Driver {
         tx.lock().await?;
         let missing = || CatalogError::NoSuchDataset(format!("{store} {name}"));
         let record = tx.dataset(store, name).await?.ok_or_else(missing)?;
-        tx.delete_dataset(store, name).await?;
-        tx.publish(&Event::DatasetGone { store: store.to_owned(), name: name.to_owned() }).await?;
+        tx.forget_dataset(store, name).await?;
         tx.commit().await?;
         Ok(record)
     }
@@ -195,16 +203,28 @@ impl Catalog {
 }
 
 impl SqlCatalog {
-    async fn dataset(&mut self, store: &str, name: &str) -> Reply<Option<DatasetRecord>> {
+    pub(crate) async fn dataset(&mut self, store: &str, name: &str) -> Reply<Option<DatasetRecord>> {
         let sql = format!("SELECT record FROM {} WHERE store = $1 AND name = $2", self.own("dataset_list"));
         let rows = self.rows(Statement::new(sql).bind(store.to_owned()).bind(name.to_owned())).await?;
         rows.first().map(|row| from_json("dataset", row.text(0)?)).transpose()
     }
 
+    /// Writes a record, and tells the routers.
+    pub(crate) async fn save_dataset(&mut self, record: &DatasetRecord) -> Reply<()> {
+        self.put_dataset(record).await?;
+        self.publish(&Event::Dataset { record: record.clone() }).await
+    }
+
+    /// Removes a record, and tells the routers.
+    pub(crate) async fn forget_dataset(&mut self, store: &str, name: &str) -> Reply<()> {
+        self.delete_dataset(store, name).await?;
+        self.publish(&Event::DatasetGone { store: store.to_owned(), name: name.to_owned() }).await
+    }
+
     async fn put_dataset(&mut self, record: &DatasetRecord) -> Reply<()> {
         let sql = format!(
             "INSERT INTO {} (store, name, id, record) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (store, name) DO UPDATE SET record = excluded.record",
+             ON CONFLICT (store, name) DO UPDATE SET id = excluded.id, record = excluded.record",
             self.own("dataset_list")
         );
         let statement = Statement::new(sql)
@@ -221,7 +241,7 @@ impl SqlCatalog {
     }
 
     /// The next short name; refused when there are too many datasets.
-    async fn next_dataset(&mut self) -> Reply<u64> {
+    pub(crate) async fn next_dataset(&mut self) -> Reply<u64> {
         let rows =
             self.rows(Statement::new(format!("SELECT count(*) FROM {}", self.own("dataset_list")))).await?;
         let count = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or(0) as u64;

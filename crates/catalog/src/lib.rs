@@ -4,6 +4,7 @@
 //! catalog. [`protocol`] has the catalog's transactions, [`saga`] the order of the steps, [`fence`] the
 //! judgement of acknowledgements, all without I/O; [`Catalog`] and [`Driver`] do them on real databases.
 
+mod bindings;
 mod catalog;
 mod check;
 pub mod classify;
@@ -11,6 +12,7 @@ mod datasets;
 mod driver;
 mod error;
 pub mod fence;
+mod gone;
 pub mod memory;
 pub mod protocol;
 mod resolver;
@@ -23,12 +25,14 @@ mod types;
 
 use std::time::Duration;
 
+pub use bindings::{BINDING_SUFFIX, Binding};
 pub use catalog::{CHANGE_CHANNEL, Catalog, Changes, Snapshot};
 pub use check::{Difference, Found, merge_by_epoch};
 pub use datasets::{DATASETS_MAX, DatasetRecord, KeyPart, KeyRule};
 pub use driver::{Driver, Failpoint, ShardSource};
 pub use error::CatalogError;
 pub use fence::FenceLimits;
+pub use gone::Gone;
 pub use resolver::Resolver;
 pub use shards::{NewShard, ShardPatch};
 pub use tx::CatalogTx;

@@ -109,7 +109,7 @@ pub async fn intend_drop<T: CatalogTx>(
     if let Some(dataset) = tx.placed_by(name).await? {
         return Err(CatalogError::HoldsData {
             what: format!("map {name} places {dataset}"),
-            remedy: "delete what it places first".into(),
+            remedy: "delete or unbind what it places first".into(),
         });
     }
     refuse_overlap(tx, name, &[KeyRange::all()]).await?;

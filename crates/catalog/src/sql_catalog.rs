@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::CatalogError;
+use crate::bindings::Binding;
 use crate::catalog::CHANGE_CHANNEL;
 use crate::datasets::DatasetRecord;
 use crate::tx::{CatalogTx, Reply};
@@ -143,7 +144,10 @@ impl CatalogTx for SqlCatalog {
             .map(|row| from_json("dataset", row.text(0)?))
             .collect();
         let found = records?.into_iter().find(|record| record.map == *map);
-        Ok(found.map(|record| format!("{} {}", record.store, record.name)))
+        Ok(found.map(|record| match Binding::of(&record) {
+            Some(binding) => format!("{} {}, by a binding", binding.store, binding.name),
+            None => format!("{} {}", record.store, record.name),
+        }))
     }
 
     async fn map(&mut self, map: &MapName) -> Reply<Option<MapRecord>> {

@@ -307,6 +307,17 @@ impl Shard {
         transaction!(self, |tx| tx.put_dataset(dataset))
     }
 
+    /// Closes the name of a dataset, so that [`Shard::bind`] refuses it from now on, also to a router that has not
+    /// heard of it. False, and nothing is done, if it was bound already and so has or had rows.
+    pub async fn close_dataset(&self, name: &str) -> Result<bool, ShardError> {
+        transaction!(self, |tx| tx.close_dataset(name))
+    }
+
+    /// Opens a closed name again.
+    pub async fn reopen_dataset(&self, name: &str) -> Result<(), ShardError> {
+        transaction!(self, |tx| tx.reopen_dataset(name))
+    }
+
     /// Drops old records of ended operations.
     pub async fn prune(&self) -> Result<(), ShardError> {
         transaction!(self, |tx| tx.prune(RECORDS_KEPT))

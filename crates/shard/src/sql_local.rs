@@ -1,6 +1,6 @@
 //! The local state of a shard in its own database: [`LocalTx`] in SQL.
 
-use polyshard_engine::{Database, Dialect, Row, Statement, Transaction, Value};
+use polyshard_engine::{self as engine, Database, Dialect, Row, Statement, Transaction, Value};
 use polyshard_map::{Entry, Epoch, KeyBytes, KeyRange, MapDefinition, MapName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,6 +25,9 @@ pub struct Dataset {
     /// The column and number that tell this dataset's rows from others' in the same table.
     pub rows: Option<(String, i64)>,
 }
+
+/// Stands where a dataset's map would, when its name is closed: no map is called so.
+const CLOSED: &str = "";
 
 /// One transaction on the shard's tables.
 pub(crate) struct SqlLocal {
@@ -125,7 +128,11 @@ impl SqlLocal {
     /// Removes everything of the protocol, and the rows that stores have here, when a shard leaves the cluster for
     /// good: what was destroyed must not come back with the database.
     pub(crate) async fn wipe(&mut self) -> Reply<()> {
-        let datasets = format!("SELECT tab, rows_column, rows_number FROM {}", self.names.own("dataset"));
+        // A name that is closed has no table.
+        let datasets = format!(
+            "SELECT tab, rows_column, rows_number FROM {} WHERE map <> '{CLOSED}'",
+            self.names.own("dataset")
+        );
         for row in self.run(Statement::new(datasets)).await? {
             let table = row.text(0)?;
             let statement = match (row.opt_text(1)?, row.opt_int(2)?) {
@@ -144,12 +151,14 @@ impl SqlLocal {
         Ok(())
     }
 
-    /// Records a dataset.
+    /// Records a dataset, unless its name is closed.
     pub(crate) async fn put_dataset(&mut self, dataset: &Dataset) -> Reply<()> {
         let sql = format!(
-            "INSERT INTO {} (name, map, tab, placement, rows_column, rows_number) VALUES ($1, $2, $3, $4, $5, $6) \
+            "INSERT INTO {} AS had (name, map, tab, placement, rows_column, rows_number) \
+             VALUES ($1, $2, $3, $4, $5, $6) \
              ON CONFLICT (name) DO UPDATE SET map = excluded.map, tab = excluded.tab, \
-             placement = excluded.placement, rows_column = excluded.rows_column, rows_number = excluded.rows_number",
+             placement = excluded.placement, rows_column = excluded.rows_column, \
+             rows_number = excluded.rows_number WHERE had.map <> '{CLOSED}'",
             self.names.own("dataset")
         );
         let (column, number) = dataset.rows.clone().unzip();
@@ -160,7 +169,29 @@ impl SqlLocal {
             .bind(dataset.placement.clone())
             .bind(column)
             .bind(number);
-        self.done(statement).await
+        if self.tx.run(statement).await?.affected() == 0 {
+            let message = format!("{} is being bound to another map; try again", dataset.name);
+            return Err(engine::Error::Unavailable { message }.into());
+        }
+        Ok(())
+    }
+
+    /// Closes the name of a dataset that has no rows here, so that it never gets any. False if it has or had some.
+    pub(crate) async fn close_dataset(&mut self, name: &str) -> Reply<bool> {
+        let table = self.names.own("dataset");
+        let insert = format!(
+            "INSERT INTO {table} (name, map, tab, placement) VALUES ($1, '{CLOSED}', '', '') ON CONFLICT DO NOTHING"
+        );
+        self.done(Statement::new(insert).bind(name.to_owned())).await?;
+        let closed = format!("SELECT 1 FROM {table} WHERE name = $1 AND map = '{CLOSED}'");
+        Ok(!self.run(Statement::new(closed).bind(name.to_owned())).await?.is_empty())
+    }
+
+    /// Opens a name again that was closed.
+    pub(crate) async fn reopen_dataset(&mut self, name: &str) -> Reply<()> {
+        let table = self.names.own("dataset");
+        let sql = format!("DELETE FROM {table} WHERE name = $1 AND map = '{CLOSED}'");
+        self.done(Statement::new(sql).bind(name.to_owned())).await
     }
 
     /// Drops the oldest records of ended operations and of departures beyond `keep`.

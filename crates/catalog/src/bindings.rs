@@ -1,0 +1,195 @@
+//! Bindings: which map an operator wants a dataset placed by, recorded for its name, whether it exists yet or not (C8).
+//!
+//! A dataset that exists is bound by giving it a new number, under which it has no rows anywhere. Its old number is
+//! closed on every shard first, so that a router that has not heard of the binding cannot write under it: it would
+//! have to bind the number there before its first row, and is refused. So only a dataset that never had a row can be
+//! bound. The binding is recorded before anything else, and is finished by [`Driver::bind_dataset`] called again,
+//! which the stores do for bindings that they find unfinished.
+
+use std::time::Duration;
+
+use polyshard_map::{MapName, ShardId};
+use serde_json::json;
+
+use crate::CatalogError;
+use crate::datasets::{DatasetRecord, KeyRule};
+use crate::driver::Driver;
+use crate::sql_catalog::SqlCatalog;
+use crate::tx::{CatalogTx, Reply};
+
+/// What follows a store's name in the name of the list of its bindings.
+pub const BINDING_SUFFIX: &str = "-binding";
+
+/// How often it is begun again because the dataset was deleted and made anew meanwhile.
+const TRIES_MAX: u32 = 5;
+
+/// How long a binding may take to be taken back, since the catalog is locked meanwhile.
+const REOPEN_MAX: Duration = Duration::from_secs(2);
+
+/// Where a dataset is to be placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// Its store.
+    pub store: String,
+    /// Its name there.
+    pub name: String,
+    /// The map that places it.
+    pub map: MapName,
+    /// How its items' keys are derived.
+    pub rule: KeyRule,
+}
+
+impl Binding {
+    /// What a record in the list of a store's bindings says; nothing if it is no such record.
+    pub fn of(record: &DatasetRecord) -> Option<Binding> {
+        let store = record.store.strip_suffix(BINDING_SUFFIX)?.to_owned();
+        Some(Binding { store, name: record.name.clone(), map: record.map.clone(), rule: record.rule.clone() })
+    }
+
+    /// Whether a dataset is placed so.
+    pub fn is_met_by(&self, record: &DatasetRecord) -> bool {
+        record.map == self.map && record.rule == self.rule
+    }
+
+    fn is(&self, record: &DatasetRecord) -> bool {
+        self.is_met_by(record) && record.name == self.name
+    }
+}
+
+/// The list of a store's bindings.
+pub(crate) fn store_of(store: &str) -> String {
+    format!("{store}{BINDING_SUFFIX}")
+}
+
+impl Driver {
+    /// Has a dataset placed by a map from now on. One that exists must never have had a row.
+    pub async fn bind_dataset(&self, binding: &Binding) -> Reply<()> {
+        for _ in 0..TRIES_MAX {
+            let Some(dataset) = self.record_binding(binding).await? else { return Ok(()) };
+            if let Err(error) = self.close_everywhere(&dataset).await {
+                self.give_up(binding, &dataset).await?;
+                return Err(error);
+            }
+            if self.renumber(binding, &dataset).await? {
+                return Ok(());
+            }
+        }
+        Err(CatalogError::Invalid(format!(
+            "{} {} is deleted and made again all the time; bind it when it is left alone",
+            binding.store, binding.name
+        )))
+    }
+
+    /// Forgets what a name is bound to. A dataset that exists stays where it is.
+    pub async fn unbind_dataset(&self, store: &str, name: &str) -> Reply<()> {
+        let mut tx = self.catalog().begin().await?;
+        tx.lock().await?;
+        if tx.dataset(&store_of(store), name).await?.is_none() {
+            return Err(CatalogError::NoSuchDataset(format!("binding of {store} {name}")));
+        }
+        tx.forget_dataset(&store_of(store), name).await?;
+        tx.commit().await
+    }
+
+    /// Records the binding. Answers the dataset that is placed otherwise, if there is one.
+    async fn record_binding(&self, binding: &Binding) -> Reply<Option<DatasetRecord>> {
+        let mut tx = self.catalog().begin().await?;
+        tx.lock().await?;
+        if tx.map(&binding.map).await?.is_none_or(|record| !record.live) {
+            return Err(CatalogError::NoSuchMap(binding.map.clone()));
+        }
+        let (store, name) = (store_of(&binding.store), binding.name.clone());
+        let known = tx.dataset(&store, &name).await?;
+        if known.as_ref().is_none_or(|known| !binding.is(known)) {
+            let (id, version) = match known {
+                Some(known) => (known.id, known.version + 1),
+                None => (tx.next_dataset().await?, 1),
+            };
+            let (map, rule) = (binding.map.clone(), binding.rule.clone());
+            let body = json!({ "format": 1 });
+            tx.save_dataset(&DatasetRecord { id, store, name, map, rule, body, version }).await?;
+        }
+        let dataset = tx.dataset(&binding.store, &binding.name).await?;
+        tx.commit().await?;
+        Ok(dataset.filter(|dataset| !binding.is_met_by(dataset)))
+    }
+
+    /// Closes a dataset's number on every shard, or says which one it cannot be closed on.
+    async fn close_everywhere(&self, dataset: &DatasetRecord) -> Reply<()> {
+        for record in self.catalog().shards().await? {
+            let failed = |shard: &ShardId, error| CatalogError::Shard { shard: shard.clone(), error };
+            let shard = self.shard(&record.id).await?;
+            let closed = shard.close_dataset(&dataset.name_on_shards()).await;
+            if !closed.map_err(|error| failed(&record.id, error))? {
+                return Err(CatalogError::HoldsData {
+                    what: format!("{} {} has, or had, rows on shard {}", dataset.store, dataset.name, record.id),
+                    remedy: "only one that never had a row can be bound: delete it, bind its name, then create it \
+                             again"
+                        .into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the binding back, unless a shard cannot be asked now: then it stays, to be finished or taken back when the
+    /// shard is there again. Nor is it taken back if somebody else has made another one since. The catalog stays
+    /// locked while the number is opened again, so that no other binding counts on it being closed.
+    async fn give_up(&self, binding: &Binding, dataset: &DatasetRecord) -> Reply<()> {
+        let mut tx = self.catalog().begin().await?;
+        tx.lock().await?;
+        if !self.is_recorded(&mut tx, binding).await? {
+            return Ok(());
+        }
+        match tokio::time::timeout(REOPEN_MAX, self.reopen_everywhere(dataset)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Ok(still_bound(binding, &error)),
+            Err(late) => return Ok(still_bound(binding, &late)),
+        }
+        tx.forget_dataset(&store_of(&binding.store), &binding.name).await?;
+        tx.commit().await
+    }
+
+    async fn reopen_everywhere(&self, dataset: &DatasetRecord) -> Reply<()> {
+        for record in self.catalog().shards().await? {
+            let reopened = self.shard(&record.id).await?.reopen_dataset(&dataset.name_on_shards()).await;
+            reopened.map_err(|error| CatalogError::Shard { shard: record.id.clone(), error })?;
+        }
+        Ok(())
+    }
+
+    /// Gives the dataset its new number and place. False if it is another one by now.
+    async fn renumber(&self, binding: &Binding, closed: &DatasetRecord) -> Reply<bool> {
+        let mut tx = self.catalog().begin().await?;
+        tx.lock().await?;
+        if !self.is_recorded(&mut tx, binding).await? {
+            let what = format!("the binding of {} {}", binding.store, binding.name);
+            return Err(CatalogError::Invalid(format!(
+                "{what} was changed meanwhile; look at it and decide again"
+            )));
+        }
+        match tx.dataset(&binding.store, &binding.name).await? {
+            // Deleted meanwhile: when it is made again, it is made as it is bound.
+            None => return Ok(true),
+            Some(now) if now.id != closed.id => return Ok(binding.is_met_by(&now)),
+            Some(mut now) => {
+                (now.id, now.version) = (tx.next_dataset().await?, 1);
+                (now.map, now.rule) = (binding.map.clone(), binding.rule.clone());
+                tx.save_dataset(&now).await?;
+            }
+        }
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    async fn is_recorded(&self, tx: &mut SqlCatalog, binding: &Binding) -> Reply<bool> {
+        let known = tx.dataset(&store_of(&binding.store), &binding.name).await?;
+        Ok(known.is_some_and(|known| binding.is(&known)))
+    }
+}
+
+/// Says that a binding could be neither made nor taken back yet.
+fn still_bound(binding: &Binding, why: &dyn std::fmt::Display) {
+    let Binding { store, name, .. } = binding;
+    tracing::warn!(store, name, %why, "a binding could not be made yet; it is tried again when all shards are there");
+}
