@@ -15,6 +15,7 @@ mod saved;
 mod shards;
 pub mod state;
 mod ticket;
+mod upkeep;
 pub mod view;
 
 pub use error::RouterError;
@@ -23,4 +24,5 @@ pub use gate::Access;
 pub use router::{Router, RouterOptions, RouterStatus};
 pub use shards::Connect;
 pub use ticket::Ticket;
+pub use upkeep::{Rounds, Upkeep};
 pub use view::View;

@@ -76,6 +76,12 @@ impl View {
         Ok(view)
     }
 
+    /// The datasets of a store, in the order of their names.
+    pub fn datasets_of<'a>(&'a self, store: &'a str) -> impl Iterator<Item = &'a Arc<DatasetRecord>> {
+        let from = self.datasets.range((store.to_owned(), String::new())..);
+        from.take_while(move |((own, _), _)| own == store).map(|(_, record)| record)
+    }
+
     /// Adds or replaces a dataset, unless a newer version is there.
     pub fn set_dataset(&mut self, record: DatasetRecord) {
         let key = (record.store.clone(), record.name.clone());

@@ -9,10 +9,10 @@ use polyshard_azure_http::{
     Accounts, DEVELOPMENT_KEY, Door, Limits, Service, Surroundings, Timestamp, Transport,
 };
 use polyshard_catalog::Driver;
-use polyshard_router::Router;
+use polyshard_router::{Rounds, Router};
 use polyshard_shard::StoreSchema;
-use polyshard_store_queue::{self as queue, QueueService, QueueStore};
-use polyshard_store_table::{self as table, TableService, TableStore};
+use polyshard_store_queue::{QueueService, QueueStore};
+use polyshard_store_table::{TableService, TableStore};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -29,8 +29,7 @@ pub(crate) fn schemas() -> Vec<StoreSchema> {
 /// The doors that are open, and what keeps their stores tidy.
 pub(crate) struct Doors {
     tasks: Vec<JoinHandle<Served>>,
-    queues: Option<queue::Sweeper>,
-    tables: Option<table::Sweeper>,
+    upkeep: Vec<Rounds>,
     /// Name → address.
     pub(crate) addresses: BTreeMap<String, String>,
 }
@@ -44,18 +43,18 @@ impl Doors {
         driver: &Arc<Driver>,
         shutdown: &Shutdown,
     ) -> Result<Doors, ServerError> {
-        let mut doors = Doors { tasks: Vec::new(), queues: None, tables: None, addresses: BTreeMap::new() };
+        let mut doors = Doors { tasks: Vec::new(), upkeep: Vec::new(), addresses: BTreeMap::new() };
         let accounts = Arc::new(accounts(config, options)?);
         if let Some(listen) = config.queue {
             let random = Arc::new(rand::random::<u64>);
             let store = Arc::new(QueueStore::new(router.clone(), driver.clone(), Arc::new(ticks), random));
-            doors.queues = Some(queue::Sweeper::start(store.clone()));
+            doors.upkeep.push(store.keep_tidy());
             let service = Arc::new(QueueService::new(store));
             doors.serve("queue", listen, service, accounts.clone(), shutdown).await?;
         }
         if let Some(listen) = config.table {
             let store = Arc::new(TableStore::new(router.clone(), driver.clone(), Arc::new(ticks)));
-            doors.tables = Some(table::Sweeper::start(store.clone()));
+            doors.upkeep.push(store.keep_tidy());
             let service = Arc::new(TableService::new(store));
             doors.serve("table", listen, service, accounts, shutdown).await?;
         }
@@ -90,11 +89,8 @@ impl Doors {
                 tracing::error!(%error, "a front door failed");
             }
         }
-        if let Some(sweeper) = self.queues {
-            sweeper.stop().await;
-        }
-        if let Some(sweeper) = self.tables {
-            sweeper.stop().await;
+        for rounds in self.upkeep {
+            rounds.stop().await;
         }
     }
 }

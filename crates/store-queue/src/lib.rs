@@ -23,5 +23,5 @@ pub use properties::{CorsRule, Logging, Metrics, PropertiesPatch, Retention, Ser
 pub use schema::schema;
 pub use store::{
     Clock, Created, DEFAULT_MAP, Listed, Metadata, Page, Policy, QueueStore, Random, STORE, StoreError,
-    Sweeper, Updated, default_rule,
+    Updated, default_rule,
 };

@@ -20,7 +20,6 @@ use tokio::sync::Notify;
 pub use error::StoreError;
 pub use messages::Updated;
 pub use queues::{Created, Listed, Metadata, Page, Policy};
-pub use sweep::Sweeper;
 
 use crate::message::{MessageId, PopReceipt};
 use crate::name::QueueName;
@@ -58,7 +57,7 @@ pub struct QueueStore {
     /// Queues that had nothing to get when they were last asked.
     empty: Mutex<HashSet<u64>>,
     /// Told when a queue was deleted, so that its messages need not wait for the next round.
-    deleted: Notify,
+    deleted: Arc<Notify>,
 }
 
 /// Where a queue's messages are.
@@ -89,7 +88,7 @@ impl QueueStore {
             last_tick,
             expiries: Mutex::default(),
             empty: Mutex::default(),
-            deleted: Notify::new(),
+            deleted: Arc::default(),
         }
     }
 

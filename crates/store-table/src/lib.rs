@@ -34,5 +34,5 @@ pub use name::{NameError, TableName};
 pub use schema::schema;
 pub use store::{
     CHANGES_MAX, Change, ChangeKind, Clock, DEFAULT_MAP, Listed, PAGE_ROWS_MAX, Page, Policy, Query, STORE,
-    StoreError, Sweeper, TableStore, default_rule,
+    StoreError, TableStore, default_rule,
 };

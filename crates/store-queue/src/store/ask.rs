@@ -7,7 +7,7 @@ use polyshard_router::{Access, Router, RouterError, Ticket};
 use polyshard_shard::{Dataset, ShardError};
 
 use super::statements::{Texts, texts};
-use super::{Home, QueueStore, STORE, StoreError};
+use super::{Home, QueueStore, StoreError};
 use crate::schema::MESSAGES;
 
 /// How a statement is run.
@@ -90,8 +90,7 @@ struct Binding {
 impl Binding {
     fn of(router: &Arc<Router>, home: &Home) -> Binding {
         let dataset = Dataset {
-            // With its number: a queue that was deleted and made again is another one to the shard.
-            name: format!("{STORE}:{} ({})", home.record.name, home.dataset),
+            name: home.record.name_on_shards(),
             map: home.record.map.clone(),
             table: String::new(),
             placement: "placement".to_owned(),

@@ -85,9 +85,7 @@ impl QueueStore {
 
     /// Deletes a queue. It is gone at once; its messages are removed in the background.
     pub async fn delete(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let record = self.record(queue).await?;
-        self.remember_gone(&record).await?;
-        let deleted = self.driver.delete_dataset(STORE, queue.dataset()).await;
+        let deleted = self.driver.retire_dataset(STORE, queue.dataset(), self.now_ms()).await;
         self.catch_up().await;
         self.deleted.notify_one();
         match deleted {

@@ -24,7 +24,8 @@ pub(crate) struct Texts {
     pub clear: Arc<str>,
     pub first_expiry: Arc<str>,
     pub remove_expired: Arc<str>,
-    pub remove_all: Arc<str>,
+    pub any: Arc<str>,
+    pub remove_some: Arc<str>,
 }
 
 /// The statements for an engine.
@@ -93,7 +94,8 @@ impl Texts {
                  AND expires_at <= $2 ORDER BY expires_at LIMIT {limit_3} {skip}) \
                  DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM chosen)"
             )),
-            remove_all: text(format!(
+            any: text(format!("SELECT 1 FROM {table} WHERE dataset = $1 LIMIT 1")),
+            remove_some: text(format!(
                 "WITH chosen AS MATERIALIZED (SELECT placement, id FROM {table} WHERE dataset = $1 \
                  LIMIT {limit_2} {skip}) \
                  DELETE FROM {table} WHERE dataset = $1 AND (placement, id) IN (SELECT placement, id FROM chosen)"

@@ -6,32 +6,14 @@ use polyshard_engine::Statement;
 use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::Access;
 use polyshard_store_queue::{
-    Created, DEFAULT_MAP, Message, Metadata, NewMessage, QueueName, StoreError, Sweeper, Ttl,
+    Created, DEFAULT_MAP, Message, Metadata, NewMessage, QueueName, StoreError, Ttl,
 };
 
+use crate::Cluster;
 use crate::clock::HandClock;
-use crate::cluster::Cluster;
 use crate::place::Place;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Declares each test once for each engine.
-macro_rules! on_both_engines {
-    ($($name:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() {
-                super::$name(super::Place::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() {
-                super::$name(super::Place::postgres()).await;
-            })*
-        }
-    };
-}
 
 on_both_engines! {
     queues_are_made_listed_and_deleted
@@ -60,14 +42,14 @@ fn pairs(pairs: &[(&str, &str)]) -> Metadata {
 }
 
 async fn open(place: &Place, clock: &std::sync::Arc<HandClock>) -> Cluster {
-    Cluster::open(&place.locate(), &["s1", "s2"], clock.clock(), Place::options()).await
+    place.open_at(clock.clock()).await
 }
 
 /// Rows of messages on all shards.
 async fn rows(cluster: &Cluster) -> i64 {
     let (map, all) = (MapName::new(DEFAULT_MAP).unwrap(), KeyRange::all());
     let mut count = 0;
-    for shard in ["s1", "s2"] {
+    for shard in ["s1", "s2", "s3"] {
         let shard = ShardId::new(shard).unwrap();
         let ticket = cluster.router.enter_shard(&map, &all, &shard, Access::Read).await.unwrap();
         let sql = format!("SELECT count(*) FROM {}", ticket.dialect().own_table("queue_message"));
@@ -210,7 +192,7 @@ async fn a_deleted_queue_leaves_no_message_behind(place: Place) {
     let clock = HandClock::new();
     let cluster = open(&place, &clock).await;
     let (store, jobs) = (&cluster.store, queue("jobs"));
-    let sweeper = Sweeper::start(store.clone());
+    let sweeper = store.keep_tidy();
     store.create(&jobs, Metadata::new()).await.unwrap();
     for _ in 0..700 {
         store.put(&jobs, text("old")).await.unwrap();

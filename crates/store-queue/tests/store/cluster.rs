@@ -1,6 +1,6 @@
-//! A cluster in this process with the map of queues, on SQLite files or on databases of a PostgreSQL server.
+//! A cluster in this process with the map of a store, on SQLite files or on databases of a PostgreSQL server. The tests
+//! of all stores share it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +12,7 @@ use polyshard_map::{
     Epoch, HashSpec, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
 };
 use polyshard_router::{Router, RouterOptions};
-use polyshard_shard::{RouterId, ShardOptions};
-use polyshard_store_queue::{Clock, DEFAULT_MAP, QueueStore, Random, schema};
+use polyshard_shard::{RouterId, ShardOptions, StoreSchema};
 use uuid::Uuid;
 
 const BUCKETS: u32 = 16;
@@ -21,23 +20,33 @@ const BUCKETS: u32 = 16;
 /// Says where a database is by its name.
 pub type Locate = Arc<dyn Fn(&str) -> Target + Send + Sync>;
 
-/// Databases in a folder.
-pub fn in_folder(folder: PathBuf) -> Locate {
-    Arc::new(move |name| Target::sqlite(folder.join(format!("{name}.db"))))
+/// Tells the time in ticks of 100 ns since 1970.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// A store that a cluster can be opened with.
+pub trait Store {
+    /// The map of its datasets.
+    const MAP: &'static str;
+
+    /// Its tables.
+    fn schema() -> StoreSchema;
+
+    /// The store of one process.
+    fn open(router: Arc<Router>, driver: Arc<Driver>, clock: Clock) -> Self;
 }
 
-/// One process of a cluster, and its store of queues.
-pub struct Cluster {
-    pub store: Arc<QueueStore>,
+/// One process of a cluster, and its store.
+pub struct Cluster<S> {
+    pub store: Arc<S>,
     pub router: Arc<Router>,
     pub driver: Arc<Driver>,
     catalog: Arc<Catalog>,
     resolver: Resolver,
 }
 
-impl Cluster {
+impl<S: Store> Cluster<S> {
     /// Starts a process. The first one of a cluster makes its shards and the map.
-    pub async fn open(locate: &Locate, shards: &[&str], clock: Clock, options: Options) -> Cluster {
+    pub async fn open(locate: &Locate, shards: &[&str], clock: Clock, options: Options) -> Cluster<S> {
         let owner = format!("process {}", Uuid::new_v4());
         let catalog =
             Arc::new(Catalog::new(locate("catalog"), options.clone(), owner, Arc::new(Uuid::new_v4)));
@@ -45,7 +54,7 @@ impl Cluster {
         let connect = Arc::new(move |record: &ShardRecord| Ok(find(&record.url)));
         let router_options = RouterOptions {
             router: RouterId::new(rand::random()),
-            shard: ShardOptions { data: options, stores: vec![schema()], ..ShardOptions::default() },
+            shard: ShardOptions { data: options, stores: vec![S::schema()], ..ShardOptions::default() },
             hold_max: Duration::from_secs(2),
             wait_max: Duration::from_secs(20),
             poll: Duration::from_millis(500),
@@ -55,8 +64,7 @@ impl Cluster {
         let driver =
             Arc::new(Driver::new(catalog.clone(), router.shard_source(), FenceLimits::default(), None));
         let resolver = Resolver::start(driver.clone());
-        let random: Random = Arc::new(rand::random);
-        let store = Arc::new(QueueStore::new(router.clone(), driver.clone(), clock, random));
+        let store = Arc::new(S::open(router.clone(), driver.clone(), clock));
         let cluster = Cluster { store, router, driver, catalog, resolver };
         if cluster.router.view().shards.is_empty() {
             cluster.make(shards).await;
@@ -81,7 +89,7 @@ impl Cluster {
             self.router.adopt(record, opened).await;
             self.router.refresh().await.unwrap();
         }
-        let name = MapName::new(DEFAULT_MAP).unwrap();
+        let name = MapName::new(S::MAP).unwrap();
         let scheme = Scheme::Hash(HashSpec::new(7, BUCKETS).unwrap());
         let map = MapDefinition::new(name, KeyType::Text, scheme).unwrap();
         let bound = |part: usize| u32::try_from(part * BUCKETS as usize / shards.len()).unwrap();

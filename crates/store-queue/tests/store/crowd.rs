@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use polyshard_store_queue::{Clock, Metadata, NewMessage, QueueName, QueueStore, Ttl};
 
-use crate::cluster::Cluster;
+use crate::Cluster;
 use crate::place::Place;
 
 const MESSAGES: usize = 1200;
@@ -17,7 +17,7 @@ const PRODUCERS: usize = 20;
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite() {
     let place = Place::sqlite();
-    let cluster = Cluster::open(&place.locate(), &["s1", "s2"], wall_clock(), Place::options()).await;
+    let cluster: Cluster = place.open_at(wall_clock()).await;
     crowd(vec![cluster.store.clone()]).await;
     cluster.close().await;
 }
@@ -26,9 +26,8 @@ async fn sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres() {
     let place = Place::postgres();
-    let locate = place.locate();
-    let one = Cluster::open(&locate, &["s1", "s2"], wall_clock(), Place::options()).await;
-    let two = Cluster::open(&locate, &["s1", "s2"], wall_clock(), Place::options()).await;
+    let one: Cluster = place.open_at(wall_clock()).await;
+    let two: Cluster = place.open_at(wall_clock()).await;
     crowd(vec![one.store.clone(), two.store.clone()]).await;
     one.close().await;
     two.close().await;

@@ -1,4 +1,4 @@
-//! Where the databases of a test are; they are gone when it ends.
+//! Where the databases of a test are; they are gone when it ends. The tests of all stores share it.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,17 +6,45 @@ use polyshard_engine::{Options, Target};
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use tempfile::TempDir;
 
-use crate::cluster::{Locate, in_folder};
+use crate::cluster::{Clock, Cluster, Locate, Store};
+
+/// Declares each test once for each engine.
+macro_rules! on_both_engines {
+    ($($name:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::place::Place::sqlite()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::place::Place::postgres()).await;
+            })*
+        }
+    };
+}
 
 /// Keeps the databases of a test.
-pub enum Place {
-    Sqlite(TempDir),
-    Postgres(Arc<Mutex<PgServer>>),
+pub struct Place {
+    locate: Locate,
+    _kept: Kept,
+}
+
+/// What is thrown away at the end; never read, only dropped.
+#[expect(dead_code, reason = "kept to be dropped")]
+enum Kept {
+    Folder(TempDir),
+    Server(Arc<Mutex<PgServer>>),
 }
 
 impl Place {
     pub fn sqlite() -> Place {
-        Place::Sqlite(tempfile::tempdir().unwrap())
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let locate: Locate = Arc::new(move |name| Target::sqlite(path.join(format!("{name}.db"))));
+        Place { locate, _kept: Kept::Folder(folder) }
     }
 
     pub fn postgres() -> Place {
@@ -27,29 +55,23 @@ impl Place {
         std::fs::write(rules.path(), "host all all 127.0.0.1/32 trust\n").unwrap();
         server.install_file(rules.path(), "pg_hba.conf");
         server.execute("postgres", "SELECT pg_reload_conf()");
-        Place::Postgres(Arc::new(Mutex::new(server)))
-    }
-
-    /// Finds databases, and makes those that are new.
-    pub fn locate(&self) -> Locate {
-        match self {
-            Place::Sqlite(folder) => in_folder(folder.path().to_owned()),
-            Place::Postgres(server) => {
-                let (server, made) = (server.clone(), Mutex::new(Vec::<String>::new()));
-                Arc::new(move |name| {
-                    let (server, mut made) = (server.lock().unwrap(), made.lock().unwrap());
-                    if !made.iter().any(|known| known == name) {
-                        server.create_database(name);
-                        made.push(name.to_owned());
-                    }
-                    Target::parse(&server.url(name)).unwrap()
-                })
+        let server = Arc::new(Mutex::new(server));
+        let (find, made) = (server.clone(), Mutex::new(Vec::<String>::new()));
+        let locate: Locate = Arc::new(move |name| {
+            let (server, mut made) = (find.lock().unwrap(), made.lock().unwrap());
+            if !made.iter().any(|known| known == name) {
+                server.create_database(name);
+                made.push(name.to_owned());
             }
-        }
+            Target::parse(&server.url(name)).unwrap()
+        });
+        Place { locate, _kept: Kept::Server(server) }
     }
 
-    /// Fewer sessions than a server would have: a test's server is small.
-    pub fn options() -> Options {
-        Options { postgres_readers: 2, postgres_pool_max: 8, ..Options::default() }
+    /// A process on the databases, with three shards.
+    pub async fn open_at<S: Store>(&self, clock: Clock) -> Cluster<S> {
+        // Fewer sessions than a server would have: a test's server is small.
+        let options = Options { postgres_readers: 2, postgres_pool_max: 8, ..Options::default() };
+        Cluster::open(&self.locate, &["s1", "s2", "s3"], clock, options).await
     }
 }

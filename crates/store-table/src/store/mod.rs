@@ -22,7 +22,6 @@ use tokio::sync::{Mutex, Notify};
 pub use changes::{CHANGES_MAX, Change, ChangeKind};
 pub use error::StoreError;
 pub use query::{PAGE_ROWS_MAX, Page, Query};
-pub use sweep::Sweeper;
 pub use tables::{Listed, Policy};
 
 use crate::entity::PartitionKey;
@@ -33,6 +32,9 @@ use crate::schema::ENTITIES;
 pub const STORE: &str = "table";
 /// The map of tables that are not bound to another one.
 pub const DEFAULT_MAP: &str = "tables";
+
+/// Ticks of 100 ns in a millisecond.
+const TICKS_PER_MS: i64 = 10_000;
 
 /// Locks that changes of contended entities take in turn: enough that few unrelated ones share one.
 const TURNS: usize = 64;
@@ -55,7 +57,7 @@ pub struct TableStore {
     /// Changes that lost to another one wait for their turn here.
     turns: [Mutex<()>; TURNS],
     /// Told when a table was deleted, so that its entities need not wait for the next round.
-    deleted: Notify,
+    deleted: Arc<Notify>,
 }
 
 /// Where a partition is.
@@ -74,7 +76,7 @@ impl TableStore {
             clock,
             last_tick: AtomicI64::new(0),
             turns: std::array::from_fn(|_| Mutex::new(())),
-            deleted: Notify::new(),
+            deleted: Arc::default(),
         }
     }
 
@@ -106,8 +108,7 @@ impl TableStore {
 /// Lets the shard know that the table has rows there, before the first of them.
 async fn bind(router: &Router, ticket: &Ticket, record: &DatasetRecord) -> Result<(), engine::Error> {
     let dataset = Dataset {
-        // With its number: a table that was deleted and made again is another one to the shard.
-        name: format!("{STORE}:{} ({})", record.name, record.id),
+        name: record.name_on_shards(),
         map: record.map.clone(),
         table: ticket.dialect().own_table(ENTITIES),
         placement: "placement".to_owned(),

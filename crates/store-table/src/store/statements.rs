@@ -29,6 +29,8 @@ pub(super) struct Texts {
     pub delete: Arc<str>,
     /// As delete, if the row's `ts` is `$4`.
     pub delete_at: Arc<str>,
+    /// `$1` dataset.
+    pub any: Arc<str>,
     /// `$1` dataset, `$2` how many.
     pub remove_some: Arc<str>,
     table: String,
@@ -95,6 +97,7 @@ impl Texts {
             replace_at: text(format!("{replace} AND ts = $6 RETURNING ts")),
             delete: text(format!("DELETE FROM {table} WHERE {one} RETURNING ts")),
             delete_at: text(format!("DELETE FROM {table} WHERE {one} AND ts = $4 RETURNING ts")),
+            any: text(format!("SELECT 1 FROM {table} WHERE dataset = $1 LIMIT 1")),
             remove_some: text(format!(
                 "DELETE FROM {table} WHERE dataset = $1 AND (pk, rk) IN \
                  (SELECT pk, rk FROM {table} WHERE dataset = $1 ORDER BY pk, rk LIMIT $2)"

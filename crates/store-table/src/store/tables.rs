@@ -65,10 +65,7 @@ impl TableStore {
 
     /// Deletes a table. It is gone at once; its entities are removed in the background.
     pub async fn delete_table(&self, table: &TableName) -> Result<(), StoreError> {
-        let record = self.record(table).await?;
-        // Recorded first: if this process ends now, the entities are removed all the same.
-        self.remember_gone(&record).await?;
-        let gone = self.driver.delete_dataset(STORE, table.dataset()).await;
+        let gone = self.driver.retire_dataset(STORE, table.dataset(), self.now_ms()).await;
         self.router.refresh().await?;
         match gone {
             Ok(_) => {

@@ -1,27 +1,40 @@
 //! The store of tables over real shards of both engines.
 
-/// Declares each test once for each engine.
-macro_rules! on_both_engines {
-    ($($name:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                super::$name($crate::place::Place::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                super::$name($crate::place::Place::postgres()).await;
-            })*
-        }
-    };
-}
-
+#[path = "../../../store-queue/tests/store/cluster.rs"]
 mod cluster;
-mod entities;
+#[macro_use]
+#[path = "../../../store-queue/tests/store/place.rs"]
 mod place;
+mod entities;
 mod protocol;
 mod queries;
 mod tables;
 mod tools;
+
+use std::sync::Arc;
+
+use polyshard_catalog::Driver;
+use polyshard_router::Router;
+use polyshard_shard::StoreSchema;
+use polyshard_store_table::{DEFAULT_MAP, TableStore, schema};
+
+type Cluster = cluster::Cluster<TableStore>;
+
+impl cluster::Store for TableStore {
+    const MAP: &'static str = DEFAULT_MAP;
+
+    fn schema() -> StoreSchema {
+        schema()
+    }
+
+    fn open(router: Arc<Router>, driver: Arc<Driver>, clock: cluster::Clock) -> TableStore {
+        TableStore::new(router, driver, clock)
+    }
+}
+
+impl place::Place {
+    /// A process on the databases, with three shards; its clock stands still.
+    async fn open(&self) -> Cluster {
+        self.open_at(Arc::new(|| 17_947_275_160_000_000)).await
+    }
+}

@@ -9,7 +9,7 @@ use polyshard_azure_http::{
 use polyshard_store_table::TableService;
 use uuid::Uuid;
 
-use crate::cluster::Cluster;
+use crate::Cluster;
 use crate::place::Place;
 
 on_both_engines! {

@@ -16,7 +16,7 @@ on_both_engines! {
 }
 
 /// Entities `{partition}/{row}` with `n` from 0 on; some partitions and rows are beyond ASCII.
-async fn fill(cluster: &crate::cluster::Cluster) -> Vec<(String, String, i32)> {
+async fn fill(cluster: &crate::Cluster) -> Vec<(String, String, i32)> {
     cluster.store.create_table(&table("orders")).await.unwrap();
     let mut all = Vec::new();
     for partition in ["", "A", "B", "a", "b", "b1", "z", "ä", "日", "\u{FFFD}", "😀"] {

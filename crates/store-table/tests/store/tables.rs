@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use polyshard_catalog::{KeyPart, KeyRule};
 use polyshard_map::{Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId};
-use polyshard_store_table::{Filter, Policy, STORE, StoreError, Sweeper};
+use polyshard_store_table::{Filter, Policy, STORE, StoreError};
 
 use crate::place::Place;
 use crate::tools::{insert, table};
@@ -56,7 +56,7 @@ async fn a_deleted_table_leaves_no_entity_behind(place: Place) {
     cluster.store.create_table(&orders).await.unwrap();
     assert!(cluster.all("", 1000).await.is_empty());
     cluster.put(("p1", "new"), 1).await;
-    let sweeper = Sweeper::start(cluster.store.clone());
+    let sweeper = cluster.store.keep_tidy();
     let gone = async {
         loop {
             let mut rows = 0;

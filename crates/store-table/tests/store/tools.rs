@@ -8,7 +8,7 @@ use polyshard_store_table::{
     RowKey, StoreError, TableName,
 };
 
-use crate::cluster::Cluster;
+use crate::Cluster;
 
 pub fn table(name: &str) -> TableName {
     TableName::new("acct", name).unwrap()

@@ -1,0 +1,170 @@
+//! What every store does in the background: the rows of its datasets that are gone are removed, and bindings that were
+//! left unfinished are finished.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyshard_catalog::{BINDING_SUFFIX, Binding, CatalogError, DatasetRecord, Driver, Gone};
+use polyshard_engine::{Batch, Dialect, Statement};
+use polyshard_map::{KeyRange, ShardId};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::{Access, Router, RouterError};
+
+/// Rows removed by one write, so that others' writes are not held up for long.
+const REMOVE_ROWS_MAX: i64 = 500;
+/// Writes for one dataset on one shard in one round, so that all get their turn.
+const WRITES_MAX: usize = 100;
+
+/// A task that works in rounds until it is stopped.
+pub struct Rounds {
+    what: &'static str,
+    task: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Rounds {
+    /// Starts it: a round at once, and then each time so much time has passed or `wake` is told. A round is given up
+    /// where it stands when the task is stopped.
+    pub fn start<R>(
+        what: &'static str,
+        every: Duration,
+        wake: Arc<Notify>,
+        mut round: impl FnMut() -> R + Send + 'static,
+    ) -> Rounds
+    where
+        R: Future<Output = ()> + Send,
+    {
+        let (stop, mut stopped) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = stopped.changed() => return,
+                    () = round() => {}
+                }
+                tokio::select! {
+                    _ = stopped.changed() => return,
+                    () = wake.notified() => {}
+                    () = tokio::time::sleep(every) => {}
+                }
+            }
+        });
+        Rounds { what, task, stop }
+    }
+
+    /// Stops it and waits until it has ended.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the task that {} failed", self.what);
+        }
+    }
+}
+
+/// What a store has to tell for its upkeep.
+pub struct Upkeep {
+    /// What the catalog calls the store.
+    pub store: &'static str,
+    /// A statement that has a row if dataset `$1` has one.
+    pub any: fn(Dialect) -> Arc<str>,
+    /// A statement that removes up to `$2` rows of dataset `$1`.
+    pub remove: fn(Dialect) -> Arc<str>,
+}
+
+impl Upkeep {
+    /// One round. What cannot be done now is left for the next one.
+    pub async fn run(&self, router: &Router, driver: &Driver, now_ms: i64) {
+        let list =
+            |store: &str| -> Vec<Arc<DatasetRecord>> { router.view().datasets_of(store).cloned().collect() };
+        for record in list(&Gone::list(self.store)) {
+            if let Err(error) = self.remove_gone(router, driver, &record, now_ms).await {
+                report(&record.name, &error);
+            }
+        }
+        for record in list(&format!("{}{BINDING_SUFFIX}", self.store)) {
+            if let Err(error) = self.finish_binding(router, driver, &record).await {
+                report(&record.name, &error);
+            }
+        }
+    }
+
+    async fn finish_binding(
+        &self,
+        router: &Router,
+        driver: &Driver,
+        record: &DatasetRecord,
+    ) -> Result<(), RouterError> {
+        let Some(binding) = Binding::of(record) else { return Ok(()) };
+        let key = (binding.store.clone(), binding.name.clone());
+        if router.view().datasets.get(&key).is_none_or(|dataset| binding.is_met_by(dataset)) {
+            return Ok(());
+        }
+        driver.bind_dataset(&binding).await?;
+        router.refresh().await
+    }
+
+    async fn remove_gone(
+        &self,
+        router: &Router,
+        driver: &Driver,
+        record: &DatasetRecord,
+        now_ms: i64,
+    ) -> Result<(), RouterError> {
+        let gone = Gone::of(record)?;
+        let mut all = true;
+        let mut failed = None;
+        for shard in router.view().shards.keys() {
+            // A shard that is away does not keep the others from being cleaned.
+            match self.remove_rows(router, record, shard, gone.dataset).await {
+                Ok(whole) => all &= whole,
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if all && gone.is_over(now_ms) {
+            match driver.delete_dataset(&record.store, &record.name).await {
+                // Another process was quicker.
+                Ok(_) | Err(CatalogError::NoSuchDataset(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a dataset's rows from one shard, whatever brought them there; false if there may be more. A ticket is
+    /// taken for each write, so that no move waits for long.
+    async fn remove_rows(
+        &self,
+        router: &Router,
+        record: &DatasetRecord,
+        shard: &ShardId,
+        dataset: u64,
+    ) -> Result<bool, RouterError> {
+        let dataset = i64::try_from(dataset).expect("the catalog counts datasets within 63 bits");
+        for _ in 0..WRITES_MAX {
+            let ticket = router.enter_shard(&record.map, &KeyRange::all(), shard, Access::Write).await?;
+            // Most have nothing left, which must not cost a write in every round.
+            let any = Statement::new((self.any)(ticket.dialect())).bind(dataset);
+            if ticket.read(any).await?.is_empty() {
+                return Ok(true);
+            }
+            let remove = Statement::new((self.remove)(ticket.dialect())).bind(dataset).bind(REMOVE_ROWS_MAX);
+            ticket.write(Batch::from(remove)).await?;
+        }
+        Ok(false)
+    }
+}
+
+/// A shard that is away, or a range that may not be written now, is in other logs already; anything else is not.
+fn report(dataset: &str, error: &RouterError) {
+    let passing = matches!(error, RouterError::ReadOnly(_) | RouterError::Offline(_)) || error.is_retryable();
+    if passing {
+        tracing::debug!(dataset, %error, "the upkeep of a dataset is left for the next round");
+    } else {
+        tracing::warn!(dataset, %error, "the upkeep of a dataset failed; it is tried again");
+    }
+}
