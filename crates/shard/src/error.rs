@@ -36,6 +36,14 @@ pub enum ShardError {
         /// The dataset that has rows there.
         dataset: String,
     },
+    /// The placement of a row cannot be computed in SQL: bind the table to another map.
+    #[error("rows of map {map} cannot be placed by the columns of a table: {why}; bind it to another map")]
+    Uncomputable {
+        /// The map concerned.
+        map: MapName,
+        /// What is in the way.
+        why: String,
+    },
     /// The database belongs to another shard or cluster: fix the address, or attach it.
     #[error("this database is {found}, not {wanted}; check the address, or attach the shard")]
     WrongDatabase {

@@ -3,7 +3,9 @@
 //! The protocol is written once, in [`protocol`], as transactions over the small storage interface
 //! [`LocalTx`]; `SqlLocal` runs them on a database, [`memory::MemoryLocal`] in the seeded simulation.
 
+mod dataset;
 mod error;
+mod functions;
 mod hello;
 pub mod memory;
 pub mod protocol;
@@ -13,11 +15,11 @@ mod sql_local;
 mod tx;
 mod types;
 
+pub use dataset::{Dataset, Placement};
 pub use error::ShardError;
 pub use hello::{HelloState, Session};
 pub use schema::StoreSchema;
 pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
-pub use sql_local::Dataset;
 pub use tx::LocalTx;
 pub use types::{
     Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, Learnt,

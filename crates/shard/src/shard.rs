@@ -9,12 +9,13 @@ use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, MapName, ShardId};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+use crate::functions;
 use crate::hello::{HelloState, SESSION_LOCK_CLASS, Session};
 use crate::schema::StoreSchema;
-use crate::sql_local::{self, Dataset, SqlLocal};
+use crate::sql_local::{self, SqlLocal};
 use crate::{
-    Ack, AckPhase, Departure, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx, Meta,
-    OpId, OpRef, RouterId, ShardError, protocol, schema,
+    Ack, AckPhase, Dataset, Departure, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx,
+    Meta, OpId, OpRef, RouterId, ShardError, protocol, schema,
 };
 
 /// Where fences are announced.
@@ -66,7 +67,8 @@ macro_rules! transaction {
 
 impl Shard {
     /// Opens the protocol's own sessions. Sessions for data are opened by [`Shard::data`].
-    pub async fn open(id: ShardId, target: Target, options: ShardOptions) -> Result<Shard, ShardError> {
+    pub async fn open(id: ShardId, target: Target, mut options: ShardOptions) -> Result<Shard, ShardError> {
+        options.data.functions.extend(functions::placement_functions());
         let control_options = match &target {
             Target::Sqlite(_) => options.data.clone(),
             Target::Postgres(_) => {

@@ -5,26 +5,12 @@ use polyshard_map::{Entry, Epoch, KeyBytes, KeyRange, MapDefinition, MapName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::dataset::{Dataset, Placement};
 use crate::shard::FENCE_CHANNEL;
 use crate::tx::Reply;
 use crate::{
     Ack, Departure, FenceEpoch, FenceRow, LocalEntry, LocalTx, Meta, OpId, OpRow, RouterId, ShardError,
 };
-
-/// A table whose rows are placed by a map: what the protocol must know of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dataset {
-    /// Its name to people.
-    pub name: String,
-    /// The map that places it.
-    pub map: MapName,
-    /// Its table.
-    pub table: String,
-    /// The column that holds the placement bytes.
-    pub placement: String,
-    /// The column and number that tell this dataset's rows from others' in the same table.
-    pub rows: Option<(String, i64)>,
-}
 
 /// Stands where a dataset's map would, when its name is closed: no map is called so.
 const CLOSED: &str = "";
@@ -166,7 +152,7 @@ impl SqlLocal {
             .bind(dataset.name.clone())
             .bind(dataset.map.to_string())
             .bind(dataset.table.clone())
-            .bind(dataset.placement.clone())
+            .bind(dataset.placement.to_text())
             .bind(column)
             .bind(number);
         if self.tx.run(statement).await?.affected() == 0 {
@@ -192,6 +178,31 @@ impl SqlLocal {
         let table = self.names.own("dataset");
         let sql = format!("DELETE FROM {table} WHERE name = $1 AND map = '{CLOSED}'");
         self.done(Statement::new(sql).bind(name.to_owned())).await
+    }
+
+    /// The datasets that a map places here.
+    pub(crate) async fn datasets(&mut self, map: &MapName) -> Reply<Vec<Dataset>> {
+        let sql = format!(
+            "SELECT name, tab, placement, rows_column, rows_number FROM {} WHERE map = $1 ORDER BY name",
+            self.names.own("dataset")
+        );
+        let read = |row: &Row| {
+            Ok(Dataset {
+                name: row.text(0)?.to_owned(),
+                map: map.clone(),
+                table: row.text(1)?.to_owned(),
+                placement: Placement::from_text(row.text(2)?)?,
+                rows: row.opt_text(3)?.map(str::to_owned).zip(row.opt_int(4)?),
+            })
+        };
+        self.run(Statement::new(sql).bind(map.to_string())).await?.iter().map(read).collect()
+    }
+
+    /// The definition of a map that has a part here.
+    pub(crate) async fn definition(&mut self, map: &MapName) -> Reply<Option<MapDefinition>> {
+        let sql = format!("SELECT definition FROM {} WHERE name = $1", self.names.own("local_map"));
+        let rows = self.run(Statement::new(sql).bind(map.to_string())).await?;
+        rows.first().map(|row| from_json("definition", row.text(0)?)).transpose()
     }
 
     /// Drops the oldest records of ended operations and of departures beyond `keep`.
@@ -430,28 +441,19 @@ impl LocalTx for SqlLocal {
     }
 
     async fn holds_data(&mut self, map: &MapName, ranges: &[KeyRange]) -> Reply<Option<String>> {
-        let sql = format!(
-            "SELECT name, tab, placement, rows_column, rows_number FROM {} WHERE map = $1",
-            self.names.own("dataset")
-        );
-        for row in self.run(Statement::new(sql).bind(map.to_string())).await? {
-            let (name, table, placement) = (row.text(0)?, row.text(1)?, row.text(2)?);
-            for range in ranges {
-                let mut sql = format!("SELECT 1 FROM {table} WHERE {placement} >= $1");
-                let mut params: Vec<Value> = vec![range.lo().as_slice().to_vec().into()];
-                if let Some(hi) = range.hi() {
-                    params.push(hi.as_slice().to_vec().into());
-                    sql.push_str(&format!(" AND {placement} < ${}", params.len()));
-                }
-                if let (Some(column), Some(number)) = (row.opt_text(3)?, row.opt_int(4)?) {
-                    params.push(number.into());
-                    sql.push_str(&format!(" AND {column} = ${}", params.len()));
-                }
-                sql.push_str(" LIMIT 1");
-                let statement = params.into_iter().fold(Statement::new(sql), Statement::bind);
-                if !self.run(statement).await?.is_empty() {
-                    return Ok(Some(name.to_owned()));
-                }
+        let datasets = self.datasets(map).await?;
+        let Some(definition) = self.definition(map).await?.filter(|_| !datasets.is_empty()) else {
+            return Ok(None);
+        };
+        for dataset in datasets {
+            let inside = dataset.placement.in_ranges(self.names.dialect, &definition, ranges, "")?;
+            let mut sql = format!("SELECT 1 FROM {} WHERE {inside}", dataset.table);
+            if let Some((column, number)) = &dataset.rows {
+                sql.push_str(&format!(" AND {column} = {number}"));
+            }
+            sql.push_str(" LIMIT 1");
+            if !self.run(Statement::new(sql)).await?.is_empty() {
+                return Ok(Some(dataset.name));
             }
         }
         Ok(None)

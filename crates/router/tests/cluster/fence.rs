@@ -8,7 +8,7 @@ use polyshard_engine::{Error, Statement};
 use polyshard_map::{Change, ShardId, State};
 use polyshard_router::{Access, RouterError};
 use polyshard_shard::{
-    Dataset, FenceEpoch, HelloReply, HelloState, Learnt, RouterId, Shard, ShardError, ShardOptions,
+    Dataset, FenceEpoch, HelloReply, HelloState, Learnt, Placement, RouterId, Shard, ShardError, ShardOptions,
 };
 use uuid::Uuid;
 
@@ -126,7 +126,7 @@ async fn bind_items(cluster: &Cluster) {
             name: "items".into(),
             map: map("orders"),
             table: "item".into(),
-            placement: "placement".into(),
+            placement: Placement::Column("placement".to_owned()),
             rows: None,
         };
         cluster.router.administer(&shard(id)).await.unwrap().bind(&dataset).await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyshard_engine::{self as engine, Batch, Rows, Statement, Value};
 use polyshard_router::{Access, Router, RouterError, Ticket};
-use polyshard_shard::{Dataset, ShardError};
+use polyshard_shard::{Dataset, Placement, ShardError};
 
 use super::statements::{Texts, texts};
 use super::{Home, QueueStore, StoreError};
@@ -93,7 +93,7 @@ impl Binding {
             name: home.record.name_on_shards(),
             map: home.record.map.clone(),
             table: String::new(),
-            placement: "placement".to_owned(),
+            placement: Placement::Column("placement".to_owned()),
             rows: Some(("dataset".to_owned(), home.dataset())),
         };
         Binding { router: router.clone(), dataset }

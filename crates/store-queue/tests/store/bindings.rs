@@ -121,7 +121,7 @@ async fn only_a_queue_that_never_had_a_message_can_be_bound(place: Place) {
         name: old.name_on_shards(),
         map: old.map.clone(),
         table: s1.dialect().own_table("queue_message"),
-        placement: "placement".to_owned(),
+        placement: polyshard_shard::Placement::Column("placement".to_owned()),
         rows: Some(("dataset".to_owned(), i64::try_from(old.id).unwrap())),
     };
     let refused = s1.bind(&stale).await;

@@ -16,7 +16,7 @@ use polyshard_catalog::{DatasetRecord, Driver, KeyPart, KeyRule};
 use polyshard_engine as engine;
 use polyshard_map::{Key, MapName};
 use polyshard_router::{Router, RouterError, Ticket};
-use polyshard_shard::{Dataset, ShardError};
+use polyshard_shard::{Dataset, Placement, ShardError};
 use tokio::sync::{Mutex, Notify};
 
 pub use changes::{CHANGES_MAX, Change, ChangeKind};
@@ -111,7 +111,7 @@ async fn bind(router: &Router, ticket: &Ticket, record: &DatasetRecord) -> Resul
         name: record.name_on_shards(),
         map: record.map.clone(),
         table: ticket.dialect().own_table(ENTITIES),
-        placement: "placement".to_owned(),
+        placement: Placement::Column("placement".to_owned()),
         rows: Some(("dataset".to_owned(), number(record.id))),
     };
     router.bind(ticket, &dataset).await.map_err(|error| match error {

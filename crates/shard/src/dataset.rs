@@ -1,0 +1,232 @@
+//! What the protocol must know of a table whose rows are placed by a map: where it is, and how a row's key is found.
+
+use polyshard_engine::Dialect;
+use polyshard_map::{HashSpec, KeyRange, KeyType, MapDefinition, MapName, Scheme};
+
+use crate::ShardError;
+
+/// A table whose rows are placed by a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dataset {
+    /// Its name to people.
+    pub name: String,
+    /// The map that places it.
+    pub map: MapName,
+    /// Its table, as it is written in SQL: qualified and quoted where need be.
+    pub table: String,
+    /// How the placement of a row is found.
+    pub placement: Placement,
+    /// The column and number that tell this dataset's rows from others' in the same table.
+    pub rows: Option<(String, i64)>,
+}
+
+/// How the placement of a row is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placement {
+    /// It is stored in this column, as bytes.
+    Column(String),
+    /// It is computed from these columns, which hold the components of the map's key in order. Names are as they are
+    /// written in SQL: quoted where need be.
+    Key(Vec<String>),
+}
+
+/// What the stored form of a computed placement begins with; no column is called so without quotes.
+const KEY_MARK: &str = "key:";
+
+impl Placement {
+    /// The stored form.
+    pub(crate) fn to_text(&self) -> String {
+        match self {
+            Placement::Column(column) => column.clone(),
+            Placement::Key(columns) => {
+                format!("{KEY_MARK}{}", serde_json::to_string(columns).expect("a list of texts"))
+            }
+        }
+    }
+
+    /// Reads the stored form.
+    pub(crate) fn from_text(text: &str) -> Result<Placement, ShardError> {
+        let Some(columns) = text.strip_prefix(KEY_MARK) else {
+            return Ok(Placement::Column(text.to_owned()));
+        };
+        serde_json::from_str(columns).map(Placement::Key).map_err(|error| ShardError::Damaged {
+            what: "placement of a dataset",
+            detail: error.to_string(),
+        })
+    }
+
+    /// An SQL expression for a row's placement bytes. `row` is put before the columns: a table's name or alias, `OLD`
+    /// or `NEW`; empty for none.
+    pub fn expression(
+        &self,
+        dialect: Dialect,
+        definition: &MapDefinition,
+        row: &str,
+    ) -> Result<String, ShardError> {
+        let columns = match self {
+            Placement::Column(column) => return Ok(of_row(row, column)),
+            Placement::Key(columns) => typed(columns, definition, row)?,
+        };
+        match definition.scheme() {
+            Scheme::Hash(hash) => Ok(match dialect {
+                Dialect::Postgres => format!("int4send({})", bucket(dialect, hash, &columns)),
+                Dialect::Sqlite => {
+                    format!("polyshard_bucket_bytes({})", bucket(dialect, hash, &columns))
+                }
+            }),
+            Scheme::List | Scheme::Range => key_bytes(dialect, &columns, definition),
+            Scheme::RangeHash { .. } | Scheme::ListHash { .. } => {
+                Err(uncomputable(definition, "it has segments"))
+            }
+        }
+    }
+
+    /// An SQL condition that holds for the rows of these ranges. It has no parameters, so that it can stand in a
+    /// trigger, and compares the columns themselves where an index on them can then be used.
+    pub fn in_ranges(
+        &self,
+        dialect: Dialect,
+        definition: &MapDefinition,
+        ranges: &[KeyRange],
+        row: &str,
+    ) -> Result<String, ShardError> {
+        let parts: Result<Vec<String>, ShardError> =
+            ranges.iter().map(|range| self.in_range(dialect, definition, range, row)).collect();
+        let parts = parts?;
+        Ok(if parts.is_empty() { "(1 = 0)".to_owned() } else { format!("({})", parts.join(" OR ")) })
+    }
+
+    fn in_range(
+        &self,
+        dialect: Dialect,
+        definition: &MapDefinition,
+        range: &KeyRange,
+        row: &str,
+    ) -> Result<String, ShardError> {
+        if let Some(condition) = self.number_range(definition, range, row) {
+            return Ok(condition);
+        }
+        let placement = self.expression(dialect, definition, row)?;
+        let lo = format!("{placement} >= {}", bytes(dialect, range.lo().as_slice()));
+        Ok(match range.hi() {
+            None => format!("({lo})"),
+            Some(hi) => format!("({lo} AND {placement} < {})", bytes(dialect, hi.as_slice())),
+        })
+    }
+
+    /// The range as a comparison of numbers, if the key is one.
+    fn number_range(&self, definition: &MapDefinition, range: &KeyRange, row: &str) -> Option<String> {
+        let Placement::Key(columns) = self else { return None };
+        let ([column], Scheme::List | Scheme::Range) = (columns.as_slice(), definition.scheme()) else {
+            return None;
+        };
+        let column = of_row(row, column);
+        let width = match definition.key_type() {
+            KeyType::BigInt => 8,
+            KeyType::Int => 4,
+            _ => return None,
+        };
+        let number = |bytes: &[u8]| -> Option<i64> {
+            match definition.key_type().decode(bytes).ok()? {
+                polyshard_map::Key::BigInt(number) => Some(number),
+                polyshard_map::Key::Int(number) => Some(number.into()),
+                _ => None,
+            }
+        };
+        // Bounds are keys, or the bytes next above a key; nothing lies between.
+        let side = |bytes: &[u8], at: &str, above: &str| match bytes.len() {
+            len if len == width => Some(format!("{column} {at} {}", literal(number(bytes)?))),
+            len if len == width + 1 && bytes[width] == 0 => {
+                Some(format!("{column} {above} {}", literal(number(&bytes[..width])?)))
+            }
+            _ => None,
+        };
+        let lo = match range.lo().as_slice() {
+            [] => format!("{column} IS NOT NULL"),
+            bytes => side(bytes, ">=", ">")?,
+        };
+        Some(match range.hi() {
+            None => format!("({lo})"),
+            Some(hi) => format!("({lo} AND {})", side(hi.as_slice(), "<", "<=")?),
+        })
+    }
+}
+
+/// A literal both engines read as a whole number: the least one cannot be written plainly.
+fn literal(number: i64) -> String {
+    if number == i64::MIN { "(-9223372036854775807 - 1)".to_owned() } else { format!("({number})") }
+}
+
+fn of_row(row: &str, column: &str) -> String {
+    if row.is_empty() { column.to_owned() } else { format!("{row}.{column}") }
+}
+
+fn typed(
+    columns: &[String],
+    definition: &MapDefinition,
+    row: &str,
+) -> Result<Vec<(String, KeyType)>, ShardError> {
+    let types = definition.key_type().components();
+    if types.len() != columns.len() {
+        let why = format!("its key has {} parts and the table names {} columns", types.len(), columns.len());
+        return Err(uncomputable(definition, &why));
+    }
+    Ok(columns.iter().map(|column| of_row(row, column)).zip(types.iter().cloned()).collect())
+}
+
+/// An expression for the bucket, as a number.
+fn bucket(dialect: Dialect, hash: &HashSpec, columns: &[(String, KeyType)]) -> String {
+    match dialect {
+        Dialect::Postgres => {
+            let columns: Vec<(&str, KeyType)> =
+                columns.iter().map(|(column, kind)| (column.as_str(), kind.clone())).collect();
+            hash.sql_bucket_expression(&columns)
+        }
+        Dialect::Sqlite => {
+            let types: Vec<String> = columns.iter().map(|(_, kind)| kind.to_string()).collect();
+            let columns: Vec<&str> = columns.iter().map(|(column, _)| column.as_str()).collect();
+            let (seed, buckets) = (hash.seed(), hash.buckets());
+            format!("polyshard_bucket({seed}, {buckets}, '{}', {})", types.join(","), columns.join(", "))
+        }
+    }
+}
+
+/// An expression for the encoded key.
+fn key_bytes(
+    dialect: Dialect,
+    columns: &[(String, KeyType)],
+    definition: &MapDefinition,
+) -> Result<String, ShardError> {
+    match (dialect, columns) {
+        (Dialect::Sqlite, [(column, kind)]) => Ok(format!("polyshard_key('{kind}', {column})")),
+        (Dialect::Postgres, [(column, kind)]) => {
+            let flip = |bytes: String| format!("set_byte({bytes}, 0, get_byte({bytes}, 0) # 128)");
+            Ok(match kind {
+                KeyType::Int => flip(format!("int4send(({column})::int)")),
+                KeyType::BigInt => flip(format!("int8send(({column})::bigint)")),
+                KeyType::Date => flip(format!("date_send(({column})::date)")),
+                // Exact, and the same for both timestamp types; PostgreSQL counts from 2000.
+                KeyType::Timestamp => flip(format!(
+                    "int8send((extract(epoch FROM {column}) * 1000000)::bigint - 946684800000000)"
+                )),
+                KeyType::Uuid => format!("uuid_send(({column})::uuid)"),
+                KeyType::Text => format!("convert_to(({column})::text, 'UTF8')"),
+                KeyType::Binary => format!("({column})::bytea"),
+                KeyType::Tuple(_) => return Err(uncomputable(definition, "tuples do not nest")),
+            })
+        }
+        _ => Err(uncomputable(definition, "its key has several parts, and it is not a hash map")),
+    }
+}
+
+fn bytes(dialect: Dialect, bytes: &[u8]) -> String {
+    let hex = polyshard_map::KeyBytes::from(bytes).to_hex();
+    match dialect {
+        Dialect::Postgres => format!("'\\x{hex}'::bytea"),
+        Dialect::Sqlite => format!("x'{hex}'"),
+    }
+}
+
+fn uncomputable(definition: &MapDefinition, why: &str) -> ShardError {
+    ShardError::Uncomputable { map: definition.name().clone(), why: why.to_owned() }
+}
