@@ -5,9 +5,13 @@ use std::sync::Arc;
 use crate::guard::{self, Guard, Guarded};
 use crate::transaction::check_no_control;
 use crate::{
-    Access, Batch, Dialect, Error, Listener, Options, Rows, Scan, SessionHook, Statement, Target,
+    Access, Batch, Dialect, Error, Listener, Options, RawLent, Rows, Scan, SessionHook, Statement, Target,
     Transaction, postgres, sqlite,
 };
+
+/// How many SQLite files a query can see beside its own: the most that SQLite can be built for. The number
+/// is given to its build in `.cargo/config.toml`.
+pub const ATTACHED_MAX: usize = 125;
 
 /// A handle to one open database; clones share it.
 ///
@@ -129,6 +133,36 @@ impl Database {
         }
     }
 
+    /// Starts a query on this SQLite database that sees `others` beside it, each under its name: one snapshot
+    /// of every file. At most [`ATTACHED_MAX`] others.
+    pub async fn scan_attached(
+        &self,
+        others: &[(String, Database)],
+        statement: Statement,
+        page_rows: usize,
+    ) -> Result<Scan, Error> {
+        check_no_control(&statement)?;
+        crate::scan::check_page_rows(page_rows)?;
+        if others.len() > ATTACHED_MAX {
+            return Err(Error::invalid(format!(
+                "a query can see {ATTACHED_MAX} SQLite files beside its own, not {}: use fewer shards",
+                others.len()
+            )));
+        }
+        let only_sqlite = || Error::invalid("only SQLite databases can be read beside each other");
+        let Inner::Sqlite(engine) = &self.inner else {
+            return Err(only_sqlite());
+        };
+        let mut engines = Vec::with_capacity(others.len());
+        for (name, other) in others {
+            let Inner::Sqlite(other) = &other.inner else {
+                return Err(only_sqlite());
+            };
+            engines.push((name.clone(), other.clone()));
+        }
+        engine.scan_attached(&engines, statement, page_rows).await.map(Scan::sqlite)
+    }
+
     /// Begins an interactive transaction.
     pub async fn begin(&self, access: Access) -> Result<Transaction, Error> {
         self.begin_under(access, None).await
@@ -152,6 +186,18 @@ impl Database {
                 Ok(Transaction::sqlite_write(transaction))
             }
             (Inner::Postgres(engine), access) => engine.begin(access, guard).await.map(Transaction::postgres),
+        }
+    }
+
+    /// Lends a session in protocol messages; PostgreSQL only.
+    pub async fn raw(&self) -> Result<RawLent, Error> {
+        self.raw_under(None).await
+    }
+
+    pub(crate) async fn raw_under(&self, guard: Option<&Guard>) -> Result<RawLent, Error> {
+        match &self.inner {
+            Inner::Sqlite(_) => Err(Error::invalid("an SQLite file has no sessions in protocol messages")),
+            Inner::Postgres(engine) => engine.raw(guard).await,
         }
     }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Access, Batch, Database, Error, Rows, Scan, Statement, Transaction};
+use crate::{Access, Batch, Database, Error, RawLent, Rows, Scan, Statement, Transaction};
 
 /// Counts up when everything guarded so far becomes void. Clones share the count.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +68,11 @@ impl Guarded<'_> {
     /// See [`Database::scan`].
     pub async fn scan(&self, statement: Statement, page_rows: usize) -> Result<Scan, Error> {
         self.db.scan_under(statement, page_rows, Some(self.guard)).await
+    }
+
+    /// See [`Database::raw`].
+    pub async fn raw(&self) -> Result<RawLent, Error> {
+        self.db.raw_under(Some(self.guard)).await
     }
 
     /// See [`Database::begin`].

@@ -4,6 +4,7 @@
 mod database;
 mod dialect;
 mod error;
+mod functions;
 mod group;
 mod guard;
 mod listener;
@@ -19,12 +20,14 @@ mod target;
 mod transaction;
 mod value;
 
-pub use database::{Database, Stats};
+pub use database::{ATTACHED_MAX, Database, Stats};
 pub use dialect::Dialect;
 pub use error::{ConstraintKind, Error};
+pub use functions::{Accumulator, AccumulatorMaker, Aggregate, Collation, ScalarBody, ScalarFunction};
 pub use guard::{Generation, Guard, Guarded};
 pub use listener::{Event, Listener};
-pub use options::{Options, ScalarBody, ScalarFunction};
+pub use options::Options;
+pub use postgres::{RawCancel, RawFrame, RawLent, RawSession};
 pub use rows::{Row, Rows};
 pub use scan::{SCAN_PAGE_ROWS_MAX, Scan};
 pub use secret::Secret;

@@ -1,10 +1,8 @@
 //! Limits and sizes of one open database, each with its default and where the number comes from.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Value;
+use crate::{Aggregate, Collation, ScalarFunction};
 
 /// How one database is opened. `Options::default()` suits a server with a few dozen shards.
 #[derive(Clone, Debug)]
@@ -53,8 +51,15 @@ pub struct Options {
     pub postgres_readers: usize,
     /// Sessions for transactions and scans to each PostgreSQL database. Default 16.
     pub postgres_pool_max: usize,
+    /// Sessions in protocol messages to each PostgreSQL database, each for one client transaction at a time.
+    /// Default 20: a machine of a few cores does no more work with more.
+    pub postgres_raw_max: usize,
     /// SQL functions registered on every SQLite connection. Default none.
     pub functions: Vec<ScalarFunction>,
+    /// Aggregates registered on every SQLite connection. Default none.
+    pub aggregates: Vec<Aggregate>,
+    /// Orders of text registered on every SQLite connection. Default none.
+    pub collations: Vec<Collation>,
 }
 
 impl Default for Options {
@@ -80,35 +85,10 @@ impl Default for Options {
             sqlite_wal_pages_max: 16384,
             postgres_readers: 8,
             postgres_pool_max: 16,
+            postgres_raw_max: 20,
             functions: Vec::new(),
+            aggregates: Vec::new(),
+            collations: Vec::new(),
         }
-    }
-}
-
-/// The body of a [`ScalarFunction`]: values in, a value or a message out.
-pub type ScalarBody = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
-
-/// A deterministic SQL function for SQLite, so that both engines compute the same (a hash, say).
-#[derive(Clone)]
-pub struct ScalarFunction {
-    pub(crate) name: String,
-    pub(crate) arity: i32,
-    pub(crate) body: Arc<ScalarBody>,
-}
-
-impl ScalarFunction {
-    /// A function called `name` of exactly `arity` arguments.
-    pub fn new(
-        name: impl Into<String>,
-        arity: u8,
-        body: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static,
-    ) -> ScalarFunction {
-        ScalarFunction { name: name.into(), arity: arity.into(), body: Arc::new(body) }
-    }
-}
-
-impl fmt::Debug for ScalarFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.name, self.arity)
     }
 }

@@ -25,6 +25,7 @@ pub struct SessionHandle<'s> {
 pub(crate) enum SessionInner<'s> {
     Sqlite(&'s sqlite::Engine),
     Postgres(&'s postgres::Session),
+    Raw(&'s mut postgres::RawSession),
 }
 
 impl SessionHandle<'_> {
@@ -32,18 +33,19 @@ impl SessionHandle<'_> {
     pub fn dialect(&self) -> Dialect {
         match self.inner {
             SessionInner::Sqlite(_) => Dialect::Sqlite,
-            SessionInner::Postgres(_) => Dialect::Postgres,
+            SessionInner::Postgres(_) | SessionInner::Raw(_) => Dialect::Postgres,
         }
     }
 
     /// Runs one statement in a transaction of its own.
     pub async fn run(&mut self, statement: Statement) -> Result<Rows, Error> {
-        match self.inner {
+        match &mut self.inner {
             SessionInner::Sqlite(engine) => {
                 let mut answers = engine.write(statement.into()).await?;
                 Ok(answers.pop().unwrap_or_else(Rows::none))
             }
             SessionInner::Postgres(session) => session.run_autocommit(&statement).await,
+            SessionInner::Raw(session) => session.run(&statement).await,
         }
     }
 }

@@ -256,3 +256,76 @@ impl Drop for Unmount {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
+
+/// Joins texts, so that order and inverse can be seen.
+#[derive(Default)]
+struct Joined(std::collections::VecDeque<String>);
+
+impl polyshard_engine::Accumulator for Joined {
+    fn step(&mut self, arguments: &[Value]) -> Result<(), String> {
+        match arguments {
+            [Value::Text(text)] => self.0.push_back(text.clone()),
+            _ => return Err("only texts can be joined".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn inverse(&mut self, _: &[Value]) -> Result<(), String> {
+        self.0.pop_front();
+        Ok(())
+    }
+
+    fn value(&self) -> Result<Value, String> {
+        Ok(Value::Text(self.0.iter().map(String::as_str).collect::<Vec<_>>().join("+")))
+    }
+}
+
+#[tokio::test]
+async fn aggregates_and_orders_of_text_written_in_rust_can_be_used() {
+    let options = Options {
+        aggregates: vec![polyshard_engine::Aggregate::new("joined", 1, || Box::<Joined>::default())],
+        collations: vec![polyshard_engine::Collation::new("by_length", |a, b| a.len().cmp(&b.len()))],
+        ..options()
+    };
+    let bed = Bed::sqlite_with(options).await;
+    let first = |sql: &'static str| {
+        let db = bed.db.clone();
+        async move { db.read(Statement::new(sql)).await.map(|rows| rows.rows()[0].get(0).clone()) }
+    };
+    let values = "(SELECT 'ccc' AS a UNION ALL SELECT 'a' UNION ALL SELECT 'bb')";
+    let sql: &'static str =
+        format!("SELECT joined(a) FROM (SELECT a FROM {values} ORDER BY a COLLATE by_length)").leak();
+    assert_eq!(first(sql).await.unwrap(), Value::from("a+bb+ccc"));
+    let sql: &'static str = format!(
+        "SELECT joined(a) OVER (ORDER BY a COLLATE by_length ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) \
+         FROM {values} ORDER BY a COLLATE by_length DESC"
+    )
+    .leak();
+    assert_eq!(first(sql).await.unwrap(), Value::from("bb+ccc"));
+    assert_eq!(first("SELECT joined(a) FROM (SELECT 'x' AS a) WHERE false").await.unwrap(), Value::from(""));
+    let error = first("SELECT joined(1)").await.unwrap_err();
+    assert!(error.to_string().contains("only texts can be joined"), "{error}");
+}
+
+#[tokio::test]
+async fn a_scan_sees_one_snapshot_of_every_attached_file() {
+    let beds = [Bed::sqlite_with(options()).await, Bed::sqlite_with(options()).await];
+    for (number, bed) in beds.iter().enumerate() {
+        bed.db.write(Statement::new("CREATE TABLE t (n INTEGER)").into()).await.unwrap();
+        let insert = Statement::new("INSERT INTO t VALUES ($1)").bind(number as i64);
+        bed.db.write(insert.into()).await.unwrap();
+    }
+    let query = "SELECT n FROM main.t UNION ALL SELECT n FROM second.t ORDER BY 1";
+    let others = vec![("second".to_owned(), beds[1].db.clone())];
+    let mut scan = beds[0].db.scan_attached(&others, Statement::new(query), 10).await.unwrap();
+    let rows = scan.next().await.unwrap().unwrap();
+    assert_eq!(rows.iter().map(|row| row.int(0).unwrap()).collect::<Vec<_>>(), [0, 1]);
+    assert!(scan.next().await.unwrap().is_none());
+    let many = vec![others[0].clone(); polyshard_engine::ATTACHED_MAX + 1];
+    assert!(beds[0].db.scan_attached(&many, Statement::new(query), 10).await.is_err());
+    let all: Vec<_> =
+        (0..polyshard_engine::ATTACHED_MAX).map(|n| (format!("s{n}"), beds[1].db.clone())).collect();
+    let mut scan =
+        beds[0].db.scan_attached(&all[..15], Statement::new("SELECT n FROM s14.t"), 10).await.unwrap();
+    assert_eq!(scan.next().await.unwrap().unwrap().rows()[0].int(0).unwrap(), 1);
+}

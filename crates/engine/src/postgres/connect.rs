@@ -48,9 +48,11 @@ pub(crate) type OnNotice = Arc<dyn Fn(Notification) + Send + Sync>;
 pub(crate) struct Connector {
     config: Config,
     tls: MakeRustlsConnect,
+    pub(super) raw_target: Arc<PostgresTarget>,
+    pub(super) raw_tls: Arc<rustls::ClientConfig>,
     pub target: Arc<str>,
     pub options: Arc<Options>,
-    hook: Option<Arc<dyn SessionHook>>,
+    pub(super) hook: Option<Arc<dyn SessionHook>>,
     pub counters: Arc<Counters>,
     generation: AtomicU64,
     generation_changed: watch::Sender<u64>,
@@ -93,9 +95,12 @@ impl Connector {
         if !target.password.is_empty() {
             config.password(target.password.reveal());
         }
+        let tls = super::tls::config(&target.ssl)?;
         Ok(Connector {
             config,
-            tls: super::tls::connector(&target.ssl)?,
+            tls: MakeRustlsConnect::new(tls.clone()),
+            raw_target: Arc::new(target.clone()),
+            raw_tls: Arc::new(tls),
             target: target.to_string().into(),
             options,
             hook,
@@ -132,29 +137,42 @@ impl Connector {
     }
 
     pub async fn connect_with(&self, purpose: Purpose, notices: Option<OnNotice>) -> Result<Session, Error> {
-        let deadline = Instant::now() + self.options.unavailable_wait;
+        let deadline = self.deadline();
+        loop {
+            let _turn = self.turn(deadline).await?;
+            match self.connect_once(purpose, notices.clone()).await {
+                Err(error @ Error::Unavailable { .. }) => self.note_away(error),
+                result => return self.note_here(result),
+            }
+        }
+    }
+
+    /// Until when a caller waits for a server that is away.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.options.unavailable_wait
+    }
+
+    /// One attempt at a time; while the server is away it waits for it, within limits.
+    pub(super) async fn turn(&self, deadline: Instant) -> Result<tokio::sync::MutexGuard<'_, ()>, Error> {
         loop {
             let gate = match timeout_at(deadline + self.options.connect_timeout, self.gate.lock()).await {
                 Ok(gate) => gate,
                 Err(_) => return Err(self.away_error()),
             };
-            if let Some(away) = self.away_until() {
-                drop(gate);
-                if away.next_try > deadline {
-                    return Err(away.error);
-                }
-                sleep_until(away.next_try).await;
-                continue;
+            let Some(away) = self.away_until() else { return Ok(gate) };
+            drop(gate);
+            if away.next_try > deadline {
+                return Err(away.error);
             }
-            match self.connect_once(purpose, notices.clone()).await {
-                Ok(session) => {
-                    *self.away.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                    return Ok(session);
-                }
-                Err(error @ Error::Unavailable { .. }) => self.note_away(error),
-                Err(error) => return Err(error),
-            }
+            sleep_until(away.next_try).await;
         }
+    }
+
+    pub(super) fn note_here<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if result.is_ok() {
+            *self.away.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        result
     }
 
     /// A session for the engine's own questions: no hook, no waiting.
@@ -269,13 +287,13 @@ impl Connector {
         away.as_ref().map_or_else(|| self.too_slow(), |away| away.error.clone())
     }
 
-    fn note_away(&self, error: Error) {
+    pub(super) fn note_away(&self, error: Error) {
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         let back_off = away.as_ref().map_or(BACK_OFF_FIRST, |away| (away.back_off * 2).min(BACK_OFF_MAX));
         *away = Some(Away { error, next_try: Instant::now() + back_off, back_off });
     }
 
-    fn too_slow(&self) -> Error {
+    pub(super) fn too_slow(&self) -> Error {
         Error::Unavailable {
             message: format!(
                 "PostgreSQL at {} did not take a connection within {:?}",

@@ -11,6 +11,7 @@ use super::connect::{Connector, Purpose};
 use super::listen::Listening;
 use super::pool::{Lent, Pool};
 use super::pooler;
+use super::raw_pool::{RawLent, RawPool};
 use super::readers::Readers;
 use super::scan::PostgresScan;
 use super::transaction::PostgresTransaction;
@@ -26,6 +27,7 @@ pub(crate) struct Engine {
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: Readers,
     pool: Arc<Pool>,
+    raw: Arc<RawPool>,
     listening: Listening,
     closed: AtomicBool,
 }
@@ -54,6 +56,7 @@ impl Engine {
             writer: Mutex::new(Some(writer)),
             readers: Readers::new(connector.clone()),
             pool: Arc::new(Pool::new(connector.clone())),
+            raw: Arc::new(RawPool::new(connector.clone())),
             listening: Listening::new(connector.clone()),
             connector,
             closed: AtomicBool::new(false),
@@ -102,6 +105,19 @@ impl Engine {
             .await
     }
 
+    /// A session in protocol messages.
+    pub async fn raw(&self, guard: Option<&Guard>) -> Result<RawLent, Error> {
+        self.check_open()?;
+        let lent = self.raw.lend().await?;
+        match guard::check(guard) {
+            Ok(()) => Ok(lent),
+            Err(error) => {
+                lent.finish();
+                Err(error)
+            }
+        }
+    }
+
     /// A session of the pool, for a caller who may still use it.
     async fn lend(&self, guard: Option<&Guard>) -> Result<Lent, Error> {
         let lent = self.pool.lend().await?;
@@ -121,6 +137,7 @@ impl Engine {
     pub fn disconnect_all(&self) {
         self.connector.next_generation();
         self.pool.drop_idle();
+        self.raw.drop_idle();
         self.readers.close();
     }
 
@@ -140,6 +157,7 @@ impl Engine {
         }
         self.listening.close().await;
         self.pool.close().await;
+        self.raw.close().await;
         self.readers.close();
         self.connector.close(self.connector.options.connect_timeout).await;
     }

@@ -2,6 +2,8 @@
 
 use std::error::Error as _;
 
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::message::backend::ErrorFields;
 use tokio_postgres::error::{DbError, Severity};
 
 use super::types::Unfit;
@@ -74,15 +76,36 @@ pub(crate) fn translate(error: &tokio_postgres::Error, target: &str) -> Failure 
 }
 
 fn from_database(db: &DbError, target: &str) -> Error {
-    let message = db.message().to_owned();
-    let code = db.code().code();
+    let constraint = db.constraint().or(db.column()).unwrap_or_default();
+    from_words(db.code().code(), db.message().to_owned(), constraint, target)
+}
+
+/// The error that a raw session was told.
+pub(crate) fn from_fields(fields: ErrorFields<'_>, target: &str) -> Error {
+    let (mut code, mut message, mut constraint) = (String::new(), String::new(), String::new());
+    let mut fields = fields;
+    while let Ok(Some(field)) = fields.next() {
+        let value = || String::from_utf8_lossy(field.value_bytes()).into_owned();
+        match field.type_() {
+            b'C' => code = value(),
+            b'M' => message = value(),
+            b'n' => constraint = value(),
+            b'c' if constraint.is_empty() => constraint = value(),
+            _ => {}
+        }
+    }
+    from_words(&code, message, &constraint, target)
+}
+
+fn from_words(code: &str, message: String, constraint: &str, target: &str) -> Error {
+    let constraint = |kind, message| Error::Constraint { kind, constraint: constraint.to_owned(), message };
     match code {
-        "23505" => constraint(ConstraintKind::Unique, db),
-        "23503" => constraint(ConstraintKind::ForeignKey, db),
-        "23502" => constraint(ConstraintKind::NotNull, db),
-        "23514" => constraint(ConstraintKind::Check, db),
-        "P0001" => constraint(ConstraintKind::Raised, db),
-        _ if code.starts_with("23") => constraint(ConstraintKind::Other, db),
+        "23505" => constraint(ConstraintKind::Unique, message),
+        "23503" => constraint(ConstraintKind::ForeignKey, message),
+        "23502" => constraint(ConstraintKind::NotNull, message),
+        "23514" => constraint(ConstraintKind::Check, message),
+        "P0001" => constraint(ConstraintKind::Raised, message),
+        _ if code.starts_with("23") => constraint(ConstraintKind::Other, message),
         // Serialization failure, deadlock, lock timeout, and statements that want to be tried again.
         "55P03" => Error::Conflict { message },
         _ if code.starts_with("40") => Error::Conflict { message },
@@ -102,9 +125,4 @@ fn from_database(db: &DbError, target: &str) -> Error {
 
 fn unavailable(target: &str, message: &str) -> Error {
     Error::Unavailable { message: format!("PostgreSQL at {target}: {message}") }
-}
-
-fn constraint(kind: ConstraintKind, db: &DbError) -> Error {
-    let constraint = db.constraint().or(db.column()).unwrap_or_default().to_owned();
-    Error::Constraint { kind, constraint, message: db.message().to_owned() }
 }

@@ -7,11 +7,10 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{Error, SslMode};
 
-pub(crate) fn connector(mode: &SslMode) -> Result<MakeRustlsConnect, Error> {
+pub(crate) fn config(mode: &SslMode) -> Result<ClientConfig, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -38,7 +37,7 @@ pub(crate) fn connector(mode: &SslMode) -> Result<MakeRustlsConnect, Error> {
             .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
             .with_no_client_auth(),
     };
-    Ok(MakeRustlsConnect::new(config))
+    Ok(config)
 }
 
 /// Encrypts without asking who is on the other side: what `prefer` and `require` mean in libpq. The server

@@ -102,6 +102,16 @@ pub(crate) fn values(row: &PgRow) -> Result<Vec<Value>, Error> {
     Ok(values)
 }
 
+/// One value in binary form.
+pub(crate) fn value(ty: &Type, raw: Option<&[u8]>) -> Result<Value, Error> {
+    match raw {
+        None => Ok(Value::Null),
+        Some(raw) => Column::from_sql(ty, raw)
+            .map(|column| column.0)
+            .map_err(|error| Error::invalid(error.to_string())),
+    }
+}
+
 /// A column read by its own type.
 struct Column(Value);
 

@@ -1,18 +1,17 @@
 //! One SQLite connection: how it is set up, and how a statement runs on it.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::OpenFlags;
 use rusqlite::config::DbConfig;
-use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use super::error::translate;
-use crate::{Error, Options, Row, Rows, ScalarFunction, Value};
+use crate::{Error, Options, Row, Rows, Value};
 
 /// How often a running statement looks at its time limit, in steps of SQLite's virtual machine: often enough
 /// to stop within a millisecond, seldom enough not to be felt.
@@ -87,11 +86,29 @@ impl Connection {
             Role::Reader => raw.pragma_update(None, "query_only", true)?,
             Role::Checkpointer => {}
         }
-        for function in &options.functions {
-            register(raw, function)?;
-        }
+        super::register::register(raw, options)?;
         let clock = self.clock.clone();
         raw.progress_handler(PROGRESS_STEPS, Some(move || clock.has_passed()))
+    }
+
+    /// Opens further files beside this one, each under a name, and starts a read transaction that has its
+    /// snapshot of every one of them.
+    pub fn attach(&mut self, others: &[(String, PathBuf)]) -> Result<(), Error> {
+        for (name, path) in others {
+            let path = path.to_str().ok_or_else(|| {
+                Error::invalid(format!("the path {} is not UTF-8 and cannot be attached", path.display()))
+            })?;
+            let attach = format!("ATTACH DATABASE ?1 AS {}", quoted(name));
+            self.raw.execute(&attach, [path]).map_err(translate)?;
+        }
+        self.control("BEGIN").map_err(translate)?;
+        let names = std::iter::once("main").chain(others.iter().map(|(name, _)| name.as_str()));
+        for name in names {
+            // BEGIN alone takes no snapshot; the first read of each file does.
+            let touch = format!("SELECT count(*) FROM {}.sqlite_schema", quoted(name));
+            self.raw.query_row(&touch, [], |_| Ok(())).map_err(translate)?;
+        }
+        Ok(())
     }
 
     /// Limits every statement from now on until the next call.
@@ -240,6 +257,10 @@ fn column_names(
     Ok(columns)
 }
 
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// A borrowed parameter.
 struct Bound<'a>(&'a Value);
 
@@ -256,7 +277,7 @@ impl rusqlite::ToSql for Bound<'_> {
     }
 }
 
-fn value(value: ValueRef<'_>) -> Result<Value, Error> {
+pub(super) fn value(value: ValueRef<'_>) -> Result<Value, Error> {
     Ok(match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(value) => Value::Int(value),
@@ -267,28 +288,5 @@ fn value(value: ValueRef<'_>) -> Result<Value, Error> {
                 .to_owned(),
         ),
         ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
-    })
-}
-
-fn register(raw: &rusqlite::Connection, function: &ScalarFunction) -> rusqlite::Result<()> {
-    // Innocuous: it may be used in the triggers and indexes of the schema.
-    let flags =
-        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_INNOCUOUS;
-    let body = function.body.clone();
-    raw.create_scalar_function(function.name.as_str(), function.arity, flags, move |context| {
-        let failed = |message: String| rusqlite::Error::UserFunctionError(message.into());
-        let mut arguments = Vec::with_capacity(context.len());
-        for index in 0..context.len() {
-            arguments.push(value(context.get_raw(index)).map_err(|error| failed(error.to_string()))?);
-        }
-        let result = body(&arguments).map_err(failed)?;
-        Ok(match result {
-            Value::Null => rusqlite::types::Value::Null,
-            Value::Bool(value) => rusqlite::types::Value::Integer(value.into()),
-            Value::Int(value) => rusqlite::types::Value::Integer(value),
-            Value::Real(value) => rusqlite::types::Value::Real(value),
-            Value::Text(value) => rusqlite::types::Value::Text(value),
-            Value::Blob(value) => rusqlite::types::Value::Blob(value),
-        })
     })
 }

@@ -138,6 +138,26 @@ impl Engine {
         SqliteScan::start(self.clone(), permit, statement, page_rows)
     }
 
+    /// A scan that sees the files of `others` beside this one, each under its name.
+    pub async fn scan_attached(
+        self: &Arc<Engine>,
+        others: &[(String, Arc<Engine>)],
+        statement: Statement,
+        page_rows: usize,
+    ) -> Result<SqliteScan, Error> {
+        // A permit of every file: none is closed while it is read.
+        let mut permits = vec![self.long_read().await?];
+        let mut files = Vec::with_capacity(others.len());
+        for (name, other) in others {
+            permits.push(other.long_read().await?);
+            files.push((name.clone(), other.readers.path().to_owned()));
+        }
+        let mut connection = Box::new(Connection::open(self.readers.path(), Role::Reader, &self.options)?);
+        Counters::add(&self.counters.sessions_opened, 1);
+        connection.attach(&files)?;
+        SqliteScan::start_attached(self.clone(), permits, connection, statement, page_rows)
+    }
+
     pub async fn begin_read(self: &Arc<Engine>) -> Result<ReadTransaction, Error> {
         let permit = self.long_read().await?;
         ReadTransaction::begin(self.clone(), permit)

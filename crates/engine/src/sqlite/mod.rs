@@ -6,6 +6,7 @@ mod engine;
 mod error;
 mod lock;
 mod readers;
+mod register;
 mod scan;
 mod transaction;
 mod writer;

@@ -1,6 +1,6 @@
 //! Read connections: taken for one call, given back, a few kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,6 +37,11 @@ impl Readers {
     pub fn new(path: PathBuf, options: Arc<Options>, counters: Arc<Counters>) -> Readers {
         let slots = (0..options.sqlite_readers).map(|_| Slot::default()).collect();
         Readers { path, options, counters, slots }
+    }
+
+    /// The file they read.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// An idle connection, or a new one: at most as many as there are threads reading and long reads

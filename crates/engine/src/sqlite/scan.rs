@@ -5,13 +5,19 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 
-use super::connection::Go;
+use super::connection::{Connection, Go};
 use super::engine::Engine;
 use crate::statement::Action;
-use crate::{Error, Rows, Statement};
+use crate::{Error, Rows, Statement, Value};
 
 /// Pages read ahead of the caller.
 const PAGES_AHEAD: usize = 1;
+
+/// What becomes of a scan's connection.
+enum After {
+    GiveBack,
+    Close,
+}
 
 pub(crate) struct SqliteScan {
     pages: mpsc::Receiver<Result<Rows, Error>>,
@@ -28,15 +34,43 @@ impl SqliteScan {
         let Action::Sql { text, params } = statement.action else {
             return Err(Error::invalid("a notification cannot be scanned"));
         };
-        let mut connection = engine.readers.take()?;
+        let connection = engine.readers.take()?;
+        SqliteScan::run(engine, vec![permit], connection, (text, params), page_rows, After::GiveBack)
+    }
+
+    /// The same on a connection of its own, which has other files beside this one and ends with the scan.
+    pub fn start_attached(
+        engine: Arc<Engine>,
+        permits: Vec<OwnedSemaphorePermit>,
+        connection: Box<Connection>,
+        statement: Statement,
+        page_rows: usize,
+    ) -> Result<SqliteScan, Error> {
+        let Action::Sql { text, params } = statement.action else {
+            return Err(Error::invalid("a notification cannot be scanned"));
+        };
+        SqliteScan::run(engine, permits, connection, (text, params), page_rows, After::Close)
+    }
+
+    fn run(
+        engine: Arc<Engine>,
+        permits: Vec<OwnedSemaphorePermit>,
+        mut connection: Box<Connection>,
+        (text, params): (Arc<str>, Vec<Value>),
+        page_rows: usize,
+        after: After,
+    ) -> Result<SqliteScan, Error> {
         connection.limit(None);
         let (sender, pages) = mpsc::channel(PAGES_AHEAD);
         let reader = tokio::task::spawn_blocking(move || {
             let result = connection.run_pages(&text, &params, page_rows, |page| {
                 if page.is_empty() || sender.blocking_send(Ok(page)).is_ok() { Go::On } else { Go::Stop }
             });
-            engine.readers.give_back(connection);
-            drop(permit);
+            match after {
+                After::GiveBack => engine.readers.give_back(connection),
+                After::Close => drop(connection),
+            }
+            drop(permits);
             if let Err(error) = result {
                 // A caller who has gone does not need the error.
                 let _ = sender.blocking_send(Err(error));
