@@ -209,7 +209,7 @@ impl Router {
 
     /// A view that has the map: one that is not here may have come since, and only the catalog can say that it
     /// has not.
-    async fn view_with(&self, map: &MapName) -> Result<Arc<View>, RouterError> {
+    pub(crate) async fn view_with(&self, map: &MapName) -> Result<Arc<View>, RouterError> {
         let view = self.state.view();
         if view.maps.contains_key(map) {
             return Ok(view);
@@ -273,7 +273,7 @@ impl Router {
     }
 
     /// One ticket under the given view; none if the view has changed and must be looked at again.
-    async fn ticket(
+    pub(crate) async fn ticket(
         &self,
         view: &Arc<View>,
         map: &MapName,
@@ -371,8 +371,22 @@ impl Router {
         }
     }
 
+    pub(crate) fn wait_max(&self) -> Duration {
+        self.options.wait_max
+    }
+
+    pub(crate) fn is_held(
+        &self,
+        map: &MapName,
+        ranges: &[KeyRange],
+        shard: &ShardId,
+        access: Access,
+    ) -> bool {
+        self.state.gate.is_held(map, ranges, shard, access)
+    }
+
     /// Whether a failure may be tried again; learns what the failure says first.
-    pub(crate) async fn heal(&self, error: &RouterError) -> bool {
+    pub async fn heal(&self, error: &RouterError) -> bool {
         let refused = refusal(error);
         if let Some(ShardError::OldMap { shard, upto }) = refused {
             return self.follower.read_for(shard, *upto).await.is_ok();
@@ -415,7 +429,7 @@ fn is_old_map(error: &RouterError) -> bool {
 }
 
 /// The one shard of some keys, and their placements.
-fn locate(
+pub(crate) fn locate(
     view: &View,
     map: &MapName,
     keys: &[Key],
@@ -441,7 +455,7 @@ fn locate(
 }
 
 /// Whether the range and its shard allow what is asked.
-fn check_state(
+pub(crate) fn check_state(
     view: &View,
     known: &KnownMap,
     shard: &ShardId,

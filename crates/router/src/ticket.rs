@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyshard_engine::{self as engine, Batch, Database, Guard, Rows, Scan, Statement, Transaction};
+use polyshard_engine::{self as engine, Batch, Database, Guard, RawLent, Rows, Scan, Statement, Transaction};
 use polyshard_map::{Epoch, KeyRange, MapName, ShardId};
 
 use crate::gate::{Access, Place};
@@ -59,6 +59,14 @@ impl Ticket {
             ));
         }
         self.data.guarded(&self.guard).write(batch).await
+    }
+    /// Lends a session in protocol messages, on PostgreSQL. Keep the ticket until it is given back.
+    pub async fn raw(&self) -> Result<RawLent, engine::Error> {
+        self.data.guarded(&self.guard).raw().await
+    }
+    /// What it may be used for.
+    pub fn access(&self) -> Access {
+        self.access
     }
     /// Begins a transaction. Keep the ticket until it has ended.
     pub async fn begin(&self) -> Result<Transaction, engine::Error> {

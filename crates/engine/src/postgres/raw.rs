@@ -34,7 +34,7 @@ pub struct RawSession {
     pub(super) cancel: RawCancel,
     pub(super) target: std::sync::Arc<str>,
     /// What its user wants to remember of it while it is pooled: prepared statements, settings.
-    pub notes: Option<Box<dyn Any + Send>>,
+    pub notes: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// One message in the buffer: its type, and its length with type and length field.
