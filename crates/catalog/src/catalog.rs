@@ -56,6 +56,8 @@ pub struct Snapshot {
     pub maps: Vec<MapContents>,
     /// Datasets.
     pub datasets: Vec<DatasetRecord>,
+    /// The last position of the journal.
+    pub journal: u64,
 }
 
 /// What happened since an event.
@@ -146,7 +148,8 @@ impl Catalog {
             maps.push(MapContents { record, entries });
         }
         let datasets = self.datasets().await?;
-        Ok(Snapshot { cluster: *cluster, seq, epoch, running, shards, maps, datasets })
+        let journal = self.journal_position().await?;
+        Ok(Snapshot { cluster: *cluster, seq, epoch, running, shards, maps, datasets, journal })
     }
 
     /// What was published after an event.

@@ -13,6 +13,7 @@ mod driver;
 mod error;
 pub mod fence;
 mod gone;
+mod journal;
 pub mod memory;
 pub mod protocol;
 mod resolver;
@@ -33,6 +34,9 @@ pub use driver::{Driver, Failpoint, ShardSource};
 pub use error::CatalogError;
 pub use fence::FenceLimits;
 pub use gone::Gone;
+pub use journal::{
+    DatasetOfTable, Decision, JournalEntry, JournalState, SHARD_NUMBERS_MAX, TURN_LEASE, TurnLease,
+};
 pub use resolver::Resolver;
 pub use shards::{NewShard, ShardPatch};
 pub use tx::CatalogTx;

@@ -96,5 +96,6 @@ fn statements(dialect: Dialect) -> Vec<String> {
             own("dataset_list")
         ),
     ]);
+    out.extend(crate::journal::statements(dialect));
     out
 }

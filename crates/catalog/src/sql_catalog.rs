@@ -135,6 +135,10 @@ impl CatalogTx for SqlCatalog {
         Ok(self.shard(id).await?.is_some())
     }
 
+    async fn depended_on(&mut self, map: &MapName) -> Reply<Option<u64>> {
+        self.journal_depends_on(map).await
+    }
+
     async fn placed_by(&mut self, map: &MapName) -> Reply<Option<String>> {
         let sql = format!("SELECT record FROM {}", self.own("dataset_list"));
         let records: Reply<Vec<DatasetRecord>> = self

@@ -28,6 +28,10 @@ pub trait CatalogTx: Send {
 
     /// Whether there is such a shard.
     fn has_shard(&mut self, id: &ShardId) -> impl Future<Output = Reply<bool>> + Send;
+    /// The position of the journal that the shards must all have come to before a map may be changed.
+    fn depended_on(&mut self, _map: &MapName) -> impl Future<Output = Reply<Option<u64>>> + Send {
+        async { Ok(None) }
+    }
     /// A dataset that a map places, if there is one.
     fn placed_by(&mut self, map: &MapName) -> impl Future<Output = Reply<Option<String>>> + Send;
 

@@ -246,6 +246,11 @@ pub enum Event {
         /// Its name.
         name: String,
     },
+    /// The journal of what all shards have alike has grown.
+    Journal {
+        /// Its last position now.
+        position: u64,
+    },
 }
 
 /// A map's entries together with its record.

@@ -110,7 +110,8 @@ impl Follower {
                 Event::Changed { .. }
                 | Event::Dropped { .. }
                 | Event::Dataset { .. }
-                | Event::DatasetGone { .. } => {}
+                | Event::DatasetGone { .. }
+                | Event::Journal { .. } => {}
             }
         }
         maps.sort();

@@ -26,6 +26,8 @@ struct Saved {
     maps: Vec<SavedMap>,
     #[serde(default)]
     datasets: Vec<DatasetRecord>,
+    #[serde(default)]
+    journal: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -55,6 +57,7 @@ pub(crate) fn save(path: &Path, view: &View) -> Result<(), RouterError> {
         shards: view.shards.values().map(|record| ShardRecord::clone(record)).collect(),
         maps: maps.collect(),
         datasets: view.datasets.values().map(|record| DatasetRecord::clone(record)).collect(),
+        journal: view.journal,
     };
     let beside = path.with_extension("new");
     let fail = |error: &dyn std::fmt::Display| RouterError::Saved(format!("{}: {error}", beside.display()));
@@ -76,8 +79,8 @@ pub(crate) fn load(path: &Path) -> Result<View, RouterError> {
     }
     let maps =
         saved.maps.into_iter().map(|map| MapContents { record: map.record, entries: map.entries }).collect();
-    let Saved { cluster, seq, epoch, shards, unsettled, datasets, .. } = saved;
+    let Saved { cluster, seq, epoch, shards, unsettled, datasets, journal, .. } = saved;
     let running = unsettled.into_iter().collect();
-    View::from_snapshot(Snapshot { cluster, seq, epoch, running, shards, maps, datasets })
+    View::from_snapshot(Snapshot { cluster, seq, epoch, running, shards, maps, datasets, journal })
         .map_err(|error| fail(&error))
 }

@@ -37,6 +37,8 @@ pub struct View {
     pub shards: BTreeMap<ShardId, Arc<ShardRecord>>,
     /// Datasets by store and name.
     pub datasets: BTreeMap<(String, String), Arc<DatasetRecord>>,
+    /// The last position heard of the journal of what all shards have alike.
+    pub journal: u64,
     /// What shards have told of departures by operations that are not settled, by epoch. Kept until they are: a
     /// shard tells only once, and the entries that a departure is about may come later than it.
     departures: Vec<Departure>,
@@ -53,6 +55,7 @@ impl View {
             maps: BTreeMap::new(),
             shards: BTreeMap::new(),
             datasets: BTreeMap::new(),
+            journal: 0,
             departures: Vec::new(),
         }
     }
@@ -64,6 +67,7 @@ impl View {
             seq: snapshot.seq,
             epoch: snapshot.epoch,
             unsettled: snapshot.running.into_iter().collect(),
+            journal: snapshot.journal,
             ..View::empty()
         };
         view.set_shards(snapshot.shards);
@@ -121,6 +125,7 @@ impl View {
             Event::Dropped { map } => drop(self.maps.remove(map)),
             Event::Dataset { record } => self.set_dataset(record.clone()),
             Event::DatasetGone { store, name } => drop(self.datasets.remove(&(store.clone(), name.clone()))),
+            Event::Journal { position } => self.journal = self.journal.max(*position),
             Event::Reload { .. } | Event::Shards => {}
         }
         Ok(())

@@ -135,6 +135,7 @@ impl SimRouter {
             shards: view.shards.values().map(|record| record.as_ref().clone()).collect(),
             maps: view.maps.values().map(contents).collect(),
             datasets: vec![],
+            journal: 0,
         });
     }
 
@@ -159,6 +160,7 @@ impl World {
             shards: self.shard_records.clone(),
             maps: live.iter().filter_map(|name| self.contents(name)).collect(),
             datasets: vec![],
+            journal: 0,
         }
     }
 
