@@ -12,6 +12,7 @@ mod connection;
 mod date;
 mod error;
 mod http;
+mod properties;
 mod serve;
 mod service;
 mod stream;
@@ -26,6 +27,7 @@ pub use auth::{CLOCK_SKEW_MAX_S, Identity, Need, ResourceType, Sas, SasOperation
 pub use date::{TICKS_PER_SECOND, Timestamp};
 pub use error::{BodyFormat, ServiceError};
 pub use http::{Headers, Limits, Method, RawPath, Request, Response, decode_query, percent_decode};
+pub use properties::{CorsRule, Logging, Metrics, PropertiesPatch, ServiceProperties};
 pub use serve::{Door, TlsError, Transport, serve};
 pub use service::{Answer, Context, Endpoint, Scheme, Service, StoreKind, Surroundings};
 pub use version::{API_VERSION_DEFAULT, API_VERSION_MIN, ApiVersion};

@@ -6,7 +6,8 @@ mod parameters;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polyshard_azure_http::{
-    Context, Endpoint, Method, Need, Request, ResourceType, SasOperation, ServiceError, parse_policies, xml,
+    Context, Endpoint, Method, Need, PropertiesPatch, Request, ResourceType, SasOperation, ServiceError,
+    parse_policies, xml,
 };
 
 use crate::message::{
@@ -14,7 +15,6 @@ use crate::message::{
     VISIBILITY_MS_MAX,
 };
 use crate::name::QueueName;
-use crate::properties::{self, PropertiesPatch};
 use crate::reply;
 use crate::store::{Metadata, Policy};
 use metadata::read_metadata;
@@ -32,7 +32,7 @@ const VISIBILITY_SECONDS_MAX: i64 = VISIBILITY_MS_MAX / 1000;
 pub(crate) enum Command {
     ListQueues { prefix: String, marker: Option<String>, max: Option<usize>, include: Include },
     GetProperties,
-    SetProperties(PropertiesPatch),
+    SetProperties(Box<PropertiesPatch>),
     GetStats,
     CreateQueue { queue: QueueName, metadata: Metadata },
     DeleteQueue { queue: QueueName },
@@ -105,7 +105,7 @@ fn service_command(context: &Context, request: &Request) -> Result<Command, Serv
         (Method::Get, None, Some("list")) => list(request),
         (Method::Get, Some("service"), Some("properties")) => Ok(Command::GetProperties),
         (Method::Put, Some("service"), Some("properties")) => {
-            Ok(Command::SetProperties(properties::parse(&request.body)?))
+            Ok(Command::SetProperties(Box::new(PropertiesPatch::parse(&request.body)?)))
         }
         (Method::Get, Some("service"), Some("stats")) if context.endpoint == Endpoint::Secondary => {
             Ok(Command::GetStats)
@@ -229,7 +229,7 @@ fn message_text(body: &[u8]) -> Result<String, ServiceError> {
     if root.name != "QueueMessage" {
         return Err(ServiceError::invalid_xml("the root element must be QueueMessage"));
     }
-    let text = root.child_text("MessageText").ok_or_else(|| reply::missing_node("MessageText"))?;
+    let text = root.child_text("MessageText").ok_or_else(|| reply::no_text())?;
     if text.len() > MESSAGE_BYTES_MAX {
         return Err(reply::message_too_large());
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use polyshard_azure_http::{
-    AccountName, Answer, Context, Policies, Request, Response, Service, ServiceError, StoreKind, StoredPolicy,
+    AccountName, Answer, Context, Method, Policies, Request, Response, Service, ServiceError, StoreKind,
+    StoredPolicy,
 };
 
 use crate::command::{Command, list_max};
@@ -72,7 +73,7 @@ impl QueueService {
             }
             Command::GetProperties => reply::properties(&store.properties(account).await?),
             Command::SetProperties(patch) => {
-                store.set_properties(account, patch).await?;
+                store.set_properties(account, *patch).await?;
                 reply::properties_set()
             }
             Command::GetStats => reply::stats(context.now),
@@ -100,9 +101,18 @@ impl Service for QueueService {
 
     fn call(&self, context: Context, request: Request) -> Answer<'_> {
         Box::pin(async move {
+            let account = context.account.as_str();
+            let failed = |error: StoreError| -> ServiceError { reply::failure(&error) };
+            if request.method == Method::Options {
+                return self.store.properties(account).await.map_err(failed)?.preflight(&request);
+            }
             let command = Command::parse(&context, &request)?;
             context.identity.require(command.needs())?;
-            self.handle(&context, command).await.map_err(|error| -> ServiceError { reply::failure(&error) })
+            let response = self.handle(&context, command).await.map_err(failed)?;
+            if request.headers.get("Origin").is_none() {
+                return Ok(response);
+            }
+            Ok(self.store.properties(account).await.map_err(failed)?.open_to_origin(&request, response))
         })
     }
 }

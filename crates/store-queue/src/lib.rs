@@ -8,7 +8,6 @@ mod command;
 mod handler;
 mod message;
 mod name;
-mod properties;
 mod reply;
 mod schema;
 mod store;
@@ -19,7 +18,6 @@ pub use message::{
     VISIBILITY_MS_MAX,
 };
 pub use name::{NameError, QueueName};
-pub use properties::{CorsRule, Logging, Metrics, PropertiesPatch, Retention, ServiceProperties};
 pub use schema::schema;
 pub use store::{
     Clock, Created, DEFAULT_MAP, Listed, Metadata, Page, Policy, QueueStore, Random, STORE, StoreError,

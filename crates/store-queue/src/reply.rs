@@ -3,7 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polyshard_azure_http::xml::Writer;
-use polyshard_azure_http::{Response, ServiceError, StoredPolicy, Timestamp, write_policies};
+use polyshard_azure_http::{
+    Response, ServiceError, ServiceProperties, StoredPolicy, Timestamp, write_policies,
+};
 use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
@@ -11,7 +13,6 @@ use polyshard_router::RouterError;
 use crate::command::Include;
 use crate::message::{MESSAGE_BYTES_MAX, Message};
 use crate::name::NameError;
-use crate::properties::ServiceProperties;
 use crate::store::{Created, Metadata, Page, Policy, StoreError, Updated};
 
 const XML: &str = "application/xml";
@@ -131,7 +132,7 @@ pub(crate) fn stored_policies(policies: &[Policy]) -> Vec<StoredPolicy> {
 }
 
 pub(crate) fn properties(properties: &ServiceProperties) -> Response {
-    document(200, crate::properties::write(properties))
+    document(200, properties.to_xml())
 }
 
 pub(crate) fn properties_set() -> Response {
@@ -295,18 +296,9 @@ pub(crate) fn missing_parameter(name: &'static str) -> ServiceError {
     ServiceError::new(400, "MissingRequiredQueryParameter", message).detail("QueryParameterName", name)
 }
 
-pub(crate) fn missing_node(name: &'static str) -> ServiceError {
+pub(crate) fn no_text() -> ServiceError {
     let message = "A required XML node was not specified in the request body.";
-    ServiceError::new(400, "MissingRequiredXmlNode", message).detail("XmlNodeName", name)
-}
-
-pub(crate) fn invalid_node(name: &'static str, value: &str, reason: &'static str) -> ServiceError {
-    let message =
-        format!("The value provided for one of the XML nodes is not in the correct format: {reason}.");
-    let shown: String = value.chars().take(64).collect();
-    ServiceError::new(400, "InvalidXmlNodeValue", message)
-        .detail("XmlNodeName", name)
-        .detail("XmlNodeValue", shown)
+    ServiceError::new(400, "MissingRequiredXmlNode", message).detail("XmlNodeName", "MessageText")
 }
 
 pub(crate) fn message_too_large() -> ServiceError {

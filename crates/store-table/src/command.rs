@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use polyshard_azure_http::{
-    Headers, Method, Need, RawPath, Request, ResourceType, SasOperation, ServiceError, StoredPolicy,
-    parse_policies,
+    Headers, Method, Need, PropertiesPatch, RawPath, Request, ResourceType, SasOperation, ServiceError,
+    StoredPolicy, parse_policies,
 };
 
 use crate::continuation;
@@ -15,7 +15,6 @@ use crate::name::TableName;
 use crate::odata::{self, Draft, Level, Select};
 use crate::path::{Resource, parse_resource};
 use crate::reply::{self, Prefer};
-use crate::service_properties::Given;
 use crate::store::{Change, ChangeKind, PAGE_ROWS_MAX, Query};
 
 /// What a client asks for.
@@ -28,7 +27,7 @@ pub(crate) enum Command {
     GetPolicies { table: TableName },
     SetPolicies { table: TableName, policies: Vec<StoredPolicy> },
     GetProperties,
-    SetProperties(Box<Given>),
+    SetProperties(Box<PropertiesPatch>),
     GetStats,
     Preflight,
     Query { table: TableName, query: Query, select: Select, level: Level },
@@ -62,7 +61,7 @@ impl Command {
             Resource::Account => match (request.method, request.query("restype"), comp) {
                 (Method::Get, Some("service"), Some("properties")) => Ok(Command::GetProperties),
                 (Method::Put, Some("service"), Some("properties")) => {
-                    Ok(Command::SetProperties(Box::new(Given::parse(&request.body)?)))
+                    Ok(Command::SetProperties(Box::new(PropertiesPatch::parse(&request.body)?)))
                 }
                 (Method::Get, Some("service"), Some("stats")) => Ok(Command::GetStats),
                 _ => Err(reply::no_such_operation()),

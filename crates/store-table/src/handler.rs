@@ -6,7 +6,7 @@ use std::sync::Arc;
 use polyshard_azure_http::xml::Writer;
 use polyshard_azure_http::{
     AccountName, Answer, BodyFormat, Context, Endpoint, Identity, Policies, Request, Response, Service,
-    ServiceError, StoreKind, StoredPolicy, TableKeyRange, Timestamp, write_policies,
+    ServiceError, ServiceProperties, StoreKind, StoredPolicy, TableKeyRange, Timestamp, write_policies,
 };
 
 use crate::batch::{self, Answered, Batch, Part};
@@ -16,7 +16,6 @@ use crate::filter::Filter;
 use crate::name::TableName;
 use crate::odata::Level;
 use crate::reply::{self, Prefer, store_error};
-use crate::service_properties::ServiceProperties;
 use crate::store::{CHANGES_MAX, Change, ChangeKind, Policy, Query, StoreError, TableStore};
 
 /// The table service of a cluster, to be put behind a door.
@@ -33,11 +32,14 @@ impl TableService {
     async fn answer(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
         let command = Command::parse(context.account.as_str(), &context.resource, request)?;
         let response = match command {
-            Command::Preflight => return self.preflight(context, request).await,
+            Command::Preflight => return self.properties(context).await?.preflight(request),
             Command::Batch => self.batch(context, request).await?,
             command => self.carry_out(context, command).await?,
         };
-        self.with_origin(context, request, response).await
+        if request.headers.get("Origin").is_none() {
+            return Ok(response);
+        }
+        Ok(self.properties(context).await?.open_to_origin(request, response))
     }
 
     async fn carry_out(&self, context: &Context, command: Command) -> Result<Response, ServiceError> {
@@ -78,7 +80,8 @@ impl TableService {
             }
             Command::GetProperties => Ok(reply::xml(self.properties(context).await?.to_xml())),
             Command::SetProperties(given) => {
-                let set = self.properties(context).await?.with(*given);
+                let mut set = self.properties(context).await?;
+                given.apply(&mut set);
                 let set = serde_json::to_value(&set).expect("plain values");
                 self.store.set_service_properties(context.account.as_str(), set).await.map_err(failed)?;
                 Ok(reply::done(202))
@@ -161,39 +164,6 @@ impl TableService {
         };
         stored
             .map_or(Ok(ServiceProperties::default()), |value| serde_json::from_value(value).map_err(damaged))
-    }
-
-    /// What another origin may do.
-    async fn preflight(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
-        let needed =
-            |name: &'static str| request.headers.get(name).ok_or_else(|| ServiceError::missing_header(name));
-        let (origin, method) = (needed("Origin")?, needed("Access-Control-Request-Method")?);
-        let headers = request.headers.get("Access-Control-Request-Headers").unwrap_or_default();
-        let properties = self.properties(context).await?;
-        let rule = properties.rule(origin, method, headers).ok_or_else(reply::preflight_failed)?;
-        Ok(Response::new(200)
-            .header("Access-Control-Allow-Origin", origin)
-            .header("Access-Control-Allow-Methods", method)
-            .header("Access-Control-Allow-Headers", headers)
-            .header("Access-Control-Max-Age", rule.max_age_s().to_string())
-            .header("Access-Control-Allow-Credentials", "true"))
-    }
-
-    /// The response with what a browser needs to show it to a page of another origin.
-    async fn with_origin(
-        &self,
-        context: &Context,
-        request: &Request,
-        response: Response,
-    ) -> Result<Response, ServiceError> {
-        let Some(origin) = request.headers.get("Origin") else { return Ok(response) };
-        let properties = self.properties(context).await?;
-        let Some(rule) = properties.rule(origin, request.method.as_str(), "") else { return Ok(response) };
-        Ok(response
-            .header("Access-Control-Allow-Origin", origin)
-            .header("Access-Control-Expose-Headers", rule.exposed())
-            .header("Access-Control-Allow-Credentials", "true")
-            .header("Vary", "Origin"))
     }
 }
 

@@ -18,7 +18,6 @@ mod odata;
 mod path;
 mod reply;
 mod schema;
-mod service_properties;
 mod store;
 mod stored;
 

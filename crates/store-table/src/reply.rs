@@ -272,10 +272,6 @@ pub(crate) fn outside_signature() -> ServiceError {
 }
 
 /// No rule allows what another origin asks for.
-pub(crate) fn preflight_failed() -> ServiceError {
-    let message = "CORS not enabled or no matching rule found for this request.";
-    ServiceError::new(403, "CorsPreflightFailure", message)
-}
 
 /// Changes of a batch in different tables or partitions.
 pub(crate) fn other_partition() -> ServiceError {

@@ -1,10 +1,10 @@
 //! The properties of an account's queue service, kept in the catalog.
 
+use polyshard_azure_http::{PropertiesPatch, ServiceProperties};
 use polyshard_catalog::CatalogError;
 use serde::{Deserialize, Serialize};
 
 use super::{QueueStore, StoreError, default_map, default_rule};
-use crate::properties::{PropertiesPatch, ServiceProperties};
 
 /// What the catalog calls the records of accounts.
 const SERVICE_STORE: &str = "queue-service";
@@ -77,7 +77,7 @@ mod tests {
                 "max_age_seconds": 5}]}});
         let body = from_json(&stored).unwrap();
         assert!(body.properties.logging.read);
-        assert_eq!(body.properties.minute_metrics.retention.days, Some(3));
+        assert_eq!(body.properties.minute_metrics.days, Some(3));
         assert!(from_json(&serde_json::json!({"format": 2, "properties": {}})).is_err());
     }
 }

@@ -1,10 +1,10 @@
-//! Properties of an account's queue service: kept for clients that set and read them, with the service's defaults.
+//! Properties of an account's service: kept for clients that set and read them, with the service's defaults, and the
+//! rules by which browsers let pages of other origins ask (CORS).
 
-use polyshard_azure_http::ServiceError;
-use polyshard_azure_http::xml::{self, Element, Writer};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::reply;
+use crate::xml::{self, Element, Writer};
+use crate::{Request, Response, ServiceError};
 
 /// Rules of one account: the service's limit.
 const CORS_RULES_MAX: usize = 5;
@@ -17,12 +17,16 @@ const ANALYTICS_VERSION: &str = "1.0";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceProperties {
     /// What is logged.
+    #[serde(default)]
     pub logging: Logging,
     /// Metrics by the hour.
+    #[serde(default)]
     pub hour_metrics: Metrics,
     /// Metrics by the minute.
+    #[serde(default)]
     pub minute_metrics: Metrics,
     /// Which pages of other origins may ask.
+    #[serde(default)]
     pub cors: Vec<CorsRule>,
 }
 
@@ -35,8 +39,9 @@ pub struct Logging {
     pub read: bool,
     /// Writes.
     pub write: bool,
-    /// For how long.
-    pub retention: Retention,
+    /// For how many days it is kept; for ever if not said.
+    #[serde(default, alias = "retention", deserialize_with = "read_days")]
+    pub days: Option<u32>,
 }
 
 /// What is counted.
@@ -46,14 +51,8 @@ pub struct Metrics {
     pub enabled: bool,
     /// Whether by operation, if anything is.
     pub include_apis: Option<bool>,
-    /// For how long.
-    pub retention: Retention,
-}
-
-/// How long something is kept, in days; for ever if not said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Retention {
-    /// The days.
+    /// For how many days it is kept; for ever if not said.
+    #[serde(default, alias = "retention", deserialize_with = "read_days")]
     pub days: Option<u32>,
 }
 
@@ -61,15 +60,101 @@ pub struct Retention {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CorsRule {
     /// Which origins, separated by commas.
+    #[serde(alias = "origins")]
     pub allowed_origins: String,
     /// Which verbs, separated by commas.
+    #[serde(alias = "methods")]
     pub allowed_methods: String,
     /// Which headers they may send.
+    #[serde(alias = "headers")]
     pub allowed_headers: String,
     /// Which headers they may read.
+    #[serde(alias = "exposed")]
     pub exposed_headers: String,
     /// For how long a browser may remember it.
+    #[serde(alias = "max_age_s")]
     pub max_age_seconds: u32,
+}
+
+/// A number of days, alone or, as queues first stored it, in an object.
+fn read_days<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        Alone(Option<u32>),
+        Inside { days: Option<u32> },
+    }
+    Ok(match Stored::deserialize(from)? {
+        Stored::Alone(days) | Stored::Inside { days } => days,
+    })
+}
+
+impl ServiceProperties {
+    /// As clients read them.
+    pub fn to_xml(&self) -> String {
+        write(self)
+    }
+
+    /// The first rule that lets an origin use a verb with these headers.
+    fn rule(&self, origin: &str, method: &str, headers: &str) -> Option<&CorsRule> {
+        self.cors.iter().find(|rule| {
+            let origins = items(&rule.allowed_origins).any(|own| own == "*" || own == origin);
+            let methods = items(&rule.allowed_methods).any(|own| own.eq_ignore_ascii_case(method));
+            let headers = items(headers).all(|header| {
+                items(&rule.allowed_headers).any(|own| match own.strip_suffix('*') {
+                    Some(start) => header.to_ascii_lowercase().starts_with(&start.to_ascii_lowercase()),
+                    None => own.eq_ignore_ascii_case(header),
+                })
+            });
+            origins && methods && headers
+        })
+    }
+
+    /// Answers a browser that asks with `OPTIONS` what a page of another origin may do.
+    pub fn preflight(&self, request: &Request) -> Result<Response, ServiceError> {
+        let needed =
+            |name: &'static str| request.headers.get(name).ok_or_else(|| ServiceError::missing_header(name));
+        let (origin, method) = (needed("Origin")?, needed("Access-Control-Request-Method")?);
+        let headers = request.headers.get("Access-Control-Request-Headers").unwrap_or_default();
+        let message = "CORS not enabled or no matching rule found for this request.";
+        let failed = || ServiceError::new(403, "CorsPreflightFailure", message);
+        let rule = self.rule(origin, method, headers).ok_or_else(failed)?;
+        Ok(Response::new(200)
+            .header("Access-Control-Allow-Origin", origin)
+            .header("Access-Control-Allow-Methods", method)
+            .header("Access-Control-Allow-Headers", headers)
+            .header("Access-Control-Max-Age", rule.max_age_seconds.to_string())
+            .header("Access-Control-Allow-Credentials", "true"))
+    }
+
+    /// A response with what a browser needs to show it to a page of another origin.
+    pub fn open_to_origin(&self, request: &Request, response: Response) -> Response {
+        let Some(origin) = request.headers.get("Origin") else { return response };
+        let Some(rule) = self.rule(origin, request.method.as_str(), "") else { return response };
+        response
+            .header("Access-Control-Allow-Origin", origin)
+            .header("Access-Control-Expose-Headers", rule.exposed_headers.as_str())
+            .header("Access-Control-Allow-Credentials", "true")
+            .header("Vary", "Origin")
+    }
+}
+
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
+fn missing_node(name: &'static str) -> ServiceError {
+    let message = "A required XML node was not specified in the request body.";
+    ServiceError::new(400, "MissingRequiredXmlNode", message).detail("XmlNodeName", name)
+}
+
+fn invalid_node(name: &'static str, value: &str, reason: &'static str) -> ServiceError {
+    let message =
+        format!("The value provided for one of the XML nodes is not in the correct format: {reason}.");
+    let shown: String = value.chars().take(64).collect();
+    ServiceError::new(400, "InvalidXmlNodeValue", message)
+        .detail("XmlNodeName", name)
+        .detail("XmlNodeValue", shown)
 }
 
 /// Properties to be set; what is not named stays as it is.
@@ -82,6 +167,11 @@ pub struct PropertiesPatch {
 }
 
 impl PropertiesPatch {
+    /// Reads the body of a request that sets properties.
+    pub fn parse(body: &[u8]) -> Result<PropertiesPatch, ServiceError> {
+        parse(body)
+    }
+
     /// Sets what is named.
     pub fn apply(self, to: &mut ServiceProperties) {
         if let Some(logging) = self.logging {
@@ -99,8 +189,7 @@ impl PropertiesPatch {
     }
 }
 
-/// Reads the body of a request that sets properties.
-pub(crate) fn parse(body: &[u8]) -> Result<PropertiesPatch, ServiceError> {
+fn parse(body: &[u8]) -> Result<PropertiesPatch, ServiceError> {
     let root = xml::parse(body)?;
     if root.name != "StorageServiceProperties" {
         return Err(ServiceError::invalid_xml("the root element must be StorageServiceProperties"));
@@ -124,7 +213,7 @@ fn read_logging(element: &Element) -> Result<Logging, ServiceError> {
         delete: truth(element, "Delete")?,
         read: truth(element, "Read")?,
         write: truth(element, "Write")?,
-        retention: read_retention(element)?,
+        days: read_retention(element)?,
     })
 }
 
@@ -132,28 +221,24 @@ fn read_metrics(element: &Element) -> Result<Metrics, ServiceError> {
     check_version(element)?;
     let enabled = truth(element, "Enabled")?;
     let include_apis = element.child("IncludeAPIs").map(|_| truth(element, "IncludeAPIs")).transpose()?;
-    Ok(Metrics {
-        enabled,
-        include_apis: include_apis.filter(|_| enabled),
-        retention: read_retention(element)?,
-    })
+    Ok(Metrics { enabled, include_apis: include_apis.filter(|_| enabled), days: read_retention(element)? })
 }
 
-fn read_retention(element: &Element) -> Result<Retention, ServiceError> {
-    let Some(policy) = element.child("RetentionPolicy") else { return Ok(Retention::default()) };
+fn read_retention(element: &Element) -> Result<Option<u32>, ServiceError> {
+    let Some(policy) = element.child("RetentionPolicy") else { return Ok(None) };
     if !truth(policy, "Enabled")? {
-        return Ok(Retention::default());
+        return Ok(None);
     }
-    let days = policy.child_text("Days").ok_or_else(|| reply::missing_node("Days"))?;
+    let days = policy.child_text("Days").ok_or_else(|| missing_node("Days"))?;
     match days.trim().parse() {
-        Ok(number) if (1..=RETENTION_DAYS_MAX).contains(&number) => Ok(Retention { days: Some(number) }),
-        _ => Err(reply::invalid_node("Days", days, "it must be a number from 1 to 365")),
+        Ok(number) if (1..=RETENTION_DAYS_MAX).contains(&number) => Ok(Some(number)),
+        _ => Err(invalid_node("Days", days, "it must be a number from 1 to 365")),
     }
 }
 
 fn read_cors(element: &Element) -> Result<Vec<CorsRule>, ServiceError> {
     if element.children.len() > CORS_RULES_MAX {
-        return Err(reply::invalid_node("Cors", "", "an account has at most five rules"));
+        return Err(invalid_node("Cors", "", "an account has at most five rules"));
     }
     let text = |rule: &Element, name| rule.child_text(name).unwrap_or_default().trim().to_owned();
     let rules = element.children.iter().map(|rule| {
@@ -165,13 +250,13 @@ fn read_cors(element: &Element) -> Result<Vec<CorsRule>, ServiceError> {
             allowed_headers: text(rule, "AllowedHeaders"),
             exposed_headers: text(rule, "ExposedHeaders"),
             max_age_seconds: max_age_seconds
-                .map_err(|_| reply::invalid_node("MaxAgeInSeconds", &age, "it must be a whole number"))?,
+                .map_err(|_| invalid_node("MaxAgeInSeconds", &age, "it must be a whole number"))?,
         };
         if rule.allowed_origins.is_empty() {
-            return Err(reply::missing_node("AllowedOrigins"));
+            return Err(missing_node("AllowedOrigins"));
         }
         if rule.allowed_methods.is_empty() {
-            return Err(reply::missing_node("AllowedMethods"));
+            return Err(missing_node("AllowedMethods"));
         }
         Ok(rule)
     });
@@ -180,23 +265,22 @@ fn read_cors(element: &Element) -> Result<Vec<CorsRule>, ServiceError> {
 
 fn check_version(element: &Element) -> Result<(), ServiceError> {
     match element.child_text("Version") {
-        None => Err(reply::missing_node("Version")),
+        None => Err(missing_node("Version")),
         Some(version) if version.trim() == ANALYTICS_VERSION => Ok(()),
-        Some(version) => Err(reply::invalid_node("Version", version, "it must be 1.0")),
+        Some(version) => Err(invalid_node("Version", version, "it must be 1.0")),
     }
 }
 
 fn truth(element: &Element, name: &'static str) -> Result<bool, ServiceError> {
     match element.child_text(name).map(str::trim) {
-        None => Err(reply::missing_node(name)),
+        None => Err(missing_node(name)),
         Some("true") => Ok(true),
         Some("false") => Ok(false),
-        Some(other) => Err(reply::invalid_node(name, other, "it must be true or false")),
+        Some(other) => Err(invalid_node(name, other, "it must be true or false")),
     }
 }
 
-/// Writes all properties.
-pub(crate) fn write(properties: &ServiceProperties) -> String {
+fn write(properties: &ServiceProperties) -> String {
     let mut xml = Writer::document();
     xml.open("StorageServiceProperties");
     xml.open("Logging");
@@ -204,7 +288,7 @@ pub(crate) fn write(properties: &ServiceProperties) -> String {
     xml.element("Read", &properties.logging.read.to_string());
     xml.element("Write", &properties.logging.write.to_string());
     xml.element("Delete", &properties.logging.delete.to_string());
-    write_retention(&mut xml, properties.logging.retention);
+    write_retention(&mut xml, properties.logging.days);
     xml.close("Logging");
     for (name, metrics) in
         [("HourMetrics", &properties.hour_metrics), ("MinuteMetrics", &properties.minute_metrics)]
@@ -215,7 +299,7 @@ pub(crate) fn write(properties: &ServiceProperties) -> String {
         if let Some(include_apis) = metrics.include_apis {
             xml.element("IncludeAPIs", &include_apis.to_string());
         }
-        write_retention(&mut xml, metrics.retention);
+        write_retention(&mut xml, metrics.days);
         xml.close(name);
     }
     xml.open("Cors");
@@ -233,10 +317,10 @@ pub(crate) fn write(properties: &ServiceProperties) -> String {
     xml.finish()
 }
 
-fn write_retention(xml: &mut Writer, retention: Retention) {
+fn write_retention(xml: &mut Writer, days: Option<u32>) {
     xml.open("RetentionPolicy");
-    xml.element("Enabled", &retention.days.is_some().to_string());
-    if let Some(days) = retention.days {
+    xml.element("Enabled", &days.is_some().to_string());
+    if let Some(days) = days {
         xml.element("Days", &days.to_string());
     }
     xml.close("RetentionPolicy");
@@ -256,11 +340,42 @@ mod tests {
         let cors = "<StorageServiceProperties><Cors><CorsRule><AllowedOrigins>*</AllowedOrigins><AllowedMethods>GET\
                     </AllowedMethods><MaxAgeInSeconds>7</MaxAgeInSeconds></CorsRule></Cors></StorageServiceProperties>";
         parse(cors.as_bytes()).unwrap().apply(&mut properties);
-        assert_eq!(properties.hour_metrics.retention.days, Some(5));
+        assert_eq!(properties.hour_metrics.days, Some(5));
         assert_eq!(properties.cors[0].max_age_seconds, 7);
         let mut again = ServiceProperties::default();
         parse(write(&properties).as_bytes()).unwrap().apply(&mut again);
         assert_eq!(again, properties);
+    }
+
+    #[test]
+    fn origins_verbs_and_headers_are_compared_with_the_rules() {
+        let set = "<StorageServiceProperties><Cors><CorsRule>\
+            <AllowedOrigins>https://a.example,https://b.example</AllowedOrigins><AllowedMethods>GET,PUT</AllowedMethods>\
+            <MaxAgeInSeconds>60</MaxAgeInSeconds><ExposedHeaders>x-ms-*</ExposedHeaders>\
+            <AllowedHeaders>x-ms-*,accept</AllowedHeaders></CorsRule></Cors></StorageServiceProperties>";
+        let mut properties = ServiceProperties::default();
+        parse(set.as_bytes()).unwrap().apply(&mut properties);
+        assert!(properties.rule("https://b.example", "PUT", "X-Ms-Date, Accept").is_some());
+        assert!(properties.rule("https://c.example", "PUT", "").is_none());
+        assert!(properties.rule("https://b.example", "DELETE", "").is_none());
+        assert!(properties.rule("https://b.example", "GET", "cookie").is_none());
+    }
+
+    #[test]
+    fn what_tables_and_queues_stored_first_is_still_read() {
+        let table = serde_json::json!({
+            "logging": {"delete": false, "read": true, "write": false, "days": 4},
+            "cors": [{"origins": "*", "methods": "GET", "headers": "", "exposed": "", "max_age_s": 5}]});
+        let table: ServiceProperties = serde_json::from_value(table).unwrap();
+        assert_eq!((table.logging.days, table.cors[0].max_age_seconds), (Some(4), 5));
+        let metrics = serde_json::json!({"enabled": true, "include_apis": null, "retention": {"days": 3}});
+        let none =
+            serde_json::json!({"delete": true, "read": true, "write": true, "retention": {"days": null}});
+        let queue = serde_json::json!({"logging": none, "hour_metrics": metrics, "minute_metrics": metrics, "cors": []});
+        let queue: ServiceProperties = serde_json::from_value(queue).unwrap();
+        assert_eq!((queue.logging.days, queue.minute_metrics.days), (None, Some(3)));
+        let again = serde_json::from_value(serde_json::to_value(&queue).unwrap());
+        assert_eq!(queue, again.unwrap());
     }
 
     #[test]
