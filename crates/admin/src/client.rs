@@ -13,9 +13,9 @@ use crate::extract::IMPORT_BYTES_MAX;
 use crate::operator::{Basis, Data};
 use crate::problem::{ErrorBody, ErrorCode, Problem};
 use crate::types::{
-    ChangeAnswer, ChangeRequest, CheckAnswer, EntriesAnswer, Located, MapView, MapsAnswer, NewMap, NewShard,
-    OperationView, OperationsAnswer, PageRequest, RepairAnswer, RepairRequest, ShardPatch, ShardView,
-    ShardsAnswer, Status,
+    BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, DatasetsAnswer, EntriesAnswer,
+    Located, MapView, MapsAnswer, NewMap, NewShard, OperationView, OperationsAnswer, PageRequest,
+    RepairAnswer, RepairRequest, ShardPatch, ShardView, ShardsAnswer, Status, UnbindRequest,
 };
 
 /// How long one request may take: a change waits for shards, each of which has seconds to answer.
@@ -222,6 +222,21 @@ impl Client {
     /// Rebuild one side from the other.
     pub fn repair_map(&self, name: &MapName, repair: &RepairRequest) -> Answered<RepairAnswer> {
         self.call_with(self.post(&format!("/v1/maps/{name}/repair")), repair)
+    }
+
+    /// All datasets.
+    pub fn datasets(&self) -> Answered<DatasetsAnswer> {
+        self.call(self.get("/v1/datasets"))
+    }
+
+    /// Have a dataset placed by a map.
+    pub fn bind_dataset(&self, bind: &BindRequest) -> Answered<DatasetView> {
+        self.call_with(self.post("/v1/datasets/bind"), bind)
+    }
+
+    /// Forget what a name is bound to.
+    pub fn unbind_dataset(&self, unbind: &UnbindRequest) -> Answered<()> {
+        self.answer(self.post("/v1/datasets/unbind").send_json(unbind)).map(drop)
     }
 
     /// The operations.

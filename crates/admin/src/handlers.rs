@@ -1,5 +1,6 @@
 //! From HTTP to one call of the operator and back; nothing is decided here.
 
+pub(crate) mod datasets;
 pub(crate) mod health;
 pub(crate) mod maps;
 pub(crate) mod operations;
@@ -40,6 +41,9 @@ pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
         .route("/v1/maps/{name}/export", get(maps::export))
         .route("/v1/maps/{name}/check", get(maps::check))
         .route("/v1/maps/{name}/repair", post(maps::repair))
+        .route("/v1/datasets", get(datasets::list))
+        .route("/v1/datasets/bind", post(datasets::bind))
+        .route("/v1/datasets/unbind", post(datasets::unbind))
         .route("/v1/operations", get(operations::list))
         .route("/v1/operations/{id}", get(operations::show))
         .fallback(no_such_path)

@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::handlers::{health, maps, operations, shards};
+use crate::handlers::{datasets, health, maps, operations, shards};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -36,6 +36,9 @@ use crate::handlers::{health, maps, operations, shards};
         maps::import,
         maps::check,
         maps::repair,
+        datasets::list,
+        datasets::bind,
+        datasets::unbind,
         operations::list,
         operations::show
     ),

@@ -6,8 +6,9 @@ use polyshard_map::{MapName, ShardId};
 
 use crate::problem::Problem;
 use crate::types::{
-    ChangeAnswer, ChangeRequest, CheckAnswer, EntriesAnswer, Located, MapView, NewMap, NewShard,
-    OperationView, RepairAnswer, RepairRequest, ShardPatch, ShardView, Status,
+    BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, EntriesAnswer, Located, MapView,
+    NewMap, NewShard, OperationView, RepairAnswer, RepairRequest, ShardPatch, ShardView, Status,
+    UnbindRequest,
 };
 
 /// A boxed future, so that the trait can be used as `Arc<dyn Operator>`.
@@ -90,6 +91,13 @@ pub trait Operator: Send + Sync + 'static {
     fn check_map(&self, name: MapName) -> Answer<'_, CheckAnswer>;
     /// Rebuild one side from the other.
     fn repair_map(&self, name: MapName, repair: RepairRequest) -> Answer<'_, RepairAnswer>;
+
+    /// All datasets, and the names that are bound.
+    fn datasets(&self) -> Answer<'_, Vec<DatasetView>>;
+    /// Have a dataset placed by a map.
+    fn bind_dataset(&self, bind: BindRequest) -> Answer<'_, DatasetView>;
+    /// Forget what a name is bound to.
+    fn unbind_dataset(&self, unbind: UnbindRequest) -> Answer<'_, ()>;
 
     /// The unfinished operations and the latest finished ones, the latest first.
     fn operations(&self) -> Answer<'_, Vec<OperationView>>;

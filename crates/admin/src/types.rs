@@ -1,6 +1,7 @@
 //! What the operator API says and hears: the JSON bodies, one file per noun.
 
 mod change;
+mod dataset;
 mod map;
 mod operation;
 mod range;
@@ -13,6 +14,7 @@ pub use change::{
     NewEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,
     UnlockChange,
 };
+pub use dataset::{BindRequest, DatasetView, DatasetsAnswer, KeyRuleText, UnbindRequest};
 pub use map::{
     EntriesAnswer, EntryView, HashView, Located, LockView, MapKind, MapView, MapsAnswer, NewMap,
     PAGE_ENTRIES_DEFAULT, PAGE_ENTRIES_MAX, PageRequest,

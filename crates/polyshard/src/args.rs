@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
-use crate::command::{config, map, ops, shard, up};
+use crate::command::{config, dataset, map, ops, shard, up};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
 
@@ -84,6 +84,17 @@ pub enum Command {
     /// Maps: which key is on which shard
     #[command(subcommand)]
     Map(Box<map::MapCommand>),
+    /// Datasets: tables and queues, and which map places them
+    #[command(after_help = "Examples:\n  polyshard datasets\n  polyshard datasets --json")]
+    Datasets,
+    /// Have a table or queue placed by a map of yours, with the rest of a tenant's data
+    Bind(dataset::BindArgs),
+    /// Forget what a name is bound to; a table or queue that exists stays where it is
+    #[command(after_help = "Examples:\n  polyshard unbind table:orders")]
+    Unbind {
+        /// table:NAME or queue:NAME; of another account than the first, table:ACCOUNT/NAME
+        dataset: String,
+    },
     /// Operations: changes under way and done
     #[command(subcommand)]
     Ops(ops::OpsCommand),

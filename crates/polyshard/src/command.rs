@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod config;
+pub mod dataset;
 pub mod map;
 pub mod map_words;
 pub mod ops;
@@ -20,6 +21,9 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Status => status::run(&cli.global.client()?, output),
         Command::Shard(command) => shard::run(command, &cli.global.client()?, output),
         Command::Map(command) => map::run(command, &cli.global.client()?, output),
+        Command::Datasets => dataset::list(&cli.global.client()?, output),
+        Command::Bind(args) => dataset::bind(args, &cli.global.client()?, output),
+        Command::Unbind { dataset } => dataset::unbind(dataset, &cli.global.client()?, output),
         Command::Ops(command) => ops::run(command, &cli.global.client()?, output),
         Command::Config(command) => config::run(command, output),
         Command::Completions { shell } => {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads the environment or a file by itself: [`load`] takes what was read.
 
+mod azure;
 mod build;
 mod document;
 mod error;
@@ -19,7 +20,7 @@ use polyshard_map::ShardId;
 
 pub use document::reference;
 pub use error::{ConfigError, ConfigErrors, Origin};
-pub use options::{ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
+pub use options::{ACCOUNT_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
 pub use secret::{SECRET_BYTES_MAX, SecretError, SecretSource};
 pub use settings::Settings;
 
@@ -36,7 +37,7 @@ pub struct Config {
     pub shards: Vec<ShardConfig>,
     /// The admin API.
     pub admin: AdminConfig,
-    /// The account of the Azure Storage doors.
+    /// The accounts and the certificate of the Azure Storage doors.
     pub azure: AzureConfig,
     /// Where the queue door listens, if there is one.
     pub queue: Option<SocketAddr>,
@@ -105,13 +106,33 @@ pub struct AdminConfig {
     pub token: SecretSource,
 }
 
-/// The account of the Azure Storage doors.
+/// The accounts and the certificate of the Azure Storage doors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AzureConfig {
+    /// At least one; the first is meant where none is named.
+    pub accounts: Vec<AccountConfig>,
+    /// With it the doors speak HTTPS only.
+    pub tls: Option<TlsConfig>,
+}
+
+/// A storage account.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccountConfig {
     /// Its name.
-    pub account: String,
+    pub name: String,
     /// Its key; [`SecretSource::None`] is the emulators' well-known key, accepted on loopback only.
     pub key: SecretSource,
+    /// Its second key, if it has one.
+    pub key2: SecretSource,
+}
+
+/// Where a certificate and its key are, both in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The certificate, and those of its issuers.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 /// The router.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +19,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::RunOptions;
-use crate::config::Config;
+use crate::config::{Config, SecretSource};
 use crate::error::ServerError;
 
 /// The tables that the stores keep on every shard.
@@ -44,19 +45,21 @@ impl Doors {
         shutdown: &Shutdown,
     ) -> Result<Doors, ServerError> {
         let mut doors = Doors { tasks: Vec::new(), upkeep: Vec::new(), addresses: BTreeMap::new() };
-        let accounts = Arc::new(accounts(config, options)?);
+        let (accounts, transport) = (Arc::new(accounts(config, options)?), transport(config)?);
         if let Some(listen) = config.queue {
             let random = Arc::new(rand::random::<u64>);
             let store = Arc::new(QueueStore::new(router.clone(), driver.clone(), Arc::new(ticks), random));
             doors.upkeep.push(store.keep_tidy());
             let service = Arc::new(QueueService::new(store));
-            doors.serve("queue", listen, service, accounts.clone(), shutdown).await?;
+            let door = azure_door(service, &accounts, &transport);
+            doors.serve("queue", listen, door, shutdown).await?;
         }
         if let Some(listen) = config.table {
             let store = Arc::new(TableStore::new(router.clone(), driver.clone(), Arc::new(ticks)));
             doors.upkeep.push(store.keep_tidy());
             let service = Arc::new(TableService::new(store));
-            doors.serve("table", listen, service, accounts, shutdown).await?;
+            let door = azure_door(service, &accounts, &transport);
+            doors.serve("table", listen, door, shutdown).await?;
         }
         Ok(doors)
     }
@@ -65,19 +68,12 @@ impl Doors {
         &mut self,
         name: &str,
         listen: SocketAddr,
-        service: Arc<dyn Service>,
-        accounts: Arc<Accounts>,
+        door: Door,
         shutdown: &Shutdown,
     ) -> Result<(), ServerError> {
         let listener = Listener::bind(name, listen, ListenerLimits::default()).await?;
-        self.addresses.insert(name.to_owned(), format!("http://{}", listener.address()));
-        let door = Door {
-            service,
-            accounts,
-            surroundings: Arc::new(Machine),
-            transport: Transport::Plain,
-            limits: Limits::default(),
-        };
+        let scheme = if matches!(door.transport, Transport::Plain) { "http" } else { "https" };
+        self.addresses.insert(name.to_owned(), format!("{scheme}://{}", listener.address()));
         self.tasks.push(tokio::spawn(polyshard_azure_http::serve(listener, shutdown.clone(), door)));
         Ok(())
     }
@@ -95,15 +91,53 @@ impl Doors {
     }
 }
 
-/// The account of the Azure Storage doors.
+fn azure_door(service: Arc<dyn Service>, accounts: &Arc<Accounts>, transport: &Transport) -> Door {
+    Door {
+        service,
+        accounts: accounts.clone(),
+        surroundings: Arc::new(Machine),
+        transport: transport.clone(),
+        limits: Limits::default(),
+    }
+}
+
+/// The accounts of the Azure Storage doors. A key given in words that are the well-known ones is as public as they are.
 fn accounts(config: &Config, options: &RunOptions) -> Result<Accounts, ServerError> {
-    let key = config.azure.key.resolve(|name| options.variable(name))?;
-    let key = key.as_ref().map_or(DEVELOPMENT_KEY, |key| key.reveal());
+    let on_loopback = [config.queue, config.table].iter().flatten().all(|listen| listen.ip().is_loopback());
     let mut accounts = Accounts::new();
-    accounts
-        .add(&config.azure.account, key, None)
-        .map_err(|error| ServerError::Config(format!("azure.account {}: {error}", config.azure.account)))?;
+    for account in &config.azure.accounts {
+        let resolve = |source: &SecretSource| source.resolve(|name| options.variable(name));
+        let (key, key2) = (resolve(&account.key)?, resolve(&account.key2)?);
+        let key = key.as_ref().map_or(DEVELOPMENT_KEY, |key| key.reveal());
+        let key2 = key2.as_ref().map(|key| key.reveal());
+        if !on_loopback && (key == DEVELOPMENT_KEY || key2 == Some(DEVELOPMENT_KEY)) {
+            return Err(ServerError::Config(format!(
+                "account {} has the emulators' well-known key, which opens doors on loopback addresses only; give it \
+                 a key of its own, made with 'openssl rand -base64 64'",
+                account.name
+            )));
+        }
+        accounts
+            .add(&account.name, key, key2)
+            .map_err(|error| ServerError::Config(format!("account {}: {error}", account.name)))?;
+    }
     Ok(accounts)
+}
+
+/// How the Azure Storage doors are spoken to.
+fn transport(config: &Config) -> Result<Transport, ServerError> {
+    let Some(tls) = &config.azure.tls else { return Ok(Transport::Plain) };
+    let read = |path: &Path| {
+        let read = std::fs::read(path);
+        read.map_err(|error| ServerError::Config(format!("{} cannot be read: {error}", path.display())))
+    };
+    let (certificate, key) = (read(&tls.certificate)?, read(&tls.key)?);
+    Transport::tls_from_pem(&certificate, &key).map_err(|error| {
+        let (certificate, key) = (tls.certificate.display(), tls.key.display());
+        ServerError::Config(format!(
+            "the certificate {certificate} and its key {key} cannot be used: {error}"
+        ))
+    })
 }
 
 /// The machine's clock and randomness.

@@ -1,5 +1,6 @@
 //! What operators can ask for, carried out on catalog, router and driver.
 
+mod datasets;
 mod maps;
 mod shards;
 mod views;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use polyshard_admin::types::{
-    ChangeAnswer, ChangeRequest, CheckAnswer, EntriesAnswer, Located, MapView, NewMap, NewShard,
-    OperationView, RepairAnswer, RepairRequest, ShardPatch, ShardView, Status,
+    BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, EntriesAnswer, Located, MapView,
+    NewMap, NewShard, OperationView, RepairAnswer, RepairRequest, ShardPatch, ShardView, Status,
+    UnbindRequest,
 };
 use polyshard_admin::{Answer, Basis, Data, Exported, Operator, Page, Problem};
 use polyshard_catalog::{Catalog, Driver};
@@ -143,6 +145,15 @@ impl Operator for Operations {
     }
     fn repair_map(&self, name: MapName, repair: RepairRequest) -> Answer<'_, RepairAnswer> {
         Box::pin(self.repair(name, repair))
+    }
+    fn datasets(&self) -> Answer<'_, Vec<DatasetView>> {
+        Box::pin(self.dataset_views())
+    }
+    fn bind_dataset(&self, bind: BindRequest) -> Answer<'_, DatasetView> {
+        Box::pin(self.bind(bind))
+    }
+    fn unbind_dataset(&self, unbind: UnbindRequest) -> Answer<'_, ()> {
+        Box::pin(self.unbind(unbind))
     }
     fn operations(&self) -> Answer<'_, Vec<OperationView>> {
         Box::pin(self.operation_views())

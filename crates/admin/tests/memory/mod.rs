@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use polyshard_admin::types::{
-    CatalogView, ChangeAnswer, ChangeRequest, CheckAnswer, Difference, Engine, EntriesAnswer, Found, KeyText,
-    Located, MapView, NewMap, NewShard, OperationState, OperationView, RangeView, RepairAnswer,
-    RepairRequest, RouterView, ShardPatch, ShardView, Side, Status, Unreachable,
+    BindRequest, CatalogView, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, Difference, Engine,
+    EntriesAnswer, Found, KeyText, Located, MapView, NewMap, NewShard, OperationState, OperationView,
+    RangeView, RepairAnswer, RepairRequest, RouterView, ShardPatch, ShardView, Side, Status, UnbindRequest,
+    Unreachable,
 };
 use polyshard_admin::{
     Answer, Auth, Basis, Data, ErrorCode, Exported, Operator, Page, Problem, convert, router, serve,
@@ -34,6 +35,7 @@ pub struct Memory {
 struct Contents {
     shards: BTreeMap<ShardId, ShardView>,
     maps: BTreeMap<MapName, (Map, u64)>,
+    bound: BTreeMap<String, DatasetView>,
     epoch: u64,
 }
 
@@ -389,6 +391,33 @@ impl Operator for Memory {
             let check = contents.check(&name)?;
             let RepairRequest { mode, .. } = repair;
             Ok(RepairAnswer { map: name, mode, differences: check.differences, version: check.version })
+        })
+    }
+
+    fn datasets(&self) -> Answer<'_, Vec<DatasetView>> {
+        answer(self, |contents| Ok(contents.bound.values().cloned().collect()))
+    }
+
+    fn bind_dataset(&self, bind: BindRequest) -> Answer<'_, DatasetView> {
+        answer(self, |contents| {
+            contents.map(&bind.map)?;
+            let view = DatasetView {
+                dataset: bind.dataset.clone(),
+                map: bind.map,
+                key: bind.key.unwrap_or_else(|| "PartitionKey".to_owned()),
+                rule: bind.rule.unwrap_or_else(|| "whole".to_owned()),
+                exists: false,
+                bound: true,
+            };
+            contents.bound.insert(bind.dataset, view.clone());
+            Ok(view)
+        })
+    }
+
+    fn unbind_dataset(&self, unbind: UnbindRequest) -> Answer<'_, ()> {
+        answer(self, |contents| {
+            let missing = || Problem::not_found(format!("{} is not bound", unbind.dataset));
+            contents.bound.remove(&unbind.dataset).map(drop).ok_or_else(missing)
         })
     }
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use polyshard_engine::{Secret, Target};
 use polyshard_map::ShardId;
 
+use super::azure;
 use super::error::{ConfigErrors, Origin};
 use super::secret::SecretSource;
 use super::settings::{Setting, Settings, Values};
 use super::{
-    AdminConfig, AzureConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat,
-    RouterConfig, ShardConfig, ShardLimits,
+    AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, RouterConfig,
+    ShardConfig, ShardLimits,
 };
 
 /// How many embedded shards there are when nobody names any: enough to see data spread, few enough to look into.
@@ -41,12 +42,9 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         token: secret(values, "admin.token", "admin.token_env", "admin.token_file", None, errors),
     };
     check_token(&admin, values.get("admin.listen")?, errors);
-    let azure = AzureConfig {
-        account: values.get("azure.account")?.text.clone(),
-        key: secret(values, "azure.key", "azure.key_env", "azure.key_file", None, errors),
-    };
+    let azure = azure::build(settings, errors)?;
     let (queue, table) = (door(values, "queue")?, door(values, "table")?);
-    check_key(&azure, values, errors);
+    azure::check_keys(&azure, values, errors);
     check_deadlines(values, errors);
     Some(Config {
         data: PathBuf::from(&values.get("data")?.text),
@@ -79,29 +77,9 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
 }
 
 /// A door, or none if it is not to be opened.
-fn door(values: &Values, name: &str) -> Option<Option<SocketAddr>> {
+pub(super) fn door(values: &Values, name: &str) -> Option<Option<SocketAddr>> {
     let listen = values.get(format!("{name}.listen").as_str())?.text.parse().ok()?;
     Some((values.get(format!("{name}.open").as_str())?.text == "true").then_some(listen))
-}
-
-/// The emulators' key is public: it opens doors on loopback only.
-fn check_key(azure: &AzureConfig, values: &Values, errors: &mut ConfigErrors) {
-    for name in ["queue", "table"] {
-        let (Some(Some(listen)), Some(setting)) =
-            (door(values, name), values.get(format!("{name}.listen").as_str()))
-        else {
-            continue;
-        };
-        if !listen.ip().is_loopback() && azure.key == SecretSource::None {
-            errors.push(
-                &setting.origin,
-                format!(
-                    "{name}.listen {listen} is not a loopback address, and azure.key is the well-known one"
-                ),
-                "set azure.key_env or azure.key_file, or listen on 127.0.0.1",
-            );
-        }
-    }
 }
 
 fn number<T: std::str::FromStr>(values: &Values, path: &str) -> Option<T> {
@@ -187,7 +165,7 @@ fn database(
 }
 
 /// The one place a secret is in; two places would leave open which one counts.
-fn secret(
+pub(super) fn secret(
     values: &Values,
     given: &str,
     variable: &str,

@@ -100,7 +100,13 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     option("admin.token_env", Kind::Variable, "", "Environment variable that holds the token."),
     option("admin.token_file", Kind::Path, "", "File that holds the token."),
-    option("azure.account", Kind::Text, "devstoreaccount1", "Account of the Azure Storage doors."),
+    option(
+        "azure.account",
+        Kind::Text,
+        "devstoreaccount1",
+        "Account of the Azure Storage doors. For more than one, see `[[accounts]]`: this one is then there only if it \
+         has a key.",
+    ),
     option(
         "azure.key",
         Kind::Secret,
@@ -110,6 +116,14 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     option("azure.key_env", Kind::Variable, "", "Environment variable that holds the account's key."),
     option("azure.key_file", Kind::Path, "", "File that holds the account's key."),
+    option(
+        "azure.certificate_file",
+        Kind::Path,
+        "",
+        "File with the certificate of the Azure Storage doors, and those of its issuers, in PEM. With it, and \
+         `azure.certificate_key_file`, the doors speak HTTPS only.",
+    ),
+    option("azure.certificate_key_file", Kind::Path, "", "File with the certificate's private key in PEM."),
     option(
         "queue.listen",
         Kind::Address,
@@ -201,6 +215,27 @@ pub const SHARD_OPTIONS: &[OptionSpec] = &[
     option("limits.bytes_max", LIMIT, "", "Bytes of data it may hold."),
     option("limits.connections_max", LIMIT, "", "Connections one server process may open to it."),
     option("limits.shardlets_max", LIMIT, "", "Shardlets that may be placed on it."),
+];
+
+/// Every option of one `[[accounts]]` table.
+pub const ACCOUNT_OPTIONS: &[OptionSpec] = &[
+    option("name", Kind::Text, "", "Its name: 3 to 24 lower-case letters and digits. Required."),
+    option(
+        "key",
+        Kind::Secret,
+        "",
+        "Its key in base64; better use one of the next two. One of them is required.",
+    ),
+    option("key_env", Kind::Variable, "", "Environment variable that holds its key."),
+    option("key_file", Kind::Path, "", "File that holds its key."),
+    option(
+        "key2",
+        Kind::Secret,
+        "",
+        "A second key, so that clients can be taken from one to the other without a pause.",
+    ),
+    option("key2_env", Kind::Variable, "", "Environment variable that holds the second key."),
+    option("key2_file", Kind::Path, "", "File that holds the second key."),
 ];
 
 impl OptionSpec {

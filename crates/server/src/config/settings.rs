@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::File;
 use super::error::{ConfigErrors, Origin};
-use super::options::{ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
+use super::options::{ACCOUNT_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
 use super::toml_file::{self, Item, Written};
 
 /// One value, already of the right kind, and where it came from.
@@ -34,7 +34,7 @@ impl Setting {
     }
 }
 
-/// Values of one `[[shards]]` table, or of everything outside of it, by option path.
+/// Values of one table of a list, or of everything outside of the lists, by option path.
 pub(super) type Values = BTreeMap<&'static str, Setting>;
 
 /// Every option with its value and origin. Printing it never shows a secret.
@@ -43,7 +43,12 @@ pub struct Settings {
     pub(super) values: Values,
     /// `None` when the file has no `shards`: then there are the embedded ones.
     pub(super) shards: Option<Vec<(Origin, Values)>>,
+    /// `None` when the file has no `accounts`: then there is the one of `azure.account`.
+    pub(super) accounts: Option<Vec<(Origin, Values)>>,
 }
+
+/// The lists of tables that a file may have, and the options of each table.
+const LISTS: [(&str, &[OptionSpec]); 2] = [("shards", SHARD_OPTIONS), ("accounts", ACCOUNT_OPTIONS)];
 
 impl Settings {
     pub(super) fn defaults() -> Settings {
@@ -54,7 +59,7 @@ impl Settings {
                 Setting { text: option.default.to_owned(), origin: Origin::Default, kind: option.kind },
             )
         });
-        Settings { values: values.collect(), shards: None }
+        Settings { values: values.collect(), shards: None, accounts: None }
     }
 
     pub(super) fn read_file(&mut self, file: File<'_>, errors: &mut ConfigErrors) {
@@ -69,20 +74,23 @@ impl Settings {
             }
         };
         for item in items {
-            match (item.key.as_str(), item.value) {
-                ("shards", Written::Tables(tables)) => {
-                    let shards = tables.into_iter().map(|(line, items)| {
+            let list = LISTS.iter().find(|(name, _)| *name == item.key);
+            match (list, item.value) {
+                (Some((name, options)), Written::Tables(tables)) => {
+                    let read = tables.into_iter().map(|(line, items)| {
                         let mut values = Values::new();
-                        read_table(items, "", SHARD_OPTIONS, &mut values, &origin, errors);
+                        read_table(items, "", options, &mut values, &origin, errors);
                         (origin(line), values)
                     });
-                    self.shards = Some(shards.collect());
+                    let read = Some(read.collect());
+                    *(if *name == "shards" { &mut self.shards } else { &mut self.accounts }) = read;
                 }
-                ("shards", other) => {
-                    let message = format!("shards is {}", other.type_name());
-                    errors.push(&origin(item.line), message, "write one [[shards]] table for each shard");
+                (Some((name, _)), other) => {
+                    let message = format!("{name} is {}", other.type_name());
+                    let remedy = format!("write one [[{name}]] table for each");
+                    errors.push(&origin(item.line), message, remedy);
                 }
-                (_, value) => {
+                (None, value) => {
                     let item = Item { value, ..item };
                     read_table(vec![item], "", OPTIONS, &mut self.values, &origin, errors);
                 }
@@ -101,10 +109,13 @@ impl Settings {
         for (name, value) in overrides {
             let path = name[ENV_PREFIX.len()..].replace("__", ".").to_lowercase();
             let origin = Origin::Environment(name);
-            if path == "shards" || path.starts_with("shards.") {
+            let first = path.split('.').next().unwrap_or_default();
+            if let Some((name, _)) = LISTS.iter().find(|(name, _)| *name == first) {
                 let remedy =
                     "write them into the file, with password_env where a password comes from the environment";
-                errors.push(&origin, "shards cannot be set by the environment", remedy);
+                let remedy =
+                    if *name == "shards" { remedy } else { "write them into the file, with key_env" };
+                errors.push(&origin, format!("{name} cannot be set by the environment"), remedy);
                 continue;
             }
             self.read_text(&path, value, origin, errors);
@@ -138,23 +149,21 @@ impl Settings {
             let key = option.path.rsplit('.').next().unwrap_or(option.path);
             text.push_str(&format!("{key} = {} # {}\n", setting.shown(), setting.origin));
         }
-        match &self.shards {
-            None => text.push_str("\n# shards: the embedded ones\n"),
-            Some(shards) => {
-                for (origin, values) in shards {
-                    text.push_str(&format!("\n[[shards]] # {origin}\n"));
-                    for (path, setting) in
-                        SHARD_OPTIONS.iter().filter_map(|o| Some((o.path, values.get(o.path)?)))
-                    {
-                        text.push_str(&format!("{path} = {}\n", setting.shown()));
-                    }
+        if self.shards.is_none() {
+            text.push_str("\n# shards: the embedded ones\n");
+        }
+        for ((name, options), list) in LISTS.iter().zip([&self.shards, &self.accounts]) {
+            for (origin, values) in list.iter().flatten() {
+                text.push_str(&format!("\n[[{name}]] # {origin}\n"));
+                for (path, setting) in options.iter().filter_map(|o| Some((o.path, values.get(o.path)?))) {
+                    text.push_str(&format!("{path} = {}\n", setting.shown()));
                 }
             }
         }
         text
     }
 
-    /// The effective configuration: option → value and origin; then the shards of the file.
+    /// The effective configuration: option → value and origin; then the shards and accounts of the file.
     pub fn to_json(&self) -> serde_json::Value {
         let value = |setting: &Setting| match setting.kind {
             Kind::Secret => serde_json::Value::from("***"),
@@ -171,14 +180,14 @@ impl Settings {
                 ((*path).to_owned(), shown)
             })
             .collect();
-        let shards = self.shards.iter().flatten().map(|(_, values)| {
-            values
-                .iter()
-                .map(|(path, s)| ((*path).to_owned(), value(s)))
-                .collect::<serde_json::Map<_, _>>()
-                .into()
-        });
-        serde_json::json!({ "options": options, "shards": shards.collect::<Vec<serde_json::Value>>() })
+        let list = |list: &Option<Vec<(Origin, Values)>>| -> Vec<serde_json::Value> {
+            let table = |values: &Values| -> serde_json::Map<_, _> {
+                values.iter().map(|(path, s)| ((*path).to_owned(), value(s))).collect()
+            };
+            list.iter().flatten().map(|(_, values)| table(values).into()).collect()
+        };
+        let (shards, accounts) = (list(&self.shards), list(&self.accounts));
+        serde_json::json!({ "options": options, "shards": shards, "accounts": accounts })
     }
 }
 

@@ -1,0 +1,134 @@
+//! What operators ask about datasets.
+
+use std::collections::BTreeMap;
+
+use polyshard_admin::Problem;
+use polyshard_admin::types::{BindRequest, DatasetView, KeyRuleText, UnbindRequest};
+use polyshard_catalog::{BINDING_SUFFIX, Binding, DatasetRecord, KeyPart, KeyRule};
+use polyshard_store_queue::QueueName;
+use polyshard_store_table::TableName;
+
+use super::Operations;
+use crate::problem;
+
+/// A dataset that can be bound, as an operator names it.
+struct Named {
+    store: &'static str,
+    /// What the catalog calls it.
+    name: String,
+    /// The attribute that its keys are derived from.
+    attribute: &'static str,
+    /// The attribute's text, where all items have the same.
+    text: Option<String>,
+}
+
+impl Operations {
+    pub(super) async fn dataset_views(&self) -> Result<Vec<DatasetView>, Problem> {
+        self.see().await?;
+        let view = self.router.view();
+        let mut found: BTreeMap<(String, String), DatasetView> = BTreeMap::new();
+        for record in view.datasets.values().filter(|record| is_shown(record)) {
+            found.insert((record.store.clone(), record.name.clone()), dataset_view(record, true, false));
+        }
+        for record in view.datasets.values() {
+            let Some(binding) = Binding::of(record) else { continue };
+            let of = DatasetRecord { store: binding.store.clone(), ..(**record).clone() };
+            let key = (binding.store, binding.name);
+            found.entry(key).or_insert_with(|| dataset_view(&of, false, true)).bound = true;
+        }
+        Ok(found.into_values().collect())
+    }
+
+    pub(super) async fn bind(&self, asked: BindRequest) -> Result<DatasetView, Problem> {
+        let named = self.named(&asked.dataset)?;
+        if let Some(key) = asked.key.as_deref().filter(|key| *key != named.attribute) {
+            let message = format!("the keys of a {} cannot be derived from {key:?}", named.store);
+            return Err(Problem::invalid("key", message).with_remedy(format!("say {}", named.attribute)));
+        }
+        let part = match asked.rule.as_deref().unwrap_or("whole").parse()? {
+            KeyRuleText::Whole => KeyPart::Whole,
+            KeyRuleText::Before(separator) => KeyPart::Before(separator),
+        };
+        let rule = KeyRule { attribute: named.attribute.to_owned(), part };
+        let known = self.known(&asked.map).await?;
+        if let Some(text) = &named.text {
+            let key = rule.key(known.map.definition().key_type(), text);
+            key.map_err(|error| {
+                Problem::invalid("dataset", format!("{text:?} has no key in map {}: {error}", asked.map))
+                    .with_remedy("choose another rule, or another name")
+            })?;
+        }
+        let binding = Binding { store: named.store.to_owned(), name: named.name, map: asked.map, rule };
+        let bound = self.driver.bind_dataset(&binding).await;
+        self.see().await?;
+        bound.map_err(|error| problem::of_catalog(&error))?;
+        let key = (binding.store, binding.name);
+        let views = self.dataset_views().await?;
+        let full = format!("{}:{}", key.0, key.1);
+        let found = views.into_iter().find(|view| view.dataset == full);
+        found.ok_or_else(|| Problem::not_found(format!("{full} was unbound meanwhile")))
+    }
+
+    pub(super) async fn unbind(&self, asked: UnbindRequest) -> Result<(), Problem> {
+        let named = self.named(&asked.dataset)?;
+        let unbound = self.driver.unbind_dataset(named.store, &named.name).await;
+        self.see().await?;
+        unbound.map_err(|error| match error {
+            polyshard_catalog::CatalogError::NoSuchDataset(_) => {
+                Problem::not_found(format!("{} is not bound", asked.dataset))
+                    .with_remedy("see 'polyshard datasets'")
+            }
+            other => problem::of_catalog(&other),
+        })
+    }
+
+    /// Reads `store:name` or `store:account/name`.
+    fn named(&self, text: &str) -> Result<Named, Problem> {
+        let wrong = |message: String| {
+            Problem::invalid("dataset", message).with_remedy(
+                "say table:NAME or queue:NAME; of another account than the first, table:ACCOUNT/NAME",
+            )
+        };
+        let Some((store, rest)) = text.split_once(':') else {
+            return Err(wrong(format!("{text:?} names no dataset")));
+        };
+        let (account, name) = rest.split_once('/').unwrap_or((self.config.azure.first_account(), rest));
+        if !self.config.azure.has_account(account) {
+            return Err(wrong(format!("there is no account {account:?}")));
+        }
+        match store {
+            polyshard_store_table::STORE => {
+                let table = TableName::new(account, name).map_err(|error| wrong(error.to_string()))?;
+                let (store, attribute) = (polyshard_store_table::STORE, "PartitionKey");
+                Ok(Named { store, name: table.dataset().to_owned(), attribute, text: None })
+            }
+            polyshard_store_queue::STORE => {
+                let queue = QueueName::new(account, name).map_err(|error| wrong(error.to_string()))?;
+                let (store, text) = (polyshard_store_queue::STORE, Some(name.to_owned()));
+                Ok(Named { store, name: queue.dataset().to_owned(), attribute: "name", text })
+            }
+            other => Err(wrong(format!("there is no store {other:?} whose datasets can be bound"))),
+        }
+    }
+}
+
+/// Bindings, what is gone, and what stores keep about accounts are no datasets to an operator.
+fn is_shown(record: &DatasetRecord) -> bool {
+    let inner = [BINDING_SUFFIX, "-gone", "-service"].iter().any(|suffix| record.store.ends_with(suffix));
+    !inner && !record.name.contains('$')
+}
+
+fn dataset_view(record: &DatasetRecord, exists: bool, bound: bool) -> DatasetView {
+    let rule = match &record.rule.part {
+        KeyPart::Whole => KeyRuleText::Whole,
+        KeyPart::Before(separator) => KeyRuleText::Before(separator.clone()),
+    };
+    DatasetView {
+        dataset: format!("{}:{}", record.store, record.name),
+        map: record.map.clone(),
+        key: record.rule.attribute.clone(),
+        rule: rule.to_string(),
+        exists,
+        bound,
+    }
+}
