@@ -11,6 +11,9 @@ use crate::tree::root;
 /// The layers from the bottom up; a crate may depend on those before it, and a `store-*` never on another store.
 const LAYERS: &[&str] = &[
     "testkit",
+    "meter",
+    // Files without code: low, so that the server can serve them.
+    "console",
     "map",
     "engine",
     "shard",
@@ -29,7 +32,6 @@ const LAYERS: &[&str] = &[
     "index",
     "admin",
     "server",
-    "console",
     "polyshard",
     "bench",
 ];
@@ -41,13 +43,15 @@ const NARROW: &[(&str, &[&str], &str)] = &[
         &[],
         "every crate tests with it, and one it depended on would be built twice and differ from itself",
     ),
+    ("meter", &[], "everything counts with it"),
+    ("console", &[], "its pages use the admin API as any other client does, and no code of ours"),
     ("map", &[], "it is the pure core"),
     ("engine", &[], "a database knows nothing of maps"),
-    ("wire", &[], "a listener knows no protocol and no store"),
-    ("azure-http", &["wire"], "it is a protocol, and knows no store and no shard"),
+    ("wire", &["meter"], "a listener knows no protocol and no store"),
+    ("azure-http", &["meter", "wire"], "it is a protocol, and knows no store and no shard"),
     ("sql", &["map"], "it is pure: it parses and plans, and calls nobody"),
     ("lite", &["map", "engine", "sql"], "it translates and computes, and calls nobody"),
-    ("admin", &["map", "wire"], "its handlers work over a trait, so that it can be served from anywhere"),
+    ("admin", &["map", "meter", "wire"], "its handlers work over a trait, so that it can be served from anywhere"),
     ("polyshard", &["map", "admin", "server"], "the command line has no private door: the admin API only"),
 ];
 

@@ -1,0 +1,15 @@
+//! Counting, cheaply: counters, histograms of time, the heaviest keys, and the text Prometheus reads.
+//!
+//! Everything here only computes. Who counts passes the time in; who is asked reads what was counted.
+
+mod counter;
+mod histogram;
+mod requests;
+mod text;
+mod top;
+
+pub use counter::Counter;
+pub use histogram::{BUCKETS, Histogram, Times};
+pub use requests::{OPERATIONS_MAX, Requests, Tally};
+pub use text::{Kind, Text};
+pub use top::{Heavy, Top};
