@@ -2,37 +2,11 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { test } from "node:test";
 import { AzureNamedKeyCredential, RestError, TableClient, TableServiceClient, TableTransaction, odata } from "@azure/data-tables";
+import { ACCOUNT, KEY, all, door } from "./account.js";
 
-const ACCOUNT = "devstoreaccount1";
-// The emulators' key, which Microsoft publishes.
-const KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-
-let url = process.env.POLYSHARD_TABLE_URL;
-let server;
-
-before(async () => {
-  if (url) return;
-  server = spawn("cargo", ["run", "--quiet", "-p", "polyshard-store-table", "--example", "serve"], {
-    cwd: ROOT,
-    stdio: ["pipe", "pipe", "inherit"],
-  });
-  const [line] = await once(server.stdout, "data");
-  url = `${line.toString().trim()}/${ACCOUNT}`;
-});
-
-after(async () => {
-  if (!server) return;
-  server.stdin.end();
-  const [code] = await once(server, "exit");
-  assert.equal(code, 0);
-});
-
+const url = door("table");
 const credential = new AzureNamedKeyCredential(ACCOUNT, KEY);
 const options = { allowInsecureConnection: true, retryOptions: { maxRetries: 0 } };
 
@@ -44,12 +18,6 @@ async function withTable(work) {
   } finally {
     await table.deleteTable();
   }
-}
-
-async function all(iterator) {
-  const found = [];
-  for await (const item of iterator) found.push(item);
-  return found;
 }
 
 function refusedWith(status, code) {

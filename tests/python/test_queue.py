@@ -1,8 +1,6 @@
 """Queues with the unmodified Python SDK: every operation, its limits and its errors."""
 
 import datetime
-import os
-import subprocess
 import threading
 import time
 import urllib.error
@@ -26,25 +24,13 @@ from azure.storage.queue import (
     generate_queue_sas,
 )
 
-ACCOUNT = "devstoreaccount1"
-# The emulators' key, which Microsoft publishes.
-KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+from conftest import ACCOUNT, KEY
 
 
-@pytest.fixture(scope="module")
-def url():
-    """The account's address: of a server that is running, or of the crate's own example for the length of the tests."""
-    if "POLYSHARD_QUEUE_URL" in os.environ:
-        yield os.environ["POLYSHARD_QUEUE_URL"]
-        return
-    command = ["cargo", "run", "--quiet", "-p", "polyshard-store-queue", "--example", "queue_door"]
-    server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield server.stdout.readline().strip() + "/" + ACCOUNT
-    finally:
-        server.stdin.close()
-        assert server.wait(60) == 0
+@pytest.fixture
+def url(doors):
+    """The account's address."""
+    return doors.queue
 
 
 @pytest.fixture
@@ -281,6 +267,32 @@ def test_service_properties(service):
     assert properties["analytics_logging"].read and properties["analytics_logging"].retention_policy.days == 7
     assert properties["hour_metrics"].include_apis and properties["minute_metrics"].enabled
     assert properties["cors"][0].max_age_in_seconds == 9
+
+
+def test_other_origins_are_let_in_by_rules(url, service, queue):
+    origin = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
+
+    def preflight():
+        ask = urllib.request.Request(f"{url}/{queue.queue_name}", method="OPTIONS", headers=origin)
+        return urllib.request.urlopen(ask)
+
+    service.set_service_properties(cors=[])
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        preflight()
+    assert caught.value.code == 403 and caught.value.headers["x-ms-error-code"] == "CorsPreflightFailure"
+    service.set_service_properties(
+        cors=[CorsRule(["https://a.example"], ["GET"], exposed_headers=["x-ms-*"], max_age_in_seconds=9)]
+    )
+    with preflight() as answer:
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://a.example"
+        assert answer.headers["Access-Control-Max-Age"] == "9"
+    soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+    token = generate_queue_sas(ACCOUNT, queue.queue_name, KEY, QueueSasPermissions(read=True), soon)
+    peek = f"{url}/{queue.queue_name}/messages?peekonly=true&{token}"
+    with urllib.request.urlopen(urllib.request.Request(peek, headers=origin)) as answer:
+        assert answer.headers["Access-Control-Expose-Headers"] == "x-ms-*"
+    with urllib.request.urlopen(peek) as answer:
+        assert answer.headers["Access-Control-Allow-Origin"] is None
 
 
 def test_statistics_are_at_the_secondary_endpoint(url):

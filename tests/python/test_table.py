@@ -1,8 +1,6 @@
 """Tables with the unmodified Python SDK: every operation, every type, queries, transactions, limits and errors."""
 
 import math
-import os
-import subprocess
 import uuid
 from datetime import datetime, timedelta, timezone
 
@@ -34,30 +32,13 @@ from azure.data.tables import (
     generate_table_sas,
 )
 
-ACCOUNT = "devstoreaccount1"
-# The emulators' key, which Microsoft publishes.
-KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+from conftest import ACCOUNT, KEY
 
 
-def engines():
-    """One server that is running, or the crate's own example on shards of each engine."""
-    return ["running"] if "POLYSHARD_TABLE_URL" in os.environ else ["sqlite", "postgres"]
-
-
-@pytest.fixture(scope="module", params=engines())
-def url(request):
+@pytest.fixture
+def url(doors):
     """The account's address."""
-    if request.param == "running":
-        yield os.environ["POLYSHARD_TABLE_URL"]
-        return
-    command = ["cargo", "run", "--quiet", "-p", "polyshard-store-table", "--example", "serve", request.param]
-    server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield server.stdout.readline().strip() + "/" + ACCOUNT
-    finally:
-        server.stdin.close()
-        assert server.wait(60) == 0
+    return doors.table
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 //! Bad input over HTTP and the command line: a code, the field, a remedy, and nothing changed.
 
-use polyshard_testkit::process::{Server, Setup};
+use polyshard_testkit::process::{Server, Setup, StartFailure};
 use serde_json::{Value, json as value};
 
 use crate::support::{Reply, TOKEN, assert_agreed, everything, refused, run, send, session, version_of};
@@ -304,4 +304,39 @@ fn paths_and_methods_that_do_not_exist_are_named() {
     // Garbage instead of HTTP harms nobody.
     assert_eq!(send(&server, "\u{1}\u{2}garbage /", TOKEN, b"").status, 400);
     run(&server, "map locate tenants 1").ok();
+}
+
+/// E6, E7: doors that others can reach need keys of their own, and a certificate must be one.
+#[test]
+fn doors_are_not_opened_with_a_public_key_or_a_wrong_certificate() {
+    let public = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let garbage = folder.path().join("garbage.pem");
+    std::fs::write(&garbage, "no certificate").expect("a file");
+    let garbage = garbage.display();
+    let tls = |certificate: &str| {
+        format!("[azure]\ncertificate_file = \"{certificate}\"\ncertificate_key_file = \"{garbage}\"\n")
+    };
+    for (config, words) in [
+        (
+            "[[accounts]]\nname = \"mine\"\nkey_env = \"KEY\"\n[queue]\nlisten = \"0.0.0.0:0\"\n".to_owned(),
+            "the emulators' well-known key",
+        ),
+        ("[[accounts]]\nname = \"mine\"\nkey = \"no base64\"\n".to_owned(), "is not base64"),
+        (tls("/nowhere.pem"), "/nowhere.pem cannot be read"),
+        (tls(&garbage.to_string()), "no certificate in PEM form"),
+    ] {
+        let setup = Setup::new().config(&config).env("KEY", public);
+        // What the configuration file says about the address counts here.
+        let setup = if config.contains("0.0.0.0") {
+            setup.env("POLYSHARD__QUEUE__LISTEN", "0.0.0.0:0")
+        } else {
+            setup
+        };
+        let failure = setup.try_start().expect_err(&config);
+        let StartFailure::Ended(status, log) = failure else { panic!("{failure}") };
+        assert_ne!(status.code(), Some(0), "{log}");
+        assert!(log.contains(words), "{words}: {log}");
+        assert!(!log.contains(&public[..8]), "{log}");
+    }
 }

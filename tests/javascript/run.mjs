@@ -1,0 +1,53 @@
+// Runs the tests of this folder against the program, on shards of either engine, with and without TLS.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const ACCOUNT = "devstoreaccount1";
+// Each engine and each transport; every pair of them where there is time.
+const VARIANTS = process.env.POLYSHARD_LONG
+  ? [["sqlite", "plain"], ["sqlite", "tls"], ["postgres", "plain"], ["postgres", "tls"]]
+  : [["sqlite", "tls"], ["postgres", "plain"]];
+
+async function run(command, args, options) {
+  const [code] = await once(spawn(command, args, { stdio: "inherit", ...options }), "exit");
+  return code;
+}
+
+async function withDoors(engine, transport, work) {
+  const words = ["run", "--quiet", "-p", "polyshard-testkit", "--example", "doors", "--", engine, transport];
+  const program = spawn("cargo", words, { cwd: ROOT, stdio: ["pipe", "pipe", "inherit"] });
+  const ended = once(program, "exit");
+  const line = await Promise.race([once(createInterface(program.stdout), "line"), ended.then(() => undefined)]);
+  if (!line) throw new Error("the program does not start");
+  try {
+    return await work(JSON.parse(line[0]));
+  } finally {
+    program.stdin.end();
+    const [code] = await ended;
+    if (code !== 0) throw new Error(`the program ended with ${code}`);
+  }
+}
+
+if (await run("cargo", ["build", "--quiet", "-p", "polyshard"], { cwd: ROOT })) process.exit(1);
+const files = readdirSync(new URL(".", import.meta.url)).filter((name) => name.endsWith(".test.js"));
+let failed = false;
+for (const [engine, transport] of VARIANTS) {
+  console.log(`-- ${engine} shards, ${transport}`);
+  await withDoors(engine, transport, async (doors) => {
+    const env = {
+      ...process.env,
+      POLYSHARD_QUEUE_URL: `${doors.queue}/${ACCOUNT}`,
+      POLYSHARD_TABLE_URL: `${doors.table}/${ACCOUNT}`,
+    };
+    // What every client of that process trusts: the clients stay as they are.
+    if (doors.certificate) env.NODE_EXTRA_CA_CERTS = doors.certificate;
+    const cwd = fileURLToPath(new URL(".", import.meta.url));
+    failed = Boolean(await run("node", ["--test", "--test-reporter=dot", ...files], { cwd, env })) || failed;
+  });
+}
+process.exit(failed ? 1 : 0);

@@ -1,0 +1,77 @@
+"""The program with its doors open, on shards of either engine, with and without TLS."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+ACCOUNT = "devstoreaccount1"
+# The emulators' key, which Microsoft publishes.
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+
+
+class Doors:
+    """The program, started by the testkit on databases of its own, which are gone when it is stopped."""
+
+    def __init__(self, engine, transport):
+        command = ["cargo", "run", "--quiet", "-p", "polyshard-testkit", "--example", "doors", "--", engine, transport]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._hear()
+
+    def _hear(self):
+        line = self.process.stdout.readline()
+        assert line, "the program does not start"
+        told = json.loads(line)
+        self.admin, self.certificate, self.data = told["admin"], told["certificate"], told["data"]
+        self.queue, self.table = (f"{told[door]}/{ACCOUNT}" for door in ["queue", "table"])
+        # What every HTTP library of this process trusts: the clients stay as they are.
+        for name in ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]:
+            os.environ.pop(name, None)
+            if self.certificate:
+                os.environ[name] = self.certificate
+
+    def kill(self):
+        """Kills the program as a power cut would, and starts it again."""
+        self.process.stdin.write("kill\n")
+        self.process.stdin.flush()
+        self._hear()
+
+    def cli(self, *arguments):
+        """An operator's command; its answer in JSON, or its error."""
+        binary = os.path.join(ROOT, "target", "debug", "polyshard")
+        ran = subprocess.run([binary, *arguments, "--json", "--server", self.admin], capture_output=True, text=True)
+        return json.loads(ran.stdout or "null") if ran.returncode == 0 else json.loads(ran.stderr)
+
+    def stop(self):
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+        self.process.stdout.close()
+
+
+def variants():
+    """Each engine and each transport; every pair of them where there is time."""
+    if os.environ.get("POLYSHARD_LONG"):
+        return [(engine, transport) for engine in ["sqlite", "postgres"] for transport in ["plain", "tls"]]
+    return [("sqlite", "plain"), ("postgres", "tls")]
+
+
+@pytest.fixture(scope="session")
+def program():
+    subprocess.run(["cargo", "build", "--quiet", "-p", "polyshard"], cwd=ROOT, check=True)
+
+
+@pytest.fixture(scope="session", params=variants(), ids="-".join)
+def doors(request, program):
+    opened = Doors(*request.param)
+    yield opened
+    opened.stop()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def own_doors(request, program):
+    """Doors that a test may kill."""
+    opened = Doors(request.param, "plain")
+    yield opened
+    opened.stop()
