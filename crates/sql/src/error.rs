@@ -40,6 +40,10 @@ impl SqlState {
     pub const DUPLICATE_TABLE: SqlState = SqlState("42P07");
     /// Something is not as it must be first.
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: SqlState = SqlState("55000");
+    /// A key that is missing.
+    pub const NOT_NULL_VIOLATION: SqlState = SqlState("23502");
+    /// Our own: the map has no place for the key. A view of the map that is out of date can be the cause.
+    pub const UNMAPPED_KEY: SqlState = SqlState("PS001");
     /// A bug of ours.
     pub const INTERNAL_ERROR: SqlState = SqlState("XX000");
 }

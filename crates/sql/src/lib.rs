@@ -1,10 +1,29 @@
 //! PostgreSQL statements: parse, resolve, route, plan across shards. Pure: no I/O, no clock.
 
+mod call;
+mod copy;
+mod cursor;
+mod ddl;
 mod error;
+mod kind;
+mod lexer;
+mod param;
+mod route;
 mod schema;
+mod statement;
+mod utility;
 
 pub use error::{SqlError, SqlState};
+pub use kind::{
+    Argument, Copy, CopyOther, CopyWhat, Ddl, Declare, Discard, Execute, Explain, Isolation, Kind,
+    PolyshardCall, Prepare, RelationName, Setting, TransactionModes,
+};
+pub use param::{Param, ParamValue};
+pub use route::{Analysis, Context, Maps, Part, Route, analyse};
 pub use schema::{
     Collation, Column, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid, View,
     Volatility,
 };
+/// The parser's tree, for those who plan and translate.
+pub use sqlparser::ast;
+pub use statement::{Statement, statements};

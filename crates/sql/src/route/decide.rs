@@ -1,0 +1,312 @@
+//! The route of an analysed statement, once the parameters and the maps are known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use polyshard_map::{Key, KeyRange, LocateError, Map, MapName, ShardId};
+
+use super::analysis::{Action, Analysis, InsertRows, Occurrence, Place};
+use super::formula::{KeyColumn, Set};
+use super::value::Keyed;
+use super::{Maps, Part, Route};
+use crate::error::{SqlError, SqlState};
+use crate::param::Param;
+
+impl Analysis {
+    /// Where the statement goes with these parameters.
+    pub fn route(&self, params: &[Param<'_>], maps: &dyn Maps) -> Result<Route, SqlError> {
+        match &self.action {
+            Action::Anywhere => Ok(Route::Anywhere),
+            Action::ReferenceRead => Ok(Route::ReferenceRead),
+            Action::ReferenceWrite => Ok(Route::ReferenceWrite),
+            Action::Everywhere => Ok(Route::Everywhere),
+            Action::Placed(occurrences) => self.placed(occurrences, params, maps),
+            Action::Insert(insert) => self.insert(insert, params, maps),
+        }
+    }
+
+    fn placed(
+        &self,
+        occurrences: &[Occurrence],
+        params: &[Param<'_>],
+        maps: &dyn Maps,
+    ) -> Result<Route, SqlError> {
+        let mut found = Found::default();
+        for occurrence in occurrences {
+            self.add(occurrence, params, maps, &mut found)?;
+        }
+        if found.shards.len() > 1 {
+            if let Some(what) = &self.one_shard_only {
+                return Err(several_shards(what));
+            }
+        }
+        Ok(found.route())
+    }
+
+    fn add<'a>(
+        &self,
+        occurrence: &'a Occurrence,
+        params: &[Param<'_>],
+        maps: &'a dyn Maps,
+        found: &mut Found<'a>,
+    ) -> Result<(), SqlError> {
+        let (map_name, column_name, column, formula) = match &occurrence.place {
+            Place::Local(shard) => {
+                found.shards.insert(shard.clone());
+                found.local = true;
+                return Ok(());
+            }
+            Place::Sharded { map, column_name, column, formula } => (map, column_name, column, formula),
+        };
+        let map = known_map(maps, map_name)?;
+        let set = formula.keys(column, params, map);
+        if occurrence.written && self.strict && set == Set::All {
+            return Err(missing_key(occurrence, column_name));
+        }
+        if let Some(operand) = &occurrence.sets_key {
+            let same = match (&set, operand.key(column, params)) {
+                (Set::Points(points), Keyed::Key(key)) => points.iter().all(|point| *point == key),
+                (set, _) => set.is_nothing(),
+            };
+            if !same {
+                return Err(changes_key(occurrence, column_name));
+            }
+        }
+        found.add(map_name, map, set)
+    }
+
+    fn insert(&self, insert: &InsertRows, params: &[Param<'_>], maps: &dyn Maps) -> Result<Route, SqlError> {
+        let map = known_map(maps, &insert.map)?;
+        let mut rows: BTreeMap<&ShardId, (Vec<usize>, Vec<Key>)> = BTreeMap::new();
+        for (row, operand) in insert.keys.iter().enumerate() {
+            let key = match operand.key(&insert.column, params) {
+                Keyed::Key(key) => key,
+                Keyed::Null => return Err(null_key(insert)),
+                Keyed::Above | Keyed::Below => return Err(out_of_range(insert)),
+                Keyed::Unknown => return Err(unknown_key(insert)),
+            };
+            let shard = map.locate(&key).map_err(unmapped)?.shard();
+            let (numbers, keys) = rows.entry(shard).or_default();
+            numbers.push(row);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let mut others = Found::default();
+        for occurrence in &insert.others {
+            self.add(occurrence, params, maps, &mut others)?;
+        }
+        let same_shard = |shard: &ShardId| others.shards.iter().all(|other| other == shard);
+        match rows.pop_first() {
+            Some((shard, (_, keys))) if rows.is_empty() && same_shard(shard) => {
+                let (mut all, ranges) = (vec![(insert.map.clone(), keys)], others.ranges());
+                for (name, keys) in others.keys {
+                    merge(&mut all, name, keys);
+                }
+                Ok(Route::One { shard: shard.clone(), keys: all, ranges })
+            }
+            Some((shard, part)) if insert.others.is_empty() => {
+                rows.insert(shard, part);
+                split(insert, rows)
+            }
+            _ => Err(SqlError::unsupported(
+                format!("the rows for table {} are on several shards", insert.table),
+                "Insert the rows of each shard by a statement of its own, and read other tables before.",
+            )),
+        }
+    }
+}
+
+/// The shards, keys and ranges of all occurrences.
+#[derive(Default)]
+struct Found<'a> {
+    shards: BTreeSet<ShardId>,
+    local: bool,
+    maps: Vec<(&'a MapName, &'a Map)>,
+    keys: Vec<(&'a MapName, Vec<Key>)>,
+    ranges: Vec<(&'a MapName, Vec<KeyRange>)>,
+}
+
+impl<'a> Found<'a> {
+    fn add(&mut self, name: &'a MapName, map: &'a Map, set: Set) -> Result<(), SqlError> {
+        if !self.maps.iter().any(|(known, _)| *known == name) {
+            self.maps.push((name, map));
+        }
+        match set {
+            Set::All => {
+                self.shards.extend(map.shards().cloned());
+                self.add_ranges(name, vec![KeyRange::all()]);
+            }
+            Set::Points(points) if points.is_empty() => {}
+            Set::Points(points) => {
+                for key in &points {
+                    self.shards.insert(map.locate(key).map_err(unmapped)?.shard().clone());
+                }
+                match self.keys.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, keys)) => {
+                        for key in points {
+                            if !keys.contains(&key) {
+                                keys.push(key);
+                            }
+                        }
+                    }
+                    None => self.keys.push((name, points)),
+                }
+            }
+            Set::Ranges(ranges) => {
+                for range in &ranges {
+                    self.shards.extend(map.shards_for(range));
+                }
+                self.add_ranges(name, ranges);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_ranges(&mut self, name: &'a MapName, ranges: Vec<KeyRange>) {
+        match self.ranges.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => {
+                for range in ranges {
+                    if !known.contains(&range) {
+                        known.push(range);
+                    }
+                }
+            }
+            None => self.ranges.push((name, ranges)),
+        }
+    }
+
+    fn ranges(&self) -> Vec<(MapName, Vec<KeyRange>)> {
+        self.ranges.iter().map(|(name, ranges)| ((*name).clone(), ranges.clone())).collect()
+    }
+
+    fn route(self) -> Route {
+        let mut shards = self.shards.iter();
+        match (shards.next(), shards.next()) {
+            (None, _) => Route::Nowhere { maps: self.maps.iter().map(|(name, _)| (*name).clone()).collect() },
+            (Some(shard), None) if self.keys.is_empty() && self.ranges.is_empty() => {
+                Route::Local(shard.clone())
+            }
+            (Some(shard), None) => Route::One {
+                shard: shard.clone(),
+                ranges: self.ranges(),
+                keys: self.keys.into_iter().map(|(name, keys)| (name.clone(), keys)).collect(),
+            },
+            (Some(_), Some(_)) => {
+                let mut ranges = self.ranges();
+                for (name, keys) in &self.keys {
+                    let map = self.maps.iter().find(|(known, _)| known == name).map(|(_, map)| *map);
+                    let points = keys.iter().filter_map(|key| map?.placement(key).ok().map(KeyRange::point));
+                    match ranges.iter_mut().find(|(known, _)| known == *name) {
+                        Some((_, known)) => known.extend(points),
+                        None => ranges.push(((*name).clone(), points.collect())),
+                    }
+                }
+                Route::Many { shards: self.shards, ranges }
+            }
+        }
+    }
+}
+
+fn merge(all: &mut Vec<(MapName, Vec<Key>)>, name: &MapName, keys: Vec<Key>) {
+    match all.iter_mut().find(|(known, _)| known == name) {
+        Some((_, known)) => known.extend(keys),
+        None => all.push((name.clone(), keys)),
+    }
+}
+
+fn split(insert: &InsertRows, rows: BTreeMap<&ShardId, (Vec<usize>, Vec<Key>)>) -> Result<Route, SqlError> {
+    let spans = insert.spans.as_ref().ok_or_else(|| {
+        SqlError::unsupported(
+            format!(
+                "the rows for table {} are on several shards, and the statement cannot be cut",
+                insert.table
+            ),
+            "Insert the rows of each shard by a statement of its own.",
+        )
+    })?;
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Err(unknown_key(insert)) };
+    let (before, after) = (&insert.text[..first.0], &insert.text[last.1..]);
+    let part = |(shard, (rows, keys)): (&ShardId, (Vec<usize>, Vec<Key>))| {
+        let mut text = before.to_owned();
+        for (place, row) in rows.iter().enumerate() {
+            if place > 0 {
+                text.push_str(", ");
+            }
+            let (start, end) = spans[*row];
+            text.push_str(&insert.text[start..end]);
+        }
+        text.push_str(after);
+        Part { shard: shard.clone(), keys: vec![(insert.map.clone(), keys)], rows, text }
+    };
+    Ok(Route::Split(rows.into_iter().map(part).collect()))
+}
+
+fn known_map<'a>(maps: &'a dyn Maps, name: &MapName) -> Result<&'a Map, SqlError> {
+    maps.map(name).ok_or_else(|| {
+        SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, format!("map {name} is not known here"))
+            .hint("Try again; if it stays so, create the map, or bind the table to another one.")
+    })
+}
+
+fn unmapped(error: LocateError) -> SqlError {
+    match error {
+        LocateError::Gap { .. } => SqlError::new(SqlState::UNMAPPED_KEY, error.to_string()),
+        LocateError::WrongType { .. } => SqlError::new(SqlState::INVALID_PARAMETER_VALUE, error.to_string()),
+    }
+}
+
+fn missing_key(occurrence: &Occurrence, column: &str) -> SqlError {
+    let table = &occurrence.table;
+    SqlError::unsupported(
+        format!(
+            "the statement writes to table {table} without a key: column \"{column}\" says which shard a row is on"
+        ),
+        format!("Add a condition such as {column} = … with a literal or a parameter of the column's type."),
+    )
+}
+
+fn changes_key(occurrence: &Occurrence, column: &str) -> SqlError {
+    let table = &occurrence.table;
+    SqlError::unsupported(
+        format!(
+            "column \"{column}\" of table {table} is its key, and a row's key cannot be changed in place"
+        ),
+        "Delete the row and insert it under its new key, or set the key to the value that the condition names.",
+    )
+}
+
+fn null_key(insert: &InsertRows) -> SqlError {
+    SqlError::new(
+        SqlState::NOT_NULL_VIOLATION,
+        format!("null value in column \"{}\" of table {}: it is the key", insert.column_name, insert.table),
+    )
+    .hint("Give every row a key.")
+}
+
+fn out_of_range(insert: &InsertRows) -> SqlError {
+    let KeyColumn { key_type, .. } = &insert.column;
+    SqlError::new(
+        SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+        format!(
+            "a value for key column \"{}\" of table {} is no {key_type}",
+            insert.column_name, insert.table
+        ),
+    )
+}
+
+fn unknown_key(insert: &InsertRows) -> SqlError {
+    let (column, table) = (&insert.column_name, &insert.table);
+    SqlError::unsupported(
+        format!(
+            "it cannot be told which shard a row for table {table} belongs to from its value for key column \"{column}\""
+        ),
+        format!("Give \"{column}\" as a literal or a parameter of the column's own type."),
+    )
+}
+
+fn several_shards(what: &str) -> SqlError {
+    SqlError::unsupported(
+        format!("{what} is not supported on rows of several shards"),
+        "Name one key by a condition, so that the statement stays on one shard.",
+    )
+}
