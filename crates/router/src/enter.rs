@@ -74,6 +74,7 @@ impl Router {
         keys: &[Key],
         access: Access,
     ) -> Result<Ticket, RouterError> {
+        self.meter().enter(map, keys);
         let view = self.view();
         let (shard, ranges) = locate(&view, map, keys, access)?;
         if shard != first.shard {

@@ -10,6 +10,7 @@ mod fanout;
 mod fences;
 mod follow;
 pub mod gate;
+pub mod meter;
 mod rescue;
 mod router;
 mod saved;

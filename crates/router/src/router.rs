@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::error::RouterError;
 use crate::follow::Follower;
 use crate::gate::Access;
+use crate::meter::{RouterMeter, ShardCounts};
 use crate::saved;
 use crate::shards::{Connect, Shards};
 use crate::state::State;
@@ -186,6 +187,7 @@ impl Router {
     /// Leave to touch the one shard that has all the keys. Waits, for a bounded time, while a range is being
     /// switched.
     pub async fn enter(&self, map: &MapName, keys: &[Key], access: Access) -> Result<Ticket, RouterError> {
+        self.state.meter.enter(map, keys);
         let deadline = Instant::now() + self.options.wait_max;
         loop {
             let view = self.state.view();
@@ -299,14 +301,17 @@ impl Router {
             Err(error) => return Err(error),
         };
         // The generation is taken before the ticket is counted: what voids it later is then seen.
-        let guard = self.state.shard(shard).generation.guard();
+        let known = self.state.shard(shard);
+        let guard = known.generation.guard();
         let Some(place) = self.state.gate.enter(map, &ranges, shard, access) else {
+            self.state.meter.waits.add_one();
             let passable = self.state.gate.passable(map, &ranges, shard, access);
             return match tokio::time::timeout_at(deadline, passable).await {
                 Ok(()) => Ok(None),
                 Err(_) => Err(RouterError::Moving(map.clone())),
             };
         };
+        known.meter.enter(access);
         let epoch = view.maps.get(map).map(|known| known.map.epoch()).unwrap_or(polyshard_map::Epoch::ZERO);
         let ticket = Ticket {
             state: self.state.clone(),
@@ -318,6 +323,8 @@ impl Router {
             access,
             data,
             guard,
+            known,
+            since: Instant::now(),
         };
         let now = self.state.view();
         let same = |view: &View| view.maps.get(map).map(Arc::as_ptr);
@@ -367,8 +374,19 @@ impl Router {
             if tries >= TRIES_MAX || waited || !self.heal(&error).await {
                 return Err(error);
             }
+            self.state.meter.retries.add_one();
             tokio::time::sleep(RETRY_AFTER * (1 << tries.min(6))).await;
         }
+    }
+
+    /// What was counted of all requests.
+    pub fn meter(&self) -> &RouterMeter {
+        &self.state.meter
+    }
+
+    /// What was counted of requests to one shard.
+    pub fn shard_counts(&self, id: &ShardId) -> ShardCounts {
+        self.state.shard(id).meter.counts()
     }
 
     pub(crate) fn wait_max(&self) -> Duration {

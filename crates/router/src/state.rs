@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::gate::Gate;
+use crate::meter::{RouterMeter, ShardMeter};
 use crate::view::View;
 
 /// A router's knowledge. No I/O: the simulation runs the very same.
@@ -22,6 +23,8 @@ pub struct State {
     pub router: RouterId,
     /// Who is in which range, and what is held.
     pub gate: Gate,
+    /// What is counted of all requests.
+    pub meter: RouterMeter,
     view: ArcSwap<View>,
     /// Serialises changes of the view.
     changing: Mutex<()>,
@@ -39,6 +42,8 @@ pub struct ShardState {
     read_for: Mutex<FenceEpoch>,
     /// Grows when a departure is learnt that tickets out now may not know of: they are void then.
     pub generation: Generation,
+    /// What is counted of requests to it.
+    pub meter: ShardMeter,
     /// Told when there is a fence to answer.
     pub(crate) fences: Notify,
 }
@@ -49,6 +54,7 @@ impl State {
         State {
             router,
             gate: Gate::default(),
+            meter: RouterMeter::default(),
             view: ArcSwap::from_pointee(view),
             changing: Mutex::new(()),
             shards: Mutex::default(),
@@ -111,6 +117,7 @@ impl State {
             learnt: AtomicBool::new(false),
             read_for: Mutex::new(FenceEpoch::ZERO),
             generation: Generation::default(),
+            meter: ShardMeter::default(),
             fences: Notify::new(),
         };
         shards.entry(id.clone()).or_insert_with(|| Arc::new(fresh())).clone()

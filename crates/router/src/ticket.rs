@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use polyshard_engine::{self as engine, Batch, Database, Guard, RawLent, Rows, Scan, Statement, Transaction};
 use polyshard_map::{Epoch, KeyRange, MapName, ShardId};
+use tokio::time::Instant;
 
 use crate::gate::{Access, Place};
-use crate::state::State;
+use crate::state::{ShardState, State};
 
 /// A counted way to one shard. Drop it when the request (or transaction) is over.
 pub struct Ticket {
@@ -19,6 +20,8 @@ pub struct Ticket {
     pub(crate) access: Access,
     pub(crate) data: Database,
     pub(crate) guard: Guard,
+    pub(crate) known: Arc<ShardState>,
+    pub(crate) since: Instant,
 }
 
 impl Ticket {
@@ -45,11 +48,11 @@ impl Ticket {
 
     /// Reads a few rows.
     pub async fn read(&self, statement: Statement) -> Result<Rows, engine::Error> {
-        self.data.guarded(&self.guard).read(statement).await
+        self.noted(self.data.guarded(&self.guard).read(statement).await)
     }
     /// Reads many rows, page by page.
     pub async fn scan(&self, statement: Statement, page_rows: usize) -> Result<Scan, engine::Error> {
-        self.data.guarded(&self.guard).scan(statement, page_rows).await
+        self.noted(self.data.guarded(&self.guard).scan(statement, page_rows).await)
     }
     /// Writes atomically and durably.
     pub async fn write(&self, batch: Batch) -> Result<Vec<Rows>, engine::Error> {
@@ -58,11 +61,11 @@ impl Ticket {
                 "this ticket is for reading: enter with Access::Write to write",
             ));
         }
-        self.data.guarded(&self.guard).write(batch).await
+        self.noted(self.data.guarded(&self.guard).write(batch).await)
     }
     /// Lends a session in protocol messages, on PostgreSQL. Keep the ticket until it is given back.
     pub async fn raw(&self) -> Result<RawLent, engine::Error> {
-        self.data.guarded(&self.guard).raw().await
+        self.noted(self.data.guarded(&self.guard).raw().await)
     }
     /// What it may be used for.
     pub fn access(&self) -> Access {
@@ -74,12 +77,18 @@ impl Ticket {
             Access::Read => engine::Access::Read,
             Access::Write => engine::Access::Write,
         };
-        self.data.guarded(&self.guard).begin(access).await
+        self.noted(self.data.guarded(&self.guard).begin(access).await)
+    }
+
+    /// Counts a failure.
+    fn noted<T>(&self, answer: Result<T, engine::Error>) -> Result<T, engine::Error> {
+        answer.inspect_err(|error| self.known.meter.fail(error))
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.state.gate.leave(self.place);
+        self.known.meter.leave(self.since.elapsed());
     }
 }

@@ -6,6 +6,7 @@
 mod dataset;
 mod error;
 mod functions;
+mod gauge;
 mod hello;
 pub mod memory;
 pub mod protocol;
@@ -17,6 +18,7 @@ mod types;
 
 pub use dataset::{Dataset, Placement};
 pub use error::ShardError;
+pub use gauge::Gauge;
 pub use hello::{HelloState, Session};
 pub use schema::StoreSchema;
 pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};

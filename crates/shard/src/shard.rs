@@ -80,6 +80,11 @@ impl Shard {
         Ok(Shard { id, target, options, control, data: OnceCell::new(), local_routers })
     }
 
+    /// The database for data, if it is open.
+    pub(crate) fn opened_data(&self) -> Option<&Database> {
+        self.data.get()
+    }
+
     /// Its name.
     pub fn id(&self) -> &ShardId {
         &self.id
