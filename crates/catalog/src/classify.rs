@@ -43,7 +43,10 @@ pub fn edits(
             (false, false) => Role::Lose,
             (false, true) => Role::Keep,
         };
-        out.push((shard, Edit { definition: definition.clone(), role, before, after, lost, destroy: false }));
+        out.push((
+            shard,
+            Edit { definition: definition.clone(), role, before, after, lost, destroy: false, carried: None },
+        ));
     }
     // Gainers first: what can fail for want of a shard should fail before anybody is asked to hold.
     out.sort_by_key(|(_, edit)| match edit.role {

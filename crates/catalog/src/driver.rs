@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::CatalogError;
+use crate::carrier::{Carrier, CarryTask, Progress, Wish};
 use crate::catalog::Catalog;
 use crate::fence::{self, FenceLimits, Verdict};
 use crate::protocol;
@@ -53,6 +54,7 @@ struct Inner {
     shards: Arc<dyn ShardSource>,
     limits: FenceLimits,
     failpoint: Option<Failpoint>,
+    carrier: std::sync::OnceLock<Arc<dyn Carrier>>,
 }
 
 impl Driver {
@@ -63,8 +65,19 @@ impl Driver {
         limits: FenceLimits,
         failpoint: Option<Failpoint>,
     ) -> Driver {
-        let inner = Inner { catalog, shards, limits, failpoint };
+        let carrier = std::sync::OnceLock::new();
+        let inner = Inner { catalog, shards, limits, failpoint, carrier };
         Driver { inner: Arc::new(inner), tasks: Mutex::default() }
+    }
+
+    /// Gives the driver a mover, without which it cannot move rows. The first one stays.
+    pub fn set_carrier(&self, carrier: Arc<dyn Carrier>) {
+        // A second one would be told of tasks that the first has begun.
+        let _ = self.inner.carrier.set(carrier);
+    }
+
+    pub(crate) fn pass(&self, place: &str) -> Reply<()> {
+        self.inner.pass(place)
     }
 
     /// The catalog.
@@ -168,13 +181,13 @@ impl Driver {
         tasks.shutdown().await;
     }
 
-    fn name(&self) -> protocol::Driver {
+    pub(crate) fn name(&self) -> protocol::Driver {
         let catalog = &self.inner.catalog;
         protocol::Driver { owner: catalog.owner().to_owned(), id: OpId::new(catalog.fresh_id()) }
     }
 
     /// Drives an operation to its end in a task of its own.
-    fn spawn(&self, record: OpRecord) -> tokio::sync::oneshot::Receiver<Reply<Ending>> {
+    pub(crate) fn spawn(&self, record: OpRecord) -> tokio::sync::oneshot::Receiver<Reply<Ending>> {
         let inner = self.inner.clone();
         let (done, ended) = tokio::sync::oneshot::channel();
         let mut tasks = self.tasks.lock().expect("no panic while held");
@@ -223,20 +236,29 @@ impl Inner {
     }
 
     async fn drive(&self, record: OpRecord) -> Reply<Ending> {
-        let mut saga = Saga::new(&record);
+        let ending = self.drive_on(&record).await;
+        if let Some(carrier) = self.carrier.get() {
+            carrier.forget(record.op.id);
+        }
+        ending
+    }
+
+    async fn drive_on(&self, record: &OpRecord) -> Reply<Ending> {
+        let mut saga = Saga::new(record);
         let mut renewed = Instant::now();
         let mut warned = String::new();
+        let mut look = Look::default();
         loop {
             let action = saga.next();
             if let Action::Finished(ending) = action {
                 tracing::debug!(op = %record.op.id, kind = record.op.kind, ?ending, "operation ended");
-                self.prune(&record).await;
+                self.prune(record).await;
                 return Ok(ending);
             }
             let place = place(action, saga.operation());
             self.pass(&format!("{place}.before"))?;
             if renewed.elapsed() > self.catalog.lease() / 3 {
-                match self.catalog_call(async |tx| protocol::renew(tx, &record).await).await {
+                match self.catalog_call(async |tx| protocol::renew(tx, record).await).await {
                     Ok(()) => renewed = Instant::now(),
                     Err(CatalogError::Superseded(_)) => return Ok(Ending::Superseded),
                     // The lease may lapse; then another driver takes over and this one is told.
@@ -245,7 +267,11 @@ impl Inner {
                     }
                 }
             }
-            let outcome = self.execute(action, &record, &saga).await;
+            let outcome = match action {
+                Action::Carry(task) => self.carry(task, record, &mut look).await,
+                _ => self.execute(action, record, &saga).await,
+            };
+            look.note(action, &outcome);
             if let Outcome::Retry(why) | Outcome::Refused(why) | Outcome::CannotDrain(why) = &outcome
                 && *why != warned
             {
@@ -288,9 +314,16 @@ impl Inner {
         match action {
             Action::Record(step) => {
                 let message = saga.message();
-                catalog_outcome(
-                    self.catalog_call(async |tx| protocol::record(tx, record, step, message).await).await,
-                )
+                let call = async |tx: &mut crate::sql_catalog::SqlCatalog| {
+                    if step == Step::Departing {
+                        crate::moves::refuse_cancelled(tx, record.op.id).await?;
+                    }
+                    protocol::record(tx, record, step, message).await
+                };
+                catalog_outcome(self.catalog_call(call).await)
+            }
+            Action::End => {
+                catalog_outcome(self.catalog_call(async |tx| protocol::end(tx, record).await).await)
             }
             Action::Publish => {
                 catalog_outcome(self.catalog_call(async |tx| protocol::publish(tx, record).await).await)
@@ -304,7 +337,7 @@ impl Inner {
                 Outcome::Done
             }
             Action::Load(index) => catalog_outcome(self.load(index, record).await),
-            Action::Finished(_) => Outcome::Done,
+            Action::Finished(_) | Action::Carry(_) => Outcome::Done,
             Action::AwaitAcks(index, attempt) => {
                 match self.await_acks(&op.edits[index].0, op.id, attempt).await {
                     Ok(outcome) => outcome,
@@ -312,6 +345,38 @@ impl Inner {
                 }
             }
             _ => self.on_shard(action, record, saga.step()).await,
+        }
+    }
+
+    /// Has the mover do a part of a task, unless an operator wants it to wait or to end.
+    async fn carry(&self, task: CarryTask, record: &OpRecord, look: &mut Look) -> Outcome {
+        let Some(carrier) = self.carrier.get() else {
+            return Outcome::Retry("this process has no mover; another one will go on".into());
+        };
+        // Requests are held while it settles: nothing is asked then that can wait.
+        if task != CarryTask::Settle && look.is_due() {
+            let mut progress = carrier.progress(record.op.id);
+            progress.pause_ms = look.pause_ms;
+            let news = (look.told != progress).then_some(&progress);
+            match self.catalog.wish(record.op.id, news).await {
+                Ok(wish) => (look.wish, look.told) = (wish, progress),
+                Err(error) => tracing::debug!(op = %record.op.id, %error, "what is wanted cannot be asked"),
+            }
+        }
+        let ends = matches!(task, CarryTask::Keep | CarryTask::Clean | CarryTask::Clear);
+        match (look.wish, task) {
+            (Wish::Cancel, _) if !ends => return Outcome::Refused("cancelled by an operator".into()),
+            (Wish::Pause, task) if task.can_pause() => {
+                tokio::time::sleep(LOOK_EVERY).await;
+                return Outcome::Waiting;
+            }
+            (Wish::Clean, CarryTask::Keep) => return Outcome::Done,
+            _ => {}
+        }
+        match carrier.carry(record, task).await {
+            // Requests are held: they go on before it is tried again.
+            Outcome::Retry(why) if task == CarryTask::Settle => Outcome::CannotDrain(why),
+            outcome => outcome,
         }
     }
 
@@ -410,6 +475,47 @@ impl Inner {
     }
 }
 
+/// How often an operator's wishes are looked for, and progress is stored.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What the driver of a move has heard last, and how long requests were held.
+struct Look {
+    at: Option<Instant>,
+    wish: Wish,
+    /// The progress as it was last stored.
+    told: Progress,
+    raised: Option<Instant>,
+    pause_ms: Option<u64>,
+}
+
+impl Default for Look {
+    fn default() -> Look {
+        Look { at: None, wish: Wish::Run, told: Progress::default(), raised: None, pause_ms: None }
+    }
+}
+
+impl Look {
+    fn is_due(&mut self) -> bool {
+        let due = self.at.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
+        if due {
+            self.at = Some(Instant::now());
+        }
+        due
+    }
+
+    fn note(&mut self, action: Action, outcome: &Outcome) {
+        match (action, outcome) {
+            (Action::Raise(_), Outcome::Raised(_)) => self.raised = Some(Instant::now()),
+            (Action::Release(_), Outcome::Done) => {
+                if let Some(raised) = self.raised.take() {
+                    self.pause_ms = Some(raised.elapsed().as_millis() as u64);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 fn list(routers: &[polyshard_shard::RouterId]) -> String {
     routers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -427,6 +533,7 @@ fn failure(error: &CatalogError) -> Outcome {
             Outcome::Superseded
         }
         CatalogError::Shard { error: ShardError::FenceBroken(_), .. } => Outcome::FenceBroken,
+        CatalogError::Shard { error: ShardError::TailLeft(_), .. } => Outcome::CannotDrain(error.to_string()),
         error if error.is_retryable() => Outcome::Retry(error.to_string()),
         error => Outcome::Refused(error.to_string()),
     }
@@ -447,7 +554,9 @@ fn place(action: Action, op: &Operation) -> String {
         Action::Activate(index) => format!("activate:{}", on(index)),
         Action::Release(index) => format!("release:{}", on(index)),
         Action::Undo(index) => format!("undo:{}", on(index)),
+        Action::Carry(task) => task.as_str().into(),
         Action::Publish => "publish".into(),
+        Action::End => "end".into(),
         Action::Discard => "discard".into(),
         Action::Wait(_) => "wait".into(),
         Action::Finished(_) => "finished".into(),

@@ -5,6 +5,7 @@
 //! judgement of acknowledgements, all without I/O; [`Catalog`] and [`Driver`] do them on real databases.
 
 mod bindings;
+mod carrier;
 mod catalog;
 mod check;
 pub mod classify;
@@ -15,6 +16,7 @@ pub mod fence;
 mod gone;
 mod journal;
 pub mod memory;
+mod moves;
 pub mod protocol;
 mod resolver;
 pub mod saga;
@@ -27,6 +29,7 @@ mod types;
 use std::time::Duration;
 
 pub use bindings::{BINDING_SUFFIX, Binding};
+pub use carrier::{Carrier, Carry, CarryTask, Progress, Wish};
 pub use catalog::{CHANGE_CHANNEL, Catalog, Changes, Snapshot};
 pub use check::{Difference, Found, merge_by_epoch};
 pub use datasets::{DATASETS_MAX, DatasetRecord, KeyPart, KeyRule};
@@ -37,6 +40,7 @@ pub use gone::Gone;
 pub use journal::{
     DatasetOfTable, Decision, JournalEntry, JournalState, SHARD_NUMBERS_MAX, TURN_LEASE, TurnLease,
 };
+pub use moves::{MoveRequest, MoveStatus};
 pub use resolver::Resolver;
 pub use shards::{NewShard, ShardPatch};
 pub use tx::CatalogTx;

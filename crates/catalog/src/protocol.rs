@@ -19,6 +19,17 @@ pub struct Driver {
 
 /// Checks a change against the map as it is, and records the intent to make it.
 pub async fn intend<T: CatalogTx>(tx: &mut T, request: &ChangeRequest, driver: &Driver) -> Reply<OpRecord> {
+    let (op, record) = compute(tx, request, driver).await?;
+    let now = tx.now_ms().await?;
+    begin(tx, op, Step::Preparing, record, driver, now).await
+}
+
+/// Works out what a change comes to, if nothing is in its way.
+pub(crate) async fn compute<T: CatalogTx>(
+    tx: &mut T,
+    request: &ChangeRequest,
+    driver: &Driver,
+) -> Reply<(Operation, MapRecord)> {
     tx.lock().await?;
     let now = tx.now_ms().await?;
     let record = live_map(tx, &request.map, request.if_version).await?;
@@ -47,8 +58,9 @@ pub async fn intend<T: CatalogTx>(tx: &mut T, request: &ChangeRequest, driver: &
         touches,
         edits,
         publish: Publish::Delta(delta),
+        carry: None,
     };
-    begin(tx, op, Step::Preparing, record, driver, now).await
+    Ok((op, record))
 }
 
 /// Records the intent to create a map, whose entries are then staged by [`stage`].
@@ -75,6 +87,7 @@ pub async fn intend_create<T: CatalogTx>(
         after: vec![],
         lost: vec![],
         destroy: false,
+        carried: None,
     };
     let op = Operation {
         id: driver.id,
@@ -84,6 +97,7 @@ pub async fn intend_create<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits: shards.iter().map(|shard| (shard.clone(), edit.clone())).collect(),
         publish: Publish::Live,
+        carry: None,
     };
     begin(tx, op, Step::Staging, record, driver, now).await
 }
@@ -125,6 +139,7 @@ pub async fn intend_drop<T: CatalogTx>(
         after: vec![],
         lost: vec![(KeyRange::all(), None, map::State::Offline)],
         destroy,
+        carried: None,
     };
     let op = Operation {
         id: driver.id,
@@ -134,6 +149,7 @@ pub async fn intend_drop<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits: shards.into_iter().map(|shard| (shard, edit.clone())).collect(),
         publish: Publish::Gone,
+        carry: None,
     };
     begin(tx, op, Step::Preparing, record, driver, now).await
 }
@@ -162,6 +178,7 @@ pub async fn intend_edits<T: CatalogTx>(
         touches: vec![KeyRange::all()],
         edits,
         publish: Publish::Delta(delta),
+        carry: None,
     };
     begin(tx, op, Step::Preparing, record, driver, now).await
 }
@@ -183,6 +200,10 @@ pub async fn publish<T: CatalogTx>(tx: &mut T, op: &OpRecord) -> Reply<()> {
     let name = &op.op.map;
     let mut record = tx.map(name).await?.ok_or_else(|| CatalogError::NoSuchMap(name.clone()))?;
     record.epoch = record.epoch.max(op.op.epoch);
+    // A move goes on after it is in force; its answer may have been lost.
+    if stored.op.carry.is_some() && stored.step == Step::Keeping {
+        return Ok(());
+    }
     let event = match &op.op.publish {
         Publish::Delta(delta) => {
             tx.apply(name, delta).await?;
@@ -202,6 +223,20 @@ pub async fn publish<T: CatalogTx>(tx: &mut T, op: &OpRecord) -> Reply<()> {
         }
     };
     tx.publish(&event).await?;
+    match stored.op.carry {
+        None => stored.state = OpState::Done,
+        Some(_) => stored.step = Step::Keeping,
+    }
+    stored.message = None;
+    tx.put_operation(&stored).await
+}
+
+/// Ends an operation that is in force and has cleaned up. Nothing if that has happened already.
+pub async fn end<T: CatalogTx>(tx: &mut T, op: &OpRecord) -> Reply<()> {
+    let mut stored = match own(tx, op).await {
+        Err(CatalogError::Superseded(_)) if ended(tx, op, OpState::Done).await? => return Ok(()),
+        other => other?,
+    };
     stored.state = OpState::Done;
     stored.message = None;
     tx.put_operation(&stored).await
@@ -261,7 +296,7 @@ async fn ended<T: CatalogTx>(tx: &mut T, op: &OpRecord, state: OpState) -> Reply
     Ok(tx.operation(op.op.id).await?.is_some_and(|stored| stored.token == op.token && stored.state == state))
 }
 
-async fn begin<T: CatalogTx>(
+pub(crate) async fn begin<T: CatalogTx>(
     tx: &mut T,
     op: Operation,
     step: Step,
@@ -304,6 +339,12 @@ async fn require_shard<T: CatalogTx>(tx: &mut T, id: &ShardId) -> Reply<()> {
 async fn refuse_overlap<T: CatalogTx>(tx: &mut T, name: &MapName, touches: &[KeyRange]) -> Reply<()> {
     // What is about the whole map is in the way even of an operation that changes no entry.
     let whole = |ranges: &[KeyRange]| ranges.contains(&KeyRange::all());
+    if let Some(position) = tx.depended_on(name).await? {
+        return Err(CatalogError::Invalid(format!(
+            "the rows of a table are being spread over map {name} (journal entry {position}); try again when that is \
+             done, see 'polyshard schema check'"
+        )));
+    }
     for other in tx.running(Some(name)).await? {
         let theirs = &other.op.touches;
         let overlap = theirs.iter().any(|theirs| touches.iter().any(|ours| ours.overlaps(theirs)));

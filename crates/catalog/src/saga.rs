@@ -7,12 +7,17 @@
 
 use std::sync::Arc;
 
+use crate::carrier::CarryTask;
 use crate::types::{OpRecord, Operation, Step};
 
 /// Tries of one action before an operation that can still be rolled back is rolled back.
 const PREPARE_TRIES_MAX: u32 = 5;
 /// Fences raised in vain, because of long transactions, before an operation is rolled back.
 const FENCE_TRIES_MAX: u32 = 20;
+/// The same for a move: what was copied is worth waiting longer for, a few minutes.
+const CARRY_FENCE_TRIES_MAX: u32 = 200;
+/// Tries of carrying before a move is given up: a shard may be away for two minutes.
+const CARRY_TRIES_MAX: u32 = 64;
 
 /// What to do next. Numbers are indexes into the operation's edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +49,12 @@ pub enum Action {
     Release(usize),
     /// Undo on a shard.
     Undo(usize),
-    /// Publish in the catalog: the end.
+    /// Have the mover do a task.
+    Carry(CarryTask),
+    /// Publish in the catalog: the end, unless rows are to be cleaned.
     Publish,
+    /// Rows are cleaned: the end.
+    End,
     /// Give up in the catalog: the end.
     Discard,
     /// Wait a while, longer each time, then ask again.
@@ -172,7 +181,7 @@ impl Saga {
         let action = self.next();
         match outcome {
             Outcome::Superseded => self.ending = Some(Ending::Superseded),
-            Outcome::Waiting => {}
+            Outcome::Waiting => self.tries = 0,
             Outcome::Done => self.advance(action),
             Outcome::Raised(attempt) => {
                 if let Action::Raise(index) = action {
@@ -216,7 +225,7 @@ impl Saga {
     }
 
     fn can_roll_back(&self) -> bool {
-        matches!(self.step, Step::Preparing | Step::Fencing)
+        matches!(self.step, Step::Preparing | Step::Copying | Step::CatchingUp | Step::Fencing)
     }
 
     fn advance(&mut self, action: Action) {
@@ -231,7 +240,12 @@ impl Saga {
                 self.departed[index] = true;
                 self.at += 1;
             }
-            Action::Publish => self.ending = Some(Ending::Done),
+            Action::Publish if self.op.carry.is_some() => {
+                self.step = Step::Keeping;
+                self.plan = self.plan_for(Step::Keeping);
+                self.at = 0;
+            }
+            Action::Publish | Action::End => self.ending = Some(Ending::Done),
             Action::Discard => self.ending = Some(Ending::RolledBack),
             _ => self.at += 1,
         }
@@ -239,7 +253,11 @@ impl Saga {
 
     fn retry(&mut self, why: String) {
         self.tries += 1;
-        if self.can_roll_back() && self.tries >= PREPARE_TRIES_MAX {
+        let tries_max = match self.step {
+            Step::Copying | Step::CatchingUp => CARRY_TRIES_MAX,
+            _ => PREPARE_TRIES_MAX,
+        };
+        if self.can_roll_back() && self.tries >= tries_max {
             return self.roll_back(why);
         }
         self.message = Some(why);
@@ -257,7 +275,8 @@ impl Saga {
     /// are still to depart are lowered and raised again.
     fn lower_and_retry(&mut self, why: String) {
         self.fence_tries += 1;
-        if self.can_roll_back() && self.fence_tries >= FENCE_TRIES_MAX {
+        let tries_max = if self.op.carry.is_some() { CARRY_FENCE_TRIES_MAX } else { FENCE_TRIES_MAX };
+        if self.can_roll_back() && self.fence_tries >= tries_max {
             return self.roll_back(why);
         }
         self.message = Some(why);
@@ -287,6 +306,7 @@ impl Saga {
         let losers = self.op.losers();
         let gainers = self.op.gainers();
         let all = 0..self.op.edits.len();
+        let carries = self.op.carry.is_some();
         let mut plan = Vec::new();
         match step {
             Step::Staging => plan.push(Action::Record(Step::Preparing)),
@@ -297,19 +317,45 @@ impl Saga {
                         plan.push(Action::Load(index));
                     }
                 }
-                plan.push(Action::Record(if losers.is_empty() { Step::Activating } else { Step::Fencing }));
+                plan.push(Action::Record(match carries {
+                    true => Step::Copying,
+                    false if losers.is_empty() => Step::Activating,
+                    false => Step::Fencing,
+                }));
+            }
+            Step::Copying => {
+                plan.extend([CarryTask::Begin, CarryTask::Copy].map(Action::Carry));
+                plan.push(Action::Record(Step::CatchingUp));
+            }
+            Step::CatchingUp => {
+                let tasks = [CarryTask::CatchUp, CarryTask::Verify, CarryTask::Reverse];
+                plan.extend(tasks.map(Action::Carry));
+                plan.push(Action::Record(Step::Fencing));
             }
             Step::Fencing => {
+                if carries {
+                    plan.push(Action::Carry(CarryTask::CatchUp));
+                }
                 for index in &losers {
                     plan.extend([Action::Raise(*index), Action::AwaitAcks(*index, 0)]);
                 }
-                plan.extend(losers.iter().map(|index| Action::CheckEmpty(*index)));
+                match carries {
+                    true => plan.push(Action::Carry(CarryTask::Settle)),
+                    false => plan.extend(losers.iter().map(|index| Action::CheckEmpty(*index))),
+                }
                 plan.push(Action::Record(Step::Departing));
             }
             Step::Departing => {
                 for index in &losers {
                     if self.attempts[*index].is_none() && !self.departed[*index] {
+                        // Whoever comes to an operation here does not know what was written since the last looked.
+                        if carries {
+                            plan.push(Action::Carry(CarryTask::CatchUp));
+                        }
                         plan.extend([Action::Raise(*index), Action::AwaitAcks(*index, 0)]);
+                        if carries {
+                            plan.push(Action::Carry(CarryTask::Settle));
+                        }
                     }
                     if !self.departed[*index] {
                         plan.push(Action::Depart(*index, 0));
@@ -326,9 +372,16 @@ impl Saga {
                 plan.extend(losers.iter().map(|index| Action::Release(*index)));
                 plan.push(Action::Publish);
             }
+            Step::Keeping => {
+                plan.extend([Action::Carry(CarryTask::Keep), Action::Record(Step::Cleaning)]);
+            }
+            Step::Cleaning => plan.extend([Action::Carry(CarryTask::Clean), Action::End]),
             Step::RollingBack => {
                 plan.extend(losers.iter().map(|index| Action::Release(*index)));
                 plan.extend(all.map(Action::Undo));
+                if carries {
+                    plan.push(Action::Carry(CarryTask::Clear));
+                }
                 plan.push(Action::Discard);
             }
         }

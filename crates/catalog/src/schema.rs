@@ -95,6 +95,10 @@ fn statements(dialect: Dialect) -> Vec<String> {
              record {text} NOT NULL, PRIMARY KEY (store, name))",
             own("dataset_list")
         ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (id {text} PRIMARY KEY, wish {text} NOT NULL, progress {text})",
+            own("operation_wish")
+        ),
     ]);
     out.extend(crate::journal::statements(dialect));
     out

@@ -302,7 +302,15 @@ impl Driver {
     ) -> Reply<()> {
         let lost = extra.iter().flat_map(|entry| destinations(&entry.range, owners)).collect();
         let definition = seen.definition.clone();
-        let edit = Edit { definition, role: Role::Lose, before: extra, after: vec![], lost, destroy: true };
+        let edit = Edit {
+            definition,
+            role: Role::Lose,
+            before: extra,
+            after: vec![],
+            lost,
+            destroy: true,
+            carried: None,
+        };
         self.repair_edit(seen, id, edit).await
     }
 
@@ -321,6 +329,7 @@ impl Driver {
             after: missing,
             lost: vec![],
             destroy: true,
+            carried: None,
         };
         self.repair_edit(seen, id, edit).await
     }

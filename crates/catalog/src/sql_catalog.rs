@@ -36,6 +36,10 @@ impl SqlCatalog {
         Ok(SqlCatalog { tx: db.begin(Access::Write).await?, dialect: db.dialect(), lease })
     }
 
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
     pub(crate) async fn commit(self) -> Reply<()> {
         Ok(self.tx.commit().await?)
     }

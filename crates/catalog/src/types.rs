@@ -5,6 +5,7 @@ use polyshard_shard::{Edit, OpId, OpRef, Role};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::carrier::Carry;
 use crate::datasets::DatasetRecord;
 
 /// How the server finds the password of a shard. The password itself is never stored in the catalog.
@@ -106,12 +107,20 @@ pub enum Step {
     Staging,
     /// Shards record the change; can be rolled back.
     Preparing,
+    /// Rows are copied to their new shard; can be rolled back.
+    Copying,
+    /// What changed meanwhile is carried after, and compared; can be rolled back.
+    CatchingUp,
     /// Routers are asked to hold; can be rolled back.
     Fencing,
     /// Ranges leave: only forward from here.
     Departing,
     /// What was prepared comes into force.
     Activating,
+    /// The rows have moved; the old ones are kept for a while.
+    Keeping,
+    /// The old rows are removed.
+    Cleaning,
     /// Everything prepared is undone.
     RollingBack,
 }
@@ -122,9 +131,13 @@ impl Step {
         match self {
             Step::Staging => "staging",
             Step::Preparing => "preparing",
+            Step::Copying => "copying",
+            Step::CatchingUp => "catching_up",
             Step::Fencing => "fencing",
             Step::Departing => "departing",
             Step::Activating => "activating",
+            Step::Keeping => "keeping",
+            Step::Cleaning => "cleaning",
             Step::RollingBack => "rolling_back",
         }
     }
@@ -159,6 +172,9 @@ pub struct Operation {
     pub edits: Vec<(ShardId, Edit)>,
     /// What it does to the catalog.
     pub publish: Publish,
+    /// The rows that move with it, if any do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carry: Option<Carry>,
 }
 
 impl Operation {

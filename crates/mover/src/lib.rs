@@ -1,1 +1,17 @@
 //! Moves: plans, and the carrying of rows from one shard to another while traffic runs. Has no branch per store.
+//!
+//! The order of a move's steps is the catalog's saga, its fence is that of every change of a map. This crate does the
+//! tasks in between ([`polyshard_catalog::CarryTask`]): it copies, catches up, verifies and cleans, for the datasets
+//! that shards know, whatever store they are of.
+
+mod apply;
+mod carry;
+mod clean;
+mod copy;
+mod error;
+mod session;
+mod table;
+mod verify;
+
+pub use carry::Mover;
+pub use error::MoveError;

@@ -36,6 +36,17 @@ pub enum ShardError {
         /// The dataset that has rows there.
         dataset: String,
     },
+    /// Rows changed that the move has not carried yet: carry them, then fence again.
+    #[error("rows of operation {0} changed that are not carried yet; it goes on by itself")]
+    TailLeft(OpId),
+    /// The dataset cannot be moved as it is: change it.
+    #[error("{dataset} cannot be moved: {why}")]
+    CannotMove {
+        /// The dataset.
+        dataset: String,
+        /// What is in the way, and what to do.
+        why: String,
+    },
     /// The placement of a row cannot be computed in SQL: bind the table to another map.
     #[error("rows of map {map} cannot be placed by the columns of a table: {why}; bind it to another map")]
     Uncomputable {
@@ -113,7 +124,7 @@ impl ShardError {
             ShardError::Engine(error) => {
                 error.is_retryable() || matches!(error, engine::Error::OutcomeUnknown { .. })
             }
-            ShardError::FenceBroken(_) => true,
+            ShardError::FenceBroken(_) | ShardError::TailLeft(_) => true,
             _ => false,
         }
     }

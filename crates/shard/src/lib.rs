@@ -3,24 +3,31 @@
 //! The protocol is written once, in [`protocol`], as transactions over the small storage interface
 //! [`LocalTx`]; `SqlLocal` runs them on a database, [`memory::MemoryLocal`] in the seeded simulation.
 
+mod capture;
+mod carry;
 mod dataset;
 mod error;
 mod functions;
 mod gauge;
 mod hello;
+mod keys;
 pub mod memory;
 pub mod protocol;
 mod schema;
+mod shape;
 mod shard;
 mod sql_local;
 mod tx;
 mod types;
 
+pub use carry::Captured;
 pub use dataset::{Dataset, Placement};
 pub use error::ShardError;
 pub use gauge::Gauge;
 pub use hello::{HelloState, Session};
+pub use keys::RowKey;
 pub use schema::StoreSchema;
+pub use shape::{Column, Shape, Travel};
 pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
 pub use tx::LocalTx;
 pub use types::{

@@ -24,6 +24,8 @@ pub struct MemoryLocal {
     pub definitions: BTreeMap<MapName, MapDefinition>,
     /// Departures, in the order they happened.
     pub departures: Vec<Departure>,
+    /// Captures: how many notes are left to carry, and whether it is closed.
+    pub captures: BTreeMap<OpId, (u64, bool)>,
 }
 
 impl MemoryLocal {
@@ -37,6 +39,7 @@ impl MemoryLocal {
             ranges: BTreeMap::new(),
             definitions: BTreeMap::new(),
             departures: Vec::new(),
+            captures: BTreeMap::new(),
         }
     }
 
@@ -143,5 +146,14 @@ impl LocalTx for MemoryLocal {
     }
     async fn holds_data(&mut self, _map: &MapName, _ranges: &[KeyRange]) -> Reply<Option<String>> {
         Ok(None)
+    }
+    async fn seal(&mut self, capture: OpId) -> Reply<bool> {
+        match self.captures.get_mut(&capture) {
+            Some((0, sealed)) => {
+                *sealed = true;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 type Reply<T> = Result<T, ShardError>;
 
 /// Checks the token and returns the operation's record, with the token raised to the driver's.
-async fn claim<T: LocalTx>(tx: &mut T, op: OpRef) -> Reply<Option<OpRow>> {
+pub(crate) async fn claim<T: LocalTx>(tx: &mut T, op: OpRef) -> Reply<Option<OpRow>> {
     let meta = tx.lock_meta().await?;
     match tx.op(op.id).await? {
         Some(row) if row.token > op.token => Err(ShardError::Superseded(op.id)),
@@ -171,7 +171,11 @@ pub async fn depart<T: LocalTx>(tx: &mut T, op: OpRef, attempt: u64) -> Reply<()
     }
     let edit = row.edit.clone().ok_or(ShardError::Superseded(op.id))?;
     // Requests may have gone on since it was last asked, if the driver changed or the fence was raised again.
-    refuse_data(tx, &edit).await?;
+    match edit.carried {
+        None => refuse_data(tx, &edit).await?,
+        Some(capture) if tx.seal(capture).await? => {}
+        Some(_) => return Err(ShardError::TailLeft(op.id)),
+    }
     match edit.role {
         Role::Drop => tx.delete_map(edit.map()).await?,
         _ => replace(tx, &edit, &edit.before, &edit.after).await?,

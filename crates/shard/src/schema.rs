@@ -16,8 +16,9 @@ pub(crate) async fn create(db: &Database) -> Result<(), ShardError> {
 async fn run_all(db: &Database, statements: Vec<String>) -> Result<(), ShardError> {
     let mut tx = db.begin(Access::Write).await?;
     if db.dialect() == Dialect::Postgres {
-        // Two servers that start at once would otherwise collide in the system catalog.
-        tx.run(Statement::new("SELECT pg_advisory_xact_lock(1886611457, 1)")).await?;
+        // Two servers that start at once would otherwise collide in the system catalog. Another class than that of the
+        // locks that name routers, which sessions hold for long.
+        tx.run(Statement::new("SELECT pg_advisory_xact_lock(1886611460, 1)")).await?;
     }
     for sql in statements {
         tx.run(Statement::new(sql)).await?;
@@ -35,12 +36,14 @@ pub(crate) async fn exists(db: &Database) -> Result<bool, ShardError> {
     Ok(!db.read(Statement::new(sql)).await?.rows().is_empty())
 }
 
-/// Creates the tables of stores. May be repeated, also by several processes at once.
+/// Creates the tables of stores, and those that shards of an earlier version lack. May be repeated, also by several
+/// processes at once, and holds up nobody who uses the others.
 pub(crate) async fn create_stores(db: &Database, stores: &[StoreSchema]) -> Result<(), ShardError> {
-    if stores.is_empty() {
-        return Ok(());
-    }
-    run_all(db, stores.iter().flat_map(|store| (store.statements)(db.dialect())).collect()).await
+    let dialect = db.dialect();
+    let mut statements: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
+    statements.extend(moves(dialect));
+    statements.extend(stores.iter().flat_map(|store| (store.statements)(dialect)));
+    run_all(db, statements).await
 }
 
 /// The tables that a store keeps on every shard.
@@ -106,5 +109,34 @@ fn statements(dialect: Dialect) -> Vec<String> {
             own("dataset")
         ),
     ]);
+    out.extend(moves(dialect));
     out
+}
+
+/// What moves need: which captures there are, what they caught, and how far rows have been carried to here.
+fn moves(dialect: Dialect) -> [String; 3] {
+    let (int, text) = (dialect.bigint(), dialect.text());
+    let own = |name| dialect.own_table(name);
+    // Numbers are never given twice, so that what is deleted is what was read.
+    let log = match dialect {
+        Dialect::Sqlite => "id INTEGER PRIMARY KEY AUTOINCREMENT",
+        Dialect::Postgres => "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    };
+    [
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (capture {text} PRIMARY KEY, op {text} NOT NULL, map {text} NOT NULL, \
+             ranges {text} NOT NULL, state {text} NOT NULL, ready {int} NOT NULL)",
+            own("capture")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} ({log}, capture {text} NOT NULL, tab {text} NOT NULL, pk {text} NOT NULL)",
+            own("capture_log")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (op {text} NOT NULL, dataset {text} NOT NULL, position {text}, \
+             done {int} NOT NULL, copied_rows {int} NOT NULL, copied_bytes {int} NOT NULL, \
+             PRIMARY KEY (op, dataset))",
+            own("carried")
+        ),
+    ]
 }

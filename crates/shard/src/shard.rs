@@ -51,6 +51,7 @@ pub struct Shard {
     options: ShardOptions,
     control: Database,
     data: OnceCell<Database>,
+    carrier: OnceCell<Database>,
     /// Routers of this process on an embedded shard, which has no sessions to list.
     local_routers: Mutex<BTreeSet<RouterId>>,
 }
@@ -77,7 +78,21 @@ impl Shard {
         };
         let control = Database::open(target.clone(), control_options, None).await?;
         let local_routers = Mutex::default();
-        Ok(Shard { id, target, options, control, data: OnceCell::new(), local_routers })
+        let (data, carrier) = (OnceCell::new(), OnceCell::new());
+        Ok(Shard { id, target, options, control, data, carrier, local_routers })
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+    pub(crate) fn options(&self) -> &ShardOptions {
+        &self.options
+    }
+    pub(crate) fn control(&self) -> &Database {
+        &self.control
+    }
+    pub(crate) fn carrier_cell(&self) -> &OnceCell<Database> {
+        &self.carrier
     }
 
     /// The database for data, if it is open.
@@ -98,7 +113,7 @@ impl Shard {
     /// The database for data, whose every session introduces itself with `hello`.
     pub async fn data(&self, hello: &Arc<dyn HelloState>) -> Result<&Database, ShardError> {
         let open = || async {
-            schema::create_stores(&self.control, &self.options.stores).await?;
+            self.ensure_tables().await?;
             let session = Session::new(self.id.clone(), hello.clone());
             match self.dialect() {
                 Dialect::Postgres => {
@@ -157,6 +172,7 @@ impl Shard {
 
     /// Gives the shard a new incarnation (and name, and cluster) after a restore or attach.
     pub async fn reincarnate(&self, cluster: Uuid, incarnation: Uuid) -> Result<Meta, ShardError> {
+        schema::create(&self.control).await?;
         let mut tx = SqlLocal::begin(&self.control).await?;
         let mut meta = tx.find_meta().await?.ok_or(ShardError::NotAShard)?;
         meta.cluster = cluster;
@@ -164,12 +180,14 @@ impl Shard {
         meta.incarnation = incarnation;
         tx.put_meta(&meta).await?;
         tx.clear_unfinished().await?;
+        tx.remove_captures().await?;
         tx.commit().await?;
         Ok(meta)
     }
 
     /// Forgets the shard's identity and local map; the users' data stays.
     pub async fn wipe(&self) -> Result<(), ShardError> {
+        schema::create(&self.control).await?;
         transaction!(self, |tx| tx.wipe())
     }
 
@@ -311,7 +329,12 @@ impl Shard {
 
     /// Records a dataset that a map places here.
     pub async fn bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
-        transaction!(self, |tx| tx.put_dataset(dataset))
+        let mut tx = SqlLocal::begin(&self.control).await?;
+        // Before it is recorded, no move may begin without it; after, none that has begun may miss it.
+        tx.lock_meta().await?;
+        tx.put_dataset(dataset).await?;
+        tx.watch(dataset).await?;
+        tx.commit().await
     }
 
     /// Closes the name of a dataset, so that [`Shard::bind`] refuses it from now on, also to a router that has not
@@ -342,8 +365,8 @@ impl Shard {
 
     /// Ends all sessions.
     pub async fn close(&self) {
-        if let Some(data) = self.data.get() {
-            data.close().await;
+        for open in [self.data.get(), self.carrier.get()].into_iter().flatten() {
+            open.close().await;
         }
         self.control.close().await;
     }

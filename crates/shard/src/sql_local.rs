@@ -17,7 +17,7 @@ const CLOSED: &str = "";
 
 /// One transaction on the shard's tables.
 pub(crate) struct SqlLocal {
-    tx: Transaction,
+    pub(crate) tx: Transaction,
     names: Names,
 }
 
@@ -36,6 +36,10 @@ impl SqlLocal {
     pub(crate) async fn begin(db: &Database) -> Reply<SqlLocal> {
         let tx = db.begin(polyshard_engine::Access::Write).await?;
         Ok(SqlLocal { tx, names: Names { dialect: db.dialect() } })
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.names.dialect
     }
 
     pub(crate) async fn commit(self) -> Reply<()> {
@@ -129,9 +133,17 @@ impl SqlLocal {
             };
             self.done(statement).await?;
         }
-        for table in
-            ["local_range", "local_map", "local_op", "fence_ack", "fence", "departure", "dataset", "meta"]
-        {
+        for table in [
+            "local_range",
+            "local_map",
+            "local_op",
+            "fence_ack",
+            "fence",
+            "departure",
+            "dataset",
+            "meta",
+            "carried",
+        ] {
             self.done(Statement::new(format!("DELETE FROM {}", self.names.own(table)))).await?;
         }
         Ok(())
@@ -182,20 +194,8 @@ impl SqlLocal {
 
     /// The datasets that a map places here.
     pub(crate) async fn datasets(&mut self, map: &MapName) -> Reply<Vec<Dataset>> {
-        let sql = format!(
-            "SELECT name, tab, placement, rows_column, rows_number FROM {} WHERE map = $1 ORDER BY name",
-            self.names.own("dataset")
-        );
-        let read = |row: &Row| {
-            Ok(Dataset {
-                name: row.text(0)?.to_owned(),
-                map: map.clone(),
-                table: row.text(1)?.to_owned(),
-                placement: Placement::from_text(row.text(2)?)?,
-                rows: row.opt_text(3)?.map(str::to_owned).zip(row.opt_int(4)?),
-            })
-        };
-        self.run(Statement::new(sql).bind(map.to_string())).await?.iter().map(read).collect()
+        let statement = select_datasets(self.names.dialect, map);
+        self.run(statement).await?.iter().map(|row| read_dataset(row, map)).collect()
     }
 
     /// The definition of a map that has a part here.
@@ -440,6 +440,10 @@ impl LocalTx for SqlLocal {
         self.run(statement).await?.iter().map(read_departure).collect()
     }
 
+    async fn seal(&mut self, capture: OpId) -> Reply<bool> {
+        crate::capture::seal(&mut self.tx, self.names.dialect, capture).await
+    }
+
     async fn holds_data(&mut self, map: &MapName, ranges: &[KeyRange]) -> Reply<Option<String>> {
         let datasets = self.datasets(map).await?;
         let Some(definition) = self.definition(map).await?.filter(|_| !datasets.is_empty()) else {
@@ -458,6 +462,24 @@ impl LocalTx for SqlLocal {
         }
         Ok(None)
     }
+}
+
+pub(crate) fn select_datasets(dialect: Dialect, map: &MapName) -> Statement {
+    let sql = format!(
+        "SELECT name, tab, placement, rows_column, rows_number FROM {} WHERE map = $1 ORDER BY name",
+        dialect.own_table("dataset")
+    );
+    Statement::new(sql).bind(map.to_string())
+}
+
+pub(crate) fn read_dataset(row: &Row, map: &MapName) -> Reply<Dataset> {
+    Ok(Dataset {
+        name: row.text(0)?.to_owned(),
+        map: map.clone(),
+        table: row.text(1)?.to_owned(),
+        placement: Placement::from_text(row.text(2)?)?,
+        rows: row.opt_text(3)?.map(str::to_owned).zip(row.opt_int(4)?),
+    })
 }
 
 /// The local map's rows that overlap a range; from `after` on when paging.

@@ -76,4 +76,7 @@ pub trait LocalTx: Send {
         map: &MapName,
         ranges: &[KeyRange],
     ) -> impl Future<Output = Reply<Option<String>>> + Send;
+    /// Closes a capture for good, so that nothing in its ranges can be changed here any more. False if something is
+    /// left to carry, or somebody is still writing: then nothing is closed.
+    fn seal(&mut self, capture: OpId) -> impl Future<Output = Reply<bool>> + Send;
 }

@@ -149,6 +149,9 @@ pub struct Edit {
     /// Whether ranges may leave with what they hold: the operator has said so.
     #[serde(default)]
     pub destroy: bool,
+    /// The capture by which a move carries what the ranges hold; none for a change that moves no rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<OpId>,
 }
 
 impl Edit {

@@ -85,7 +85,15 @@ fn op(number: u64, token: u64) -> OpRef {
 
 fn gain(range: KeyRange, epoch: u64) -> Edit {
     let after = vec![entry(range, epoch)];
-    Edit { definition: definition(), role: Role::Gain, before: vec![], after, lost: vec![], destroy: false }
+    Edit {
+        definition: definition(),
+        role: Role::Gain,
+        before: vec![],
+        after,
+        lost: vec![],
+        destroy: false,
+        carried: None,
+    }
 }
 
 fn lose(range: KeyRange, epoch: u64) -> Edit {
@@ -97,6 +105,7 @@ fn lose(range: KeyRange, epoch: u64) -> Edit {
         after: vec![],
         lost,
         destroy: false,
+        carried: None,
     }
 }
 

@@ -1,0 +1,205 @@
+//! Carries rows by key: reads them anew on the source, in one snapshot, and makes the target the same.
+
+use std::collections::BTreeMap;
+
+use polyshard_engine::{Access, Statement, Value};
+use polyshard_shard::{Captured, RowKey};
+
+use crate::error::{MoveError, Result};
+use crate::session::Session;
+use crate::table::{canonical, rows_of};
+
+/// Notes carried at once, and the most when rows that belong together must come together.
+const BATCH_NOTES: usize = 256;
+const BATCH_NOTES_MAX: usize = 16_384;
+/// Notes that may be left when a move goes on to its switch: what is carried within a few milliseconds.
+const LAG_NOTES_MAX: usize = 64;
+/// How long one part of catching up may take.
+const PART_MS: u64 = 300;
+/// Batches while requests are held, before they are let go again.
+const SETTLE_BATCHES_MAX: usize = 16;
+
+/// Rows by table and key: as the source has them now.
+pub(crate) type Fresh = BTreeMap<(usize, String), (RowKey, Option<Vec<Value>>)>;
+
+/// Which tables notes may be carried of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tables {
+    All,
+    /// Those before this one: the others are not copied yet.
+    Before(usize),
+}
+
+/// What one batch came to.
+struct Batch {
+    notes: usize,
+    fresh: Fresh,
+}
+
+impl Session {
+    /// Carries what was captured until little is left. True when that is so.
+    pub(crate) async fn catch_up(&mut self) -> Result<bool> {
+        self.refresh().await?;
+        let began = tokio::time::Instant::now();
+        loop {
+            let batch = self.carry_batch(Tables::All).await?;
+            if batch.notes < LAG_NOTES_MAX {
+                self.progress.lag_rows = 0;
+                return Ok(true);
+            }
+            if began.elapsed().as_millis() as u64 >= PART_MS {
+                let lag = self.source.tail_length(self.carry.forward).await;
+                self.progress.lag_rows = lag.map_err(MoveError::on(self.source.id()))?;
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Carries all that is left while requests are held, and compares it on both sides.
+    pub(crate) async fn settle(&mut self) -> Result<()> {
+        self.refresh().await?;
+        for _ in 0..SETTLE_BATCHES_MAX {
+            let batch = self.carry_batch(Tables::All).await?;
+            if batch.notes == 0 {
+                return Ok(());
+            }
+            let different = self.compare(&batch.fresh).await?;
+            if let Some((table, key)) = different.first() {
+                return Err(self.differs(*table, key, different.len()));
+            }
+        }
+        Err(MoveError::Later("too much changed at the last moment; catching up first".into()))
+    }
+
+    /// Carries what was captured of the tables that are copied: rows that are copied now may refer to it.
+    pub(crate) async fn catch_up_before(&mut self, table: usize) -> Result<()> {
+        while self.carry_batch(Tables::Before(table)).await?.notes > 0 {}
+        Ok(())
+    }
+
+    async fn carry_batch(&mut self, tables: Tables) -> Result<Batch> {
+        let mut limit = BATCH_NOTES;
+        loop {
+            match self.try_batch(tables, limit).await {
+                // A row refers to one whose note comes later: more at once.
+                Err(error) if error.is_foreign_key() && limit < BATCH_NOTES_MAX => limit *= 4,
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_batch(&mut self, tables: Tables, limit: usize) -> Result<Batch> {
+        let capture = self.carry.forward;
+        let notes = self.source.tail(capture, limit).await.map_err(MoveError::on(self.source.id()))?;
+        if notes.iter().any(|note| self.table(&note.table).is_none()) {
+            // Of a table that was bound just now.
+            self.refresh().await?;
+        }
+        let notes: Vec<(usize, Captured)> = notes
+            .into_iter()
+            .filter_map(|note| Some((self.table(&note.table)?, note)))
+            .filter(|(table, _)| match tables {
+                Tables::All => true,
+                Tables::Before(first) => *table < first,
+            })
+            .collect();
+        if notes.is_empty() {
+            return Ok(Batch { notes: 0, fresh: Fresh::new() });
+        }
+        let keys = notes.iter().map(|(table, note)| (*table, note.key.clone()));
+        // Read after the notes: what they are about is then seen.
+        let fresh = self.read_fresh(keys).await?;
+        self.write_fresh(&fresh).await?;
+        let ids: Vec<i64> = notes.iter().map(|(_, note)| note.id).collect();
+        self.source.forget_tail(self.op, capture, &ids).await.map_err(MoveError::on(self.source.id()))?;
+        Ok(Batch { notes: notes.len(), fresh })
+    }
+
+    /// The rows of these keys, in one snapshot of the source.
+    pub(crate) async fn read_fresh(&self, keys: impl Iterator<Item = (usize, RowKey)>) -> Result<Fresh> {
+        let mut fresh: Fresh = keys.map(|(table, key)| ((table, key.to_text()), (key, None))).collect();
+        let on_source = MoveError::engine(self.source.id());
+        let statements: Vec<Statement> =
+            fresh.iter().map(|((table, _), (key, _))| self.tables[*table].from.by_key(key)).collect();
+        let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
+        let mut tx = db.begin(Access::Read).await.map_err(&on_source)?;
+        let answers = tx.run_all(statements).await.map_err(&on_source)?;
+        tx.rollback().await.map_err(&on_source)?;
+        for ((_, row), answer) in fresh.values_mut().zip(answers) {
+            *row = rows_of(answer).into_iter().next();
+        }
+        Ok(fresh)
+    }
+
+    /// Makes the target the same: what is gone is deleted, from those that refer to those referred to; what is there
+    /// is put, the other way round. Never deleted and put again: that would take with it what refers to it.
+    async fn write_fresh(&self, fresh: &Fresh) -> Result<()> {
+        let mut statements = Vec::with_capacity(fresh.len());
+        for ((table, _), (key, row)) in fresh.iter().rev() {
+            if row.is_none() {
+                statements.push(self.tables[*table].to.delete(key));
+            }
+        }
+        for ((table, _), (_, row)) in fresh {
+            if let Some(row) = row {
+                statements.push(self.tables[*table].to.upsert(row));
+            }
+        }
+        let written = self.target.carry_write(self.op, self.carry.reverse, statements).await;
+        written.map(drop).map_err(|error| self.taken(error))
+    }
+
+    /// An upsert that touches no row has met another tenant's.
+    fn taken(&self, error: polyshard_shard::ShardError) -> MoveError {
+        use polyshard_engine::Error::Expectation;
+        match error {
+            polyshard_shard::ShardError::Engine(Expectation { .. }) => MoveError::Refused(format!(
+                "shard {} has a row with the same primary key that is not in the moving range; primary keys must be \
+                 unique over the shards",
+                self.target.id()
+            )),
+            error => MoveError::on(self.target.id())(error),
+        }
+    }
+
+    /// Which of these rows the target has otherwise.
+    pub(crate) async fn compare(&self, fresh: &Fresh) -> Result<Vec<(usize, RowKey)>> {
+        let on_target = MoveError::engine(self.target.id());
+        let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
+        let mut tx = db.begin(Access::Read).await.map_err(&on_target)?;
+        let statements =
+            fresh.iter().map(|((table, _), (key, _))| self.tables[*table].to.by_key(key)).collect();
+        let answers = tx.run_all(statements).await.map_err(&on_target)?;
+        tx.rollback().await.map_err(&on_target)?;
+        let mut different = Vec::new();
+        for (((table, _), (key, row)), answer) in fresh.iter().zip(answers) {
+            let there = rows_of(answer).into_iter().next();
+            if !self.is_same(*table, row.as_deref(), there.as_deref()) {
+                different.push((*table, key.clone()));
+            }
+        }
+        Ok(different)
+    }
+
+    /// Whether two rows are the same, in the one form that both engines give.
+    pub(crate) fn is_same(&self, table: usize, here: Option<&[Value]>, there: Option<&[Value]>) -> bool {
+        let pair = &self.tables[table];
+        let columns = [pair.from.columns.as_slice(), pair.to.columns.as_slice()];
+        match (here, there) {
+            (None, None) => true,
+            (Some(here), Some(there)) => canonical(columns, here) == canonical(columns, there),
+            _ => false,
+        }
+    }
+
+    /// What is said of rows that differ for good.
+    pub(crate) fn differs(&self, table: usize, key: &RowKey, count: usize) -> MoveError {
+        MoveError::Refused(format!(
+            "source and target differ in {count} row{}, such as {} of {}; the move is given up, and nothing has changed \
+             for requests",
+            if count == 1 { "" } else { "s" },
+            key.to_text(),
+            self.tables[table].from.table
+        ))
+    }
+}

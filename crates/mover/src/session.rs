@@ -1,0 +1,225 @@
+//! One driver's work on one move: the two shards, the tables that move, and how far each task is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use polyshard_catalog::{Carry, OpRecord, Progress, ShardSource};
+use polyshard_engine::Dialect;
+use polyshard_map::MapDefinition;
+use polyshard_shard::{Dataset, OpRef, RowKey, Shard};
+use tokio::time::Instant;
+
+use crate::error::{MoveError, Result, shard};
+use crate::table::Side;
+
+/// A table that moves, on both sides.
+pub(crate) struct Pair {
+    pub from: Side,
+    pub to: Side,
+    /// What the source calls it: other tables refer to it so.
+    pub identity: String,
+    /// The tables that it refers to.
+    pub references: Vec<String>,
+}
+
+/// A dataset that moves.
+pub(crate) struct Unit {
+    pub dataset: Dataset,
+    /// Which table it is in.
+    pub table: usize,
+    /// The number of its rows in a table that several share.
+    pub number: Option<i64>,
+}
+
+/// Where a task over all units is.
+#[derive(Default)]
+pub(crate) struct Cursor {
+    pub unit: usize,
+    pub after: Option<RowKey>,
+}
+
+/// One driver's work on one move.
+pub(crate) struct Session {
+    pub op: OpRef,
+    pub carry: Carry,
+    pub definition: MapDefinition,
+    pub source: Arc<Shard>,
+    pub target: Arc<Shard>,
+    /// Tables, those that others refer to first.
+    pub tables: Vec<Pair>,
+    /// Datasets, in the order of their tables.
+    pub units: Vec<Unit>,
+    /// The names of the datasets that are known here.
+    pub known: Vec<Dataset>,
+    pub copy: Cursor,
+    pub copy_rows: usize,
+    pub copying_since: Option<(Instant, u64)>,
+    pub verify: Cursor,
+    pub keeping_since: Option<Instant>,
+    pub progress: Progress,
+}
+
+impl Session {
+    /// Takes a move up: from now on no earlier driver can do anything for it.
+    pub(crate) async fn begin(shards: &dyn ShardSource, record: &OpRecord) -> Result<Session> {
+        let missing = || MoveError::Refused("the operation moves no rows".into());
+        let carry = record.op.carry.clone().ok_or_else(missing)?;
+        let definition =
+            record.op.edits.first().map(|(_, edit)| edit.definition.clone()).ok_or_else(missing)?;
+        let (source, target) = (shard(shards, &carry.from).await?, shard(shards, &carry.to).await?);
+        let op = record.op_ref();
+        for side in [&source, &target] {
+            side.ensure_move_tables().await.map_err(MoveError::on(side.id()))?;
+            side.claim(op).await.map_err(MoveError::on(side.id()))?;
+        }
+        Ok(Session {
+            op,
+            carry,
+            definition,
+            source,
+            target,
+            tables: Vec::new(),
+            units: Vec::new(),
+            known: Vec::new(),
+            copy: Cursor::default(),
+            copy_rows: crate::copy::FIRST_ROWS,
+            copying_since: None,
+            verify: Cursor::default(),
+            keeping_since: None,
+            progress: Progress::default(),
+        })
+    }
+
+    /// Sees to it that every dataset with rows on the source is known here, and to the target. A dataset may get its
+    /// first rows during the move.
+    pub(crate) async fn refresh(&mut self) -> Result<()> {
+        let found =
+            self.source.datasets(self.definition.name()).await.map_err(MoveError::on(self.source.id()))?;
+        if found == self.known {
+            return Ok(());
+        }
+        let mut tables: BTreeMap<String, Pair> = BTreeMap::new();
+        for dataset in &found {
+            let there = self.on_target(dataset);
+            if !tables.contains_key(&dataset.table) {
+                tables.insert(dataset.table.clone(), self.pair(dataset, &there).await?);
+            }
+            self.target.bind(&there).await.map_err(MoveError::on(self.target.id()))?;
+        }
+        let tables = parents_first(tables)?;
+        let at = |dataset: &Dataset| tables.iter().position(|pair| pair.from.table == dataset.table);
+        let mut units: Vec<Unit> = found
+            .iter()
+            .filter_map(|dataset| {
+                let number = dataset.rows.as_ref().map(|(_, number)| *number);
+                Some(Unit { dataset: dataset.clone(), table: at(dataset)?, number })
+            })
+            .collect();
+        units.sort_by_key(|unit| unit.table);
+        (self.tables, self.units, self.known) = (tables, units, found);
+        Ok(())
+    }
+
+    /// The dataset as it is on the target, whose engine may be another.
+    pub(crate) fn on_target(&self, dataset: &Dataset) -> Dataset {
+        let table = table_in(self.source.dialect(), self.target.dialect(), &dataset.table);
+        Dataset { table, ..dataset.clone() }
+    }
+
+    async fn pair(&self, dataset: &Dataset, there: &Dataset) -> Result<Pair> {
+        let refuse = |why: String| MoveError::Refused(format!("{} cannot be moved: {why}", dataset.name));
+        let mut shapes = Vec::new();
+        for (side, table) in [(&self.source, &dataset.table), (&self.target, &there.table)] {
+            let mut shape = side.shape(table).await.map_err(MoveError::on(side.id()))?;
+            if shape.is_none() {
+                side.ensure_tables().await.map_err(MoveError::on(side.id()))?;
+                shape = side.shape(table).await.map_err(MoveError::on(side.id()))?;
+            }
+            let shape = shape.ok_or_else(|| {
+                refuse(format!("shard {} has no table {table}; create it there first", side.id()))
+            })?;
+            if let Some(trigger) = shape.triggers.first() {
+                return Err(refuse(format!(
+                    "table {table} on shard {} has the trigger {trigger}, which would act on carried rows; drop it \
+                     for the time of the move",
+                    side.id()
+                )));
+            }
+            shapes.push(shape);
+        }
+        let (from, to) = (&shapes[0], &shapes[1]);
+        if from.primary_key.is_empty() {
+            let why = "its table has no primary key, so that changed rows cannot be told apart; add one";
+            return Err(refuse(why.into()));
+        }
+        if self.source.dialect() == self.target.dialect() && differs(from, to) {
+            return Err(refuse(format!(
+                "table {} is not the same on both shards; make its columns and key the same",
+                dataset.table
+            )));
+        }
+        let side = |dialect: Dialect, dataset: &Dataset, shape| {
+            Side::new(dialect, dataset, shape, from, &self.definition, &self.carry.ranges)
+        };
+        Ok(Pair {
+            from: side(self.source.dialect(), dataset, from)?,
+            to: side(self.target.dialect(), there, to)?,
+            identity: from.identity.clone(),
+            references: from.references.clone(),
+        })
+    }
+
+    /// The table of this name on the source.
+    pub(crate) fn table(&self, name: &str) -> Option<usize> {
+        self.tables.iter().position(|pair| pair.from.table == name)
+    }
+}
+
+/// Whether rows of one table do not fit into the other. Columns may be in another order.
+fn differs(from: &polyshard_shard::Shape, to: &polyshard_shard::Shape) -> bool {
+    let sorted = |shape: &polyshard_shard::Shape| {
+        let mut columns = shape.fingerprint();
+        columns.sort();
+        columns
+    };
+    let key = |shape: &polyshard_shard::Shape| -> Vec<String> {
+        shape.key().map(|column| column.name.clone()).collect()
+    };
+    sorted(from) != sorted(to) || key(from) != key(to)
+}
+
+/// Tables in an order in which each comes after those that it refers to.
+fn parents_first(tables: BTreeMap<String, Pair>) -> Result<Vec<Pair>> {
+    let mut left: Vec<Pair> = tables.into_values().collect();
+    let mut sorted: Vec<Pair> = Vec::new();
+    while !left.is_empty() {
+        let waits = |pair: &Pair, left: &[Pair]| {
+            left.iter()
+                .any(|other| other.identity != pair.identity && pair.references.contains(&other.identity))
+        };
+        let Some(next) = (0..left.len()).find(|place| !waits(&left[*place], &left)) else {
+            return Err(MoveError::Refused(format!(
+                "the tables {} refer to each other in a circle, so that no order of carrying their rows is safe; drop \
+                 one of the foreign keys for the time of the move",
+                left.iter().map(|pair| pair.from.table.as_str()).collect::<Vec<_>>().join(", ")
+            )));
+        };
+        sorted.push(left.remove(next));
+    }
+    Ok(sorted)
+}
+
+/// What a table is called on the other engine.
+pub(crate) fn table_in(from: Dialect, to: Dialect, table: &str) -> String {
+    match (from, to) {
+        (Dialect::Sqlite, Dialect::Postgres) => match table.strip_prefix("polyshard_") {
+            Some(own) => to.own_table(own),
+            None => table.to_owned(),
+        },
+        (Dialect::Postgres, Dialect::Sqlite) => match table.strip_prefix("polyshard.") {
+            Some(own) => to.own_table(own),
+            None => table.rsplit_once('.').map_or(table, |(_, name)| name).to_owned(),
+        },
+        _ => table.to_owned(),
+    }
+}

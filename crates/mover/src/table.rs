@@ -1,0 +1,357 @@
+//! One table on one shard, as rows are carried from or to it: the statements, made once.
+
+use std::sync::Arc;
+
+use polyshard_engine::{Dialect, Expect, Row, Statement, Value};
+use polyshard_map::{KeyRange, MapDefinition};
+use polyshard_shard::{Column, Dataset, Placement, RowKey, Shape};
+
+use crate::error::{MoveError, Result};
+
+/// Rows of one multi-row insert.
+const INSERT_ROWS: usize = 64;
+/// Parameters of one statement: SQLite takes 32766, PostgreSQL 65535.
+const PARAMETERS_MAX: usize = 32_000;
+
+/// A table on one side of a move, with its columns in the order of the source's.
+pub(crate) struct Side {
+    pub dialect: Dialect,
+    /// As it is written in SQL.
+    pub table: String,
+    pub columns: Vec<Column>,
+    /// Places of the primary key's columns.
+    pub key: Vec<usize>,
+    /// Places of the columns that rows are read in the order of.
+    pub order: Vec<usize>,
+    /// The condition that a row is in the move's ranges.
+    inside: String,
+    /// The same, of a row called `kept`.
+    inside_kept: String,
+    /// The condition that it is of a dataset of the map.
+    scope: String,
+    /// The column that tells datasets apart.
+    rows_column: Option<String>,
+    insert_rows: usize,
+    insert_many: Arc<str>,
+    insert_one: Arc<str>,
+    upsert: Arc<str>,
+    delete: Arc<str>,
+    by_key: Arc<str>,
+}
+
+impl Side {
+    /// A side of a dataset's table. `like` is the shape whose order of columns counts.
+    pub(crate) fn new(
+        dialect: Dialect,
+        dataset: &Dataset,
+        shape: &Shape,
+        like: &Shape,
+        definition: &MapDefinition,
+        ranges: &[KeyRange],
+    ) -> Result<Side> {
+        let refuse = |why: String| MoveError::Refused(format!("{} cannot be moved: {why}", dataset.name));
+        let find = |column: &Column| {
+            let name = column.name.trim_matches('"').to_owned();
+            shape
+                .column(&column.name)
+                .cloned()
+                .ok_or_else(|| refuse(format!("column {name} is not on both shards")))
+        };
+        let columns: Vec<Column> = like.columns.iter().map(find).collect::<Result<_>>()?;
+        if shape.columns.len() != columns.len() {
+            return Err(refuse("its table has other columns on the target; make both the same".into()));
+        }
+        let place = |name: &str| {
+            let plain = name.trim_matches('"');
+            columns.iter().position(|column| column.name.trim_matches('"') == plain)
+        };
+        let key = like.primary_key.clone();
+        let mut order = Vec::new();
+        if let Placement::Column(column) = &dataset.placement {
+            order.push(place(column).ok_or_else(|| refuse(format!("it has no column {column}")))?);
+        }
+        order.extend(key.iter().copied().filter(|column| !order.contains(column)).collect::<Vec<_>>());
+        let placed = |row: &str| dataset.placement.in_ranges(dialect, definition, ranges, row);
+        let wrong = |error: polyshard_shard::ShardError| refuse(error.to_string());
+        let (inside, inside_kept) = (placed("").map_err(wrong)?, placed("kept").map_err(wrong)?);
+        let scope = match &dataset.rows {
+            None => String::new(),
+            Some((column, _)) => format!(
+                " AND {column} IN (SELECT rows_number FROM {} WHERE map = '{}' AND tab = '{}')",
+                dialect.own_table("dataset"),
+                dataset.map,
+                dataset.table.replace('\'', "''"),
+            ),
+        };
+        let table = dataset.table.clone();
+        let rows_column = dataset.rows.as_ref().map(|(column, _)| column.clone());
+        let insert_rows = INSERT_ROWS.min(PARAMETERS_MAX / columns.len().max(1)).max(1);
+        let mut side = Side {
+            dialect,
+            table,
+            columns,
+            key,
+            order,
+            inside,
+            inside_kept,
+            scope,
+            rows_column,
+            insert_rows,
+            insert_many: "".into(),
+            insert_one: "".into(),
+            upsert: "".into(),
+            delete: "".into(),
+            by_key: "".into(),
+        };
+        side.insert_many = side.insert(insert_rows, "").into();
+        side.insert_one = side.insert(1, "").into();
+        side.upsert = side.upsert_text().into();
+        side.delete =
+            format!("DELETE FROM {} WHERE {} AND {}{}", side.table, side.key_is(1), side.inside, side.scope)
+                .into();
+        side.by_key = format!(
+            "SELECT {} FROM {} WHERE {} AND {}{}",
+            side.read_list(),
+            side.table,
+            side.key_is(1),
+            side.inside,
+            side.scope
+        )
+        .into();
+        Ok(side)
+    }
+
+    fn read_list(&self) -> String {
+        self.columns.iter().map(Column::read).collect::<Vec<_>>().join(", ")
+    }
+
+    fn key_is(&self, first: usize) -> String {
+        let parts = self.key.iter().enumerate().map(|(number, place)| {
+            let column = &self.columns[*place];
+            format!("{} = {}", column.name, column.parameter(first + number))
+        });
+        parts.collect::<Vec<_>>().join(" AND ")
+    }
+
+    fn insert(&self, rows: usize, alias: &str) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        let tuple = |row: usize| {
+            let first = row * self.columns.len() + 1;
+            let parts = self.columns.iter().enumerate().map(|(n, column)| column.parameter(first + n));
+            format!("({})", parts.collect::<Vec<_>>().join(", "))
+        };
+        // Numbers that the source gave stay as they are.
+        let identity = match self.dialect {
+            Dialect::Postgres => " OVERRIDING SYSTEM VALUE",
+            Dialect::Sqlite => "",
+        };
+        let tuples: Vec<String> = (0..rows).map(tuple).collect();
+        format!(
+            "INSERT INTO {}{alias} ({}){identity} VALUES {}",
+            self.table,
+            names.join(", "),
+            tuples.join(", ")
+        )
+    }
+
+    /// Replaces what is there only if it is in the ranges, too: another tenant's row is never touched.
+    fn upsert_text(&self) -> String {
+        let key: Vec<&str> = self.key.iter().map(|place| self.columns[*place].name.as_str()).collect();
+        let mut set: Vec<String> = (0..self.columns.len())
+            .filter(|place| !self.key.contains(place))
+            .map(|place| format!("{0} = excluded.{0}", self.columns[place].name))
+            .collect();
+        if set.is_empty() {
+            set.push(format!("{0} = excluded.{0}", key[0]));
+        }
+        format!(
+            "{} ON CONFLICT ({}) DO UPDATE SET {} WHERE {}",
+            self.insert(1, " AS kept"),
+            key.join(", "),
+            set.join(", "),
+            self.inside_kept
+        )
+    }
+
+    /// The condition of one dataset's rows.
+    fn rows_of(&self, number: Option<i64>) -> String {
+        match (&self.rows_column, number) {
+            (Some(column), Some(number)) => format!(" AND {column} = {number}"),
+            _ => String::new(),
+        }
+    }
+
+    fn order_list(&self) -> String {
+        let parts = self.order.iter().map(|place| self.columns[*place].ordered(self.dialect));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+
+    fn order_parameters(&self, first: usize) -> String {
+        let parts = self
+            .order
+            .iter()
+            .enumerate()
+            .map(|(number, place)| self.columns[*place].parameter(first + number));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Rows after one position, up to and with another, in order.
+    pub(crate) fn page(
+        &self,
+        number: Option<i64>,
+        after: Option<&RowKey>,
+        upto: Option<&RowKey>,
+        limit: usize,
+    ) -> Statement {
+        let order = self.order_list();
+        let mut sql = format!(
+            "SELECT {} FROM {} WHERE {}{}",
+            self.read_list(),
+            self.table,
+            self.inside,
+            self.rows_of(number)
+        );
+        let mut values: Vec<Value> = Vec::new();
+        for (bound, comparison) in [(after, ">"), (upto, "<=")] {
+            if let Some(RowKey(bound)) = bound {
+                sql.push_str(&format!(
+                    " AND ({order}) {comparison} ({})",
+                    self.order_parameters(values.len() + 1)
+                ));
+                values.extend(bound.iter().cloned());
+            }
+        }
+        sql.push_str(&format!(" ORDER BY {order} LIMIT {limit}"));
+        values.into_iter().fold(Statement::new(sql), Statement::bind)
+    }
+
+    /// How many rows there are.
+    pub(crate) fn count(&self, number: Option<i64>) -> Statement {
+        Statement::new(format!(
+            "SELECT count(*) FROM {} WHERE {}{}",
+            self.table,
+            self.inside,
+            self.rows_of(number)
+        ))
+    }
+
+    /// Whether there is a row.
+    pub(crate) fn any(&self, number: Option<i64>) -> Statement {
+        Statement::new(format!(
+            "SELECT 1 FROM {} WHERE {}{} LIMIT 1",
+            self.table,
+            self.inside,
+            self.rows_of(number)
+        ))
+    }
+
+    /// Removes some rows.
+    pub(crate) fn clean(&self, number: Option<i64>, limit: usize) -> Statement {
+        let key: Vec<&str> = self.key.iter().map(|place| self.columns[*place].name.as_str()).collect();
+        let key = key.join(", ");
+        let rows = self.rows_of(number);
+        let (table, inside) = (&self.table, &self.inside);
+        Statement::new(format!(
+            "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {inside}{rows} LIMIT {limit}) \
+             AND {inside}{rows}"
+        ))
+    }
+
+    /// The row of a key, if it is in the ranges.
+    pub(crate) fn by_key(&self, key: &RowKey) -> Statement {
+        self.bind_key(&self.by_key, key)
+    }
+
+    /// Removes the row of a key, if it is in the ranges.
+    pub(crate) fn delete(&self, key: &RowKey) -> Statement {
+        self.bind_key(&self.delete, key)
+    }
+
+    fn bind_key(&self, text: &Arc<str>, RowKey(key): &RowKey) -> Statement {
+        key.iter().cloned().fold(Statement::new(text.clone()), Statement::bind)
+    }
+
+    /// Adds a row that may be there already.
+    pub(crate) fn upsert(&self, row: &[Value]) -> Statement {
+        self.bind_row(Statement::new(self.upsert.clone()), row).expect(Expect::Rows(1))
+    }
+
+    /// Adds rows that are not there.
+    pub(crate) fn inserts(&self, rows: &[Vec<Value>]) -> Vec<Statement> {
+        let whole = rows.chunks_exact(self.insert_rows);
+        let rest = whole.remainder().iter();
+        let many = whole.map(|chunk| {
+            chunk.iter().fold(Statement::new(self.insert_many.clone()), |statement, row| {
+                self.bind_row(statement, row)
+            })
+        });
+        many.chain(rest.map(|row| self.bind_row(Statement::new(self.insert_one.clone()), row))).collect()
+    }
+
+    fn bind_row(&self, statement: Statement, row: &[Value]) -> Statement {
+        let values = self.columns.iter().zip(row).map(|(column, value)| travelling(column, value));
+        values.fold(statement, Statement::bind)
+    }
+
+    /// Where a row is in the order.
+    pub(crate) fn position(&self, row: &[Value]) -> RowKey {
+        RowKey(self.order.iter().map(|place| row[*place].clone()).collect())
+    }
+
+    /// The key of a row.
+    pub(crate) fn key_of(&self, row: &[Value]) -> RowKey {
+        RowKey(self.key.iter().map(|place| row[*place].clone()).collect())
+    }
+}
+
+/// A value as the column takes it.
+fn travelling(column: &Column, value: &Value) -> Value {
+    match (column.travel, value) {
+        (_, Value::Null) => Value::Null,
+        (polyshard_shard::Travel::Cast, value) => Value::Text(as_text(value)),
+        (_, value) => value.clone(),
+    }
+}
+
+fn as_text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::Real(number) => format!("{number:?}"),
+        Value::Text(text) => text.clone(),
+        Value::Blob(bytes) => format!("\\x{}", polyshard_map::KeyBytes::from(bytes.as_slice()).to_hex()),
+    }
+}
+
+/// A row in the one form that both engines give for the same row: what is compared.
+pub(crate) fn canonical(columns: [&[Column]; 2], row: &[Value]) -> Vec<Value> {
+    let value = |place: usize, value: &Value| {
+        let cast = columns.iter().any(|columns| columns[place].travel == polyshard_shard::Travel::Cast);
+        match value {
+            Value::Null => Value::Null,
+            Value::Bool(truth) if !cast => Value::Int((*truth).into()),
+            value if cast => Value::Text(as_text(value)),
+            // Neither equal nor unequal to itself otherwise.
+            Value::Real(number) => Value::Blob(number.to_bits().to_be_bytes().to_vec()),
+            value => value.clone(),
+        }
+    };
+    row.iter().enumerate().map(|(place, found)| value(place, found)).collect()
+}
+
+/// The bytes of a row, roughly, as they travel.
+pub(crate) fn bytes_of(row: &[Value]) -> u64 {
+    let bytes = |value: &Value| match value {
+        Value::Null | Value::Bool(_) => 1,
+        Value::Int(_) | Value::Real(_) => 8,
+        Value::Text(text) => text.len() as u64,
+        Value::Blob(bytes) => bytes.len() as u64,
+    };
+    row.iter().map(bytes).sum()
+}
+
+/// The rows of an answer.
+pub(crate) fn rows_of(rows: impl IntoIterator<Item = Row>) -> Vec<Vec<Value>> {
+    rows.into_iter().map(Row::into_values).collect()
+}

@@ -1,0 +1,299 @@
+//! The shard's side of carrying rows to another shard: captures, what they caught, and writes under the mover's token.
+
+use polyshard_engine::{
+    self as engine, Access, Batch, Database, Dialect, Expect, Options, Statement, Target,
+};
+use polyshard_map::{KeyRange, MapDefinition, MapName};
+
+use crate::capture::{self, MOVER_SETTING, Watch};
+use crate::keys::RowKey;
+use crate::shape::{self, Shape};
+use crate::sql_local::{self, SqlLocal};
+use crate::{Dataset, LocalTx, OpId, OpRef, Shard, ShardError, protocol, schema};
+
+/// How long making or removing a trigger may hold up the writers of a table: they queue behind it.
+const TRIGGER_WAIT_MS: u32 = 50;
+/// Notes of a capture deleted by one statement.
+const FORGET_ROWS: usize = 64;
+
+/// A row that has changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Captured {
+    /// The number of the note.
+    pub id: i64,
+    /// The row's table.
+    pub table: String,
+    /// Its primary key.
+    pub key: RowKey,
+}
+
+impl Shard {
+    /// The sessions that rows are carried on: apart from those of requests and of the protocol, so that neither waits
+    /// for a long copy. An embedded shard has one database for all.
+    pub async fn carrier(&self) -> Result<&Database, ShardError> {
+        let open = || async {
+            match self.target() {
+                Target::Sqlite(_) => Ok(self.control().clone()),
+                Target::Postgres(_) => {
+                    let options = Options {
+                        application_name: format!("{} mover", self.options().data.application_name),
+                        postgres_readers: 1,
+                        postgres_pool_max: 4,
+                        ..self.options().data.clone()
+                    };
+                    Ok(Database::open(self.target().clone(), options, None).await?)
+                }
+            }
+        };
+        self.carrier_cell().get_or_try_init(open).await
+    }
+
+    /// Makes the tables that a move needs, which a shard of an earlier version lacks.
+    pub async fn ensure_move_tables(&self) -> Result<(), ShardError> {
+        schema::create_stores(self.control(), &[]).await
+    }
+
+    /// Makes these tables and those of the stores, if they are missing.
+    pub async fn ensure_tables(&self) -> Result<(), ShardError> {
+        schema::create_stores(self.control(), &self.options().stores).await
+    }
+
+    /// The datasets that a map places here.
+    pub async fn datasets(&self, map: &MapName) -> Result<Vec<Dataset>, ShardError> {
+        let rows = self.control().read(sql_local::select_datasets(self.dialect(), map)).await?;
+        rows.rows().iter().map(|row| sql_local::read_dataset(row, map)).collect()
+    }
+
+    /// The shape of a table; none if it is not there.
+    pub async fn shape(&self, table: &str) -> Result<Option<Shape>, ShardError> {
+        let mut tx = self.carrier().await?.begin(Access::Read).await?;
+        shape::read(&mut tx, self.dialect(), table).await
+    }
+
+    /// Makes the driver of this token the only one who may carry for an operation from now on.
+    pub async fn claim(&self, op: OpRef) -> Result<(), ShardError> {
+        let mut tx = SqlLocal::begin(self.control()).await?;
+        protocol::claim(&mut tx, op).await?;
+        tx.commit().await
+    }
+
+    /// Begins to note which rows of the ranges change. Each table in a transaction of its own, so that its writers wait
+    /// for no other; repeating it goes on where it stopped.
+    pub async fn open_capture(
+        &self,
+        op: OpRef,
+        capture: OpId,
+        definition: &MapDefinition,
+        ranges: &[KeyRange],
+    ) -> Result<(), ShardError> {
+        let sql = format!(
+            "INSERT INTO {} (capture, op, map, ranges, state, ready) VALUES ($1, $2, $3, $4, 'open', 0) \
+             ON CONFLICT (capture) DO NOTHING",
+            self.own("capture")
+        );
+        let ranges_text = serde_json::to_string(ranges).expect("ranges are texts");
+        let insert = Statement::new(sql)
+            .bind(capture.to_string())
+            .bind(op.id.to_string())
+            .bind(definition.name().to_string())
+            .bind(ranges_text);
+        self.carry_write(op, capture, vec![insert]).await?;
+        let watch = Watch { capture, definition, ranges };
+        // Listed after the capture is recorded, and behind whoever binds one just now: later ones find the record.
+        let datasets = {
+            let mut tx = SqlLocal::begin(self.control()).await?;
+            tx.lock_meta().await?;
+            tx.datasets(definition.name()).await?
+        };
+        for dataset in datasets {
+            let mut tx = self.trigger_transaction(op).await?;
+            watch.install(&mut tx, self.dialect(), &dataset).await?;
+            tx.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a capture away, with what it caught.
+    pub async fn remove_capture(&self, op: OpRef, capture: OpId) -> Result<(), ShardError> {
+        let mut tx = self.trigger_transaction(op).await?;
+        capture::remove(&mut tx, self.dialect(), capture).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Says that everything the capture's ranges held was carried and compared; only then may they leave.
+    pub async fn mark_ready(&self, op: OpRef, capture: OpId) -> Result<(), ShardError> {
+        let sql = format!("UPDATE {} SET ready = 1 WHERE capture = $1", self.own("capture"));
+        let statement = Statement::new(sql).bind(capture.to_string()).expect(Expect::Rows(1));
+        self.carry_write(op, capture, vec![statement]).await.map(drop)
+    }
+
+    /// Lets the mover delete rows of ranges that have left: embedded shards cannot tell him from others.
+    pub async fn rest_capture(&self, op: OpRef, capture: OpId) -> Result<(), ShardError> {
+        let sql = format!("UPDATE {} SET state = 'resting' WHERE capture = $1", self.own("capture"));
+        let statement = Statement::new(sql).bind(capture.to_string());
+        self.carry_write(op, capture, vec![statement]).await.map(drop)
+    }
+
+    /// The oldest notes of a capture.
+    pub async fn tail(&self, capture: OpId, limit: usize) -> Result<Vec<Captured>, ShardError> {
+        let sql = format!(
+            "SELECT id, tab, pk FROM {} WHERE capture = $1 ORDER BY id LIMIT $2",
+            self.own("capture_log")
+        );
+        let statement = Statement::new(sql).bind(capture.to_string()).bind(limit as i64);
+        let rows = self.carrier().await?.read(statement).await?;
+        let read = |row: &engine::Row| {
+            Ok(Captured {
+                id: row.int(0)?,
+                table: row.text(1)?.to_owned(),
+                key: RowKey::from_text(row.text(2)?)?,
+            })
+        };
+        rows.rows().iter().map(read).collect()
+    }
+
+    /// How many notes a capture has.
+    pub async fn tail_length(&self, capture: OpId) -> Result<u64, ShardError> {
+        let sql = format!("SELECT count(*) FROM {} WHERE capture = $1", self.own("capture_log"));
+        let rows = self.carrier().await?.read(Statement::new(sql).bind(capture.to_string())).await?;
+        Ok(rows.one()?.int(0)? as u64)
+    }
+
+    /// Deletes just these notes, after the target has what they are about.
+    pub async fn forget_tail(&self, op: OpRef, capture: OpId, ids: &[i64]) -> Result<(), ShardError> {
+        let places: Vec<String> = (1..=FORGET_ROWS).map(|place| format!("${place}")).collect();
+        let sql: std::sync::Arc<str> =
+            format!("DELETE FROM {} WHERE id IN ({})", self.own("capture_log"), places.join(", ")).into();
+        let statement = |chunk: &[i64]| {
+            let last = chunk[chunk.len() - 1];
+            let padded = chunk.iter().copied().chain(std::iter::repeat(last)).take(FORGET_ROWS);
+            padded.fold(Statement::new(sql.clone()), Statement::bind)
+        };
+        let statements: Vec<Statement> = ids.chunks(FORGET_ROWS).map(statement).collect();
+        if statements.is_empty() {
+            return Ok(());
+        }
+        self.carry_write(op, capture, statements).await.map(drop)
+    }
+
+    /// Writes for a move, if this driver still owns it: its record here is locked and looked at in the same transaction.
+    /// On PostgreSQL the capture of that name does not note or refuse these changes.
+    pub async fn carry_write(
+        &self,
+        op: OpRef,
+        capture: OpId,
+        statements: Vec<Statement>,
+    ) -> Result<Vec<engine::Rows>, ShardError> {
+        let mut batch = Batch::new().push(self.token_check(op));
+        let mut skip = 1;
+        if self.dialect() == Dialect::Postgres {
+            let name = format!("SELECT set_config('{MOVER_SETTING}', $1, true)");
+            batch = batch.push(Statement::new(name).bind(capture.to_string()));
+            skip += 1;
+        }
+        for statement in statements {
+            batch = batch.push(statement);
+        }
+        match self.carrier().await?.write(batch).await {
+            Ok(answers) => Ok(answers.into_iter().skip(skip).collect()),
+            Err(engine::Error::Expectation { statement: 0, .. }) => Err(ShardError::Superseded(op.id)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes rows of ranges that are not of this shard: in the same transaction the local map is locked and looked at.
+    pub async fn clean(
+        &self,
+        op: OpRef,
+        capture: OpId,
+        (map, ranges): (&MapName, &[KeyRange]),
+        statement: Statement,
+    ) -> Result<u64, ShardError> {
+        let mut tx = SqlLocal::begin(self.carrier().await?).await?;
+        protocol::claim(&mut tx, op).await?;
+        for range in ranges {
+            if let Some(found) = tx.ranges(map, range).await?.first() {
+                return Err(ShardError::LocalMapDiffers {
+                    map: map.clone(),
+                    detail: format!(
+                        "{:?} is here, so that its rows may not be cleaned away",
+                        found.entry.range
+                    ),
+                });
+            }
+        }
+        if self.dialect() == Dialect::Postgres {
+            let name = format!("SELECT set_config('{MOVER_SETTING}', $1, true)");
+            tx.tx.run(Statement::new(name).bind(capture.to_string())).await?;
+        }
+        let removed = tx.tx.run(statement).await?.affected();
+        tx.commit().await?;
+        Ok(removed)
+    }
+
+    fn token_check(&self, op: OpRef) -> Statement {
+        let sql = format!(
+            "SELECT token FROM {} WHERE id = $1 AND token <= $2{}",
+            self.own("local_op"),
+            self.dialect().for_update()
+        );
+        Statement::new(sql).bind(op.id.to_string()).bind(op.token as i64).expect(Expect::Rows(1))
+    }
+
+    /// A transaction that makes or removes triggers: it gives up soon rather than hold up the writers of a table.
+    async fn trigger_transaction(&self, op: OpRef) -> Result<engine::Transaction, ShardError> {
+        let mut tx = self.carrier().await?.begin(Access::Write).await?;
+        if tx.run(self.token_check(op).expect(Expect::Any)).await?.is_empty() {
+            return Err(ShardError::Superseded(op.id));
+        }
+        if self.dialect() == Dialect::Postgres {
+            tx.run(Statement::new(format!("SET LOCAL lock_timeout = {TRIGGER_WAIT_MS}"))).await?;
+        }
+        Ok(tx)
+    }
+
+    pub(crate) fn own(&self, table: &str) -> String {
+        self.dialect().own_table(table)
+    }
+}
+
+impl SqlLocal {
+    /// Has the open captures of a dataset's map watch its table, too: it may get its first rows during a move.
+    pub(crate) async fn watch(&mut self, dataset: &Dataset) -> Result<(), ShardError> {
+        let dialect = self.dialect();
+        let sql = format!(
+            "SELECT capture, ranges FROM {} WHERE map = $1 AND state = 'open'",
+            dialect.own_table("capture")
+        );
+        let captures = self.tx.run(Statement::new(sql).bind(dataset.map.to_string())).await?;
+        if captures.is_empty() {
+            return Ok(());
+        }
+        let Some(definition) = self.definition(&dataset.map).await? else { return Ok(()) };
+        let damaged = |detail: String| ShardError::Damaged { what: "capture", detail };
+        for row in captures {
+            let capture = row.text(0)?.parse().map_err(|error| damaged(format!("{error}")))?;
+            let ranges: Vec<KeyRange> =
+                serde_json::from_str(row.text(1)?).map_err(|error| damaged(error.to_string()))?;
+            let watch = Watch { capture, definition: &definition, ranges: &ranges };
+            watch.install(&mut self.tx, dialect, dataset).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes all captures: their moves ended without this shard, which was away.
+    pub(crate) async fn remove_captures(&mut self) -> Result<(), ShardError> {
+        let dialect = self.dialect();
+        let sql = format!("SELECT capture FROM {}", dialect.own_table("capture"));
+        for row in self.tx.run(Statement::new(sql)).await? {
+            let capture = row
+                .text(0)?
+                .parse()
+                .map_err(|error| ShardError::Damaged { what: "capture", detail: format!("{error}") })?;
+            capture::remove(&mut self.tx, dialect, capture).await?;
+        }
+        let carried = format!("DELETE FROM {}", dialect.own_table("carried"));
+        self.tx.run(Statement::new(carried)).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! What a table looks like, read from the database itself: columns, primary key, references, triggers.
+
+use polyshard_engine::{Dialect, Row, Statement, Transaction, Value};
+
+use crate::ShardError;
+
+/// A table, as far as carrying its rows needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape {
+    /// Columns that are stored, in order; generated ones are left out.
+    pub columns: Vec<Column>,
+    /// Places of the primary key's columns, in its order; empty if there is none.
+    pub primary_key: Vec<usize>,
+    /// The tables it refers to: the database's own name for each.
+    pub references: Vec<String>,
+    /// The database's own name for it.
+    pub identity: String,
+    /// Triggers that are not ours.
+    pub triggers: Vec<String>,
+}
+
+/// One column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, quoted for SQL.
+    pub name: String,
+    /// Its type, as the database writes it.
+    pub kind: String,
+    /// How its values travel.
+    pub travel: Travel,
+}
+
+/// How the values of a column travel between databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Travel {
+    /// As they are.
+    Plain,
+    /// Text that is compared byte by byte.
+    Text,
+    /// As text, in the database's own notation.
+    Cast,
+}
+
+impl Column {
+    /// The expression that reads it.
+    pub fn read(&self) -> String {
+        match self.travel {
+            Travel::Plain | Travel::Text => self.name.clone(),
+            Travel::Cast => format!("({})::text", self.name),
+        }
+    }
+
+    /// The parameter that writes it or is compared with it.
+    pub fn parameter(&self, number: usize) -> String {
+        match self.travel {
+            Travel::Plain | Travel::Text => format!("${number}"),
+            Travel::Cast => format!("CAST(${number}::text AS {})", self.kind),
+        }
+    }
+
+    /// The column in an order that both engines agree on.
+    pub fn ordered(&self, dialect: Dialect) -> String {
+        match (dialect, self.travel) {
+            (Dialect::Postgres, Travel::Text) => format!("{} COLLATE \"C\"", self.name),
+            _ => self.name.clone(),
+        }
+    }
+}
+
+impl Shape {
+    /// A column by its quoted or plain name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        let plain = |name: &str| name.trim_matches('"').to_owned();
+        self.columns.iter().find(|column| plain(&column.name) == plain(name))
+    }
+
+    /// The columns of the primary key.
+    pub fn key(&self) -> impl Iterator<Item = &Column> {
+        self.primary_key.iter().map(|place| &self.columns[*place])
+    }
+
+    /// What must be the same on two shards of one engine for rows to be carried between them.
+    pub fn fingerprint(&self) -> Vec<(String, String)> {
+        self.columns.iter().map(|column| (column.name.clone(), column.kind.clone())).collect()
+    }
+}
+
+/// Reads the shape of a table; none if there is no such table.
+pub(crate) async fn read(
+    tx: &mut Transaction,
+    dialect: Dialect,
+    table: &str,
+) -> Result<Option<Shape>, ShardError> {
+    match dialect {
+        Dialect::Sqlite => read_sqlite(tx, table).await,
+        Dialect::Postgres => read_postgres(tx, table).await,
+    }
+}
+
+async fn read_sqlite(tx: &mut Transaction, table: &str) -> Result<Option<Shape>, ShardError> {
+    let bare = unquoted(table);
+    let ask = |sql: &str| Statement::new(sql).bind(bare.clone());
+    let rows = tx.run(ask("SELECT name, type, pk, hidden FROM pragma_table_xinfo($1) ORDER BY cid")).await?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let mut columns = Vec::new();
+    let mut key: Vec<(i64, usize)> = Vec::new();
+    for row in rows.rows().iter().filter(|row| row.get(3) == &Value::Int(0)) {
+        let kind = row.text(1)?.to_ascii_lowercase();
+        let travel = if kind.contains("char") || kind.contains("text") || kind.contains("clob") {
+            Travel::Text
+        } else {
+            Travel::Plain
+        };
+        if row.int(2)? > 0 {
+            key.push((row.int(2)?, columns.len()));
+        }
+        columns.push(Column { name: quoted(row.text(0)?), kind, travel });
+    }
+    key.sort_unstable();
+    let references = texts(
+        &tx.run(ask("SELECT DISTINCT lower(\"table\") FROM pragma_foreign_key_list($1)")).await?.into_rows(),
+    )?;
+    let triggers = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower($1) \
+                    AND name NOT LIKE 'polyshard\\_%' ESCAPE '\\'";
+    let triggers = texts(&tx.run(ask(triggers)).await?.into_rows())?;
+    let primary_key = key.into_iter().map(|(_, place)| place).collect();
+    Ok(Some(Shape { columns, primary_key, references, identity: bare.to_lowercase(), triggers }))
+}
+
+/// Types whose values the engine reads and writes as they are, and those that are text.
+const PLAIN: &[&str] =
+    &["bool", "int2", "int4", "int8", "float4", "float8", "bytea", "uuid", "json", "jsonb"];
+const TEXT: &[&str] = &["text", "varchar", "bpchar"];
+
+async fn read_postgres(tx: &mut Transaction, table: &str) -> Result<Option<Shape>, ShardError> {
+    let ask = |sql: &str| Statement::new(sql).bind(table.to_owned());
+    let identity = tx.run(ask("SELECT to_regclass($1)::oid::text")).await?;
+    let Some(identity) = identity.first().map(|row| row.opt_text(0)).transpose()?.flatten() else {
+        return Ok(None);
+    };
+    let columns = "SELECT quote_ident(a.attname), format_type(a.atttypid, a.atttypmod), t.typname, \
+                   COALESCE((SELECT k.ord FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, ord) \
+                     WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.attnum = a.attnum), 0)::bigint \
+                   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = to_regclass($1) \
+                   AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum";
+    let mut shape = Shape {
+        columns: Vec::new(),
+        primary_key: Vec::new(),
+        references: Vec::new(),
+        identity: identity.to_owned(),
+        triggers: Vec::new(),
+    };
+    let mut key: Vec<(i64, usize)> = Vec::new();
+    for row in tx.run(ask(columns)).await?.rows() {
+        let travel = match row.text(2)? {
+            name if PLAIN.contains(&name) => Travel::Plain,
+            name if TEXT.contains(&name) => Travel::Text,
+            _ => Travel::Cast,
+        };
+        if row.int(3)? > 0 {
+            key.push((row.int(3)?, shape.columns.len()));
+        }
+        shape.columns.push(Column { name: row.text(0)?.to_owned(), kind: row.text(1)?.to_owned(), travel });
+    }
+    key.sort_unstable();
+    shape.primary_key = key.into_iter().map(|(_, place)| place).collect();
+    let references = "SELECT DISTINCT confrelid::oid::text FROM pg_constraint \
+                      WHERE conrelid = to_regclass($1) AND contype = 'f'";
+    shape.references = texts(&tx.run(ask(references)).await?.into_rows())?;
+    let triggers = "SELECT tgname::text FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal \
+                    AND tgname NOT LIKE 'polyshard\\_%'";
+    shape.triggers = texts(&tx.run(ask(triggers)).await?.into_rows())?;
+    Ok(Some(shape))
+}
+
+fn texts(rows: &[Row]) -> Result<Vec<String>, ShardError> {
+    rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
+}
+
+/// A name as it must be written in SQL.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A name as the database's own tables have it.
+fn unquoted(name: &str) -> String {
+    match name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(inner) => inner.replace("\"\"", "\""),
+        None => name.to_owned(),
+    }
+}
