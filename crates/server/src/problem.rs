@@ -62,6 +62,8 @@ fn of_shard(error: &ShardError) -> ErrorCode {
         | ShardError::WrongDatabase { .. }
         | ShardError::WasAShard { .. }
         | ShardError::WentBack { .. } => ErrorCode::Conflict,
+        ShardError::TailLeft(_) => ErrorCode::Unavailable,
+        ShardError::CannotMove { .. } | ShardError::Uncomputable { .. } => ErrorCode::Conflict,
         ShardError::HoldsData { .. } => ErrorCode::HoldsData,
         ShardError::NotAShard => ErrorCode::Invalid,
         ShardError::FormatTooNew { .. } => ErrorCode::Unsupported,
