@@ -112,6 +112,14 @@ impl Statement {
         }
     }
 
+    /// The values of its parameters, for a caller that runs the text on a session of its own.
+    pub fn params(&self) -> &[Value] {
+        match &self.action {
+            Action::Sql { params, .. } => params,
+            Action::Notify { .. } => &[],
+        }
+    }
+
     /// Refuses what one engine would accept and the other not.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let Action::Notify { channel, payload } = &self.action else {

@@ -26,5 +26,5 @@ pub use gate::Access;
 pub use router::{Router, RouterOptions, RouterStatus};
 pub use shards::Connect;
 pub use ticket::Ticket;
-pub use upkeep::{Rounds, Upkeep};
+pub use upkeep::{Rounds, Upkeep, descriptor, enlist};
 pub use view::View;

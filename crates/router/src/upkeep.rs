@@ -1,17 +1,18 @@
-//! What every store does in the background: the rows of its datasets that are gone are removed, and bindings that were
-//! left unfinished are finished.
+//! What every store does for its datasets: a shard is told of one before its first row there; in the background the rows
+//! of those that are gone are removed, and bindings that were left unfinished are finished.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_catalog::{BINDING_SUFFIX, Binding, CatalogError, DatasetRecord, Driver, Gone};
-use polyshard_engine::{Batch, Dialect, Statement};
+use polyshard_engine::{self as engine, Batch, Dialect, Statement};
 use polyshard_map::{KeyRange, ShardId};
+use polyshard_shard::{Dataset, Placement, ShardError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::{Access, Router, RouterError};
+use crate::{Access, Router, RouterError, Ticket};
 
 /// Rows removed by one write, so that others' writes are not held up for long.
 const REMOVE_ROWS_MAX: i64 = 500;
@@ -61,6 +62,34 @@ impl Rounds {
             tracing::error!(%error, "the task that {} failed", self.what);
         }
     }
+}
+
+/// What a shard must know of a dataset whose rows lie in a table of the store's own, with a column `dataset` that holds
+/// its number and a column `placement`.
+pub fn descriptor(record: &DatasetRecord, table: String) -> Dataset {
+    let number = i64::try_from(record.id).expect("the catalog counts datasets within 63 bits");
+    Dataset {
+        name: record.name_on_shards(),
+        map: record.map.clone(),
+        table,
+        placement: Placement::Column("placement".to_owned()),
+        rows: Some(("dataset".to_owned(), number)),
+    }
+}
+
+/// Lets a ticket's shard know of such a dataset, before its first row there.
+pub async fn enlist(
+    router: &Router,
+    ticket: &Ticket,
+    record: &DatasetRecord,
+    table: &str,
+) -> Result<(), engine::Error> {
+    let dataset = descriptor(record, ticket.dialect().own_table(table));
+    router.bind(ticket, &dataset).await.map_err(|error| match error {
+        RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. } => error,
+        // Nothing was written yet, so the whole may be tried again.
+        other => engine::Error::Unavailable { message: other.to_string() },
+    })
 }
 
 /// What a store has to tell for its upkeep.

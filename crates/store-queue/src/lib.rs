@@ -12,6 +12,11 @@ mod reply;
 mod schema;
 mod store;
 
+/// Putting messages inside a caller's own transaction.
+pub mod transact {
+    pub use crate::store::transact::{Enqueue, enqueue, enqueue_statements};
+}
+
 pub use handler::QueueService;
 pub use message::{
     MESSAGE_BYTES_MAX, MESSAGES_PER_GET_MAX, Message, MessageId, NewMessage, PopReceipt, TTL_DEFAULT_MS, Ttl,

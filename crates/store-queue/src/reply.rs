@@ -178,6 +178,7 @@ pub(crate) fn failure(error: &StoreError) -> ServiceError {
             "The specified pop receipt did not match the pop receipt for a dequeued message: the message was got or \
              updated again since.",
         ),
+        StoreError::TooLarge => message_too_large(),
         StoreError::InvisibleTooLong => ServiceError::new(
             400,
             "OutOfRangeQueryParameterValue",

@@ -7,13 +7,14 @@ mod queues;
 mod service;
 mod statements;
 mod sweep;
+pub(crate) mod transact;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use polyshard_catalog::{DatasetRecord, Driver, KeyPart, KeyRule};
-use polyshard_map::{Key, MapName};
+use polyshard_map::{Key, Map, MapName};
 use polyshard_router::Router;
 use tokio::sync::Notify;
 
@@ -120,13 +121,19 @@ impl QueueStore {
     fn home_of(&self, record: Arc<DatasetRecord>, name: &str) -> Result<Home, StoreError> {
         let view = self.router.view();
         let known = view.maps.get(&record.map).ok_or_else(|| StoreError::NoMap(record.map.to_string()))?;
-        let misfit = |error: String| StoreError::Misplaced { queue: name.to_owned(), error };
-        let key = record.rule.key(known.map.definition().key_type(), name);
-        let key = key.map_err(|error| misfit(error.to_string()))?;
-        let placement = known.map.placement(&key).map_err(|error| misfit(error.to_string()))?;
+        let (key, placement) = place(&record, &known.map, name)?;
         let dataset = record.id;
-        Ok(Home { record, dataset, key: [key], placement: placement.as_slice().to_vec() })
+        Ok(Home { record, dataset, key: [key], placement })
     }
+}
+
+/// The key and the placement of a queue's messages.
+fn place(record: &DatasetRecord, map: &Map, name: &str) -> Result<(Key, Vec<u8>), StoreError> {
+    let misfit = |error: String| StoreError::Misplaced { queue: name.to_owned(), error };
+    let key = record.rule.key(map.definition().key_type(), name);
+    let key = key.map_err(|error| misfit(error.to_string()))?;
+    let placement = map.placement(&key).map_err(|error| misfit(error.to_string()))?;
+    Ok((key, placement.into_vec()))
 }
 
 /// The default map's name.

@@ -21,6 +21,11 @@ mod schema;
 mod store;
 mod stored;
 
+/// Changing entities inside a caller's own transaction.
+pub mod transact {
+    pub use crate::store::transact::{EntityChange, change_entity, read_properties, upsert_entity};
+}
+
 pub use edm::{EdmType, EdmValue, Relation, Scalar};
 pub use entity::{
     ENTITY_BYTES_MAX, Entity, EntityKey, InputError, KEY_BYTES_MAX, PROPERTIES_MAX, PROPERTY_BYTES_MAX,

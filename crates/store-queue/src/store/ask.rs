@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use polyshard_engine::{self as engine, Batch, Rows, Statement, Value};
-use polyshard_router::{Access, Router, RouterError, Ticket};
-use polyshard_shard::{Dataset, Placement, ShardError};
+use polyshard_router::{Access, Ticket, enlist};
 
 use super::statements::{Texts, texts};
 use super::{Home, QueueStore, StoreError};
@@ -55,10 +54,11 @@ impl QueueStore {
             Kind::Read | Kind::Sum => Access::Read,
             Kind::Change | Kind::Add => Access::Write,
         };
-        let binding = (ask.kind == Kind::Add).then(|| Binding::of(&self.router, home));
+        // The shard is told of a queue before its first message there.
+        let new = (ask.kind == Kind::Add).then(|| (self.router.clone(), home.record.clone()));
         let work = async move |ticket: &Ticket| {
-            if let Some(binding) = &binding {
-                binding.bind(ticket).await?;
+            if let Some((router, record)) = &new {
+                enlist(router, ticket, record, MESSAGES).await?;
             }
             run(ticket, &ask).await
         };
@@ -78,33 +78,5 @@ async fn run(ticket: &Ticket, ask: &Ask) -> Result<Rows, engine::Error> {
             let answers = ticket.write(Batch::from(statement)).await?;
             answers.into_iter().next().ok_or_else(|| engine::Error::invalid("a statement has no answer"))
         }
-    }
-}
-
-/// Lets a shard know that a queue has rows there, before the first of them.
-struct Binding {
-    router: Arc<Router>,
-    dataset: Dataset,
-}
-
-impl Binding {
-    fn of(router: &Arc<Router>, home: &Home) -> Binding {
-        let dataset = Dataset {
-            name: home.record.name_on_shards(),
-            map: home.record.map.clone(),
-            table: String::new(),
-            placement: Placement::Column("placement".to_owned()),
-            rows: Some(("dataset".to_owned(), home.dataset())),
-        };
-        Binding { router: router.clone(), dataset }
-    }
-
-    async fn bind(&self, ticket: &Ticket) -> Result<(), engine::Error> {
-        let dataset = Dataset { table: ticket.dialect().own_table(MESSAGES), ..self.dataset.clone() };
-        self.router.bind(ticket, &dataset).await.map_err(|error| match error {
-            RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. } => error,
-            // Nothing was written yet, so the whole may be tried again.
-            other => engine::Error::Unavailable { message: other.to_string() },
-        })
     }
 }

@@ -4,6 +4,8 @@ use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
 
+use crate::message::MESSAGE_BYTES_MAX;
+
 /// A refusal or failure of the store.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -24,6 +26,9 @@ pub enum StoreError {
         "the message would become visible only after it has expired; choose a shorter visibility timeout"
     )]
     InvisibleTooLong,
+    /// Send less.
+    #[error("a message has at most {MESSAGE_BYTES_MAX} bytes in UTF-8")]
+    TooLarge,
     /// Too many queues.
     #[error("{0}")]
     TooMany(String),

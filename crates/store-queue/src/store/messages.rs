@@ -25,19 +25,7 @@ impl QueueStore {
     /// Puts a message at the end of a queue.
     pub async fn put(&self, queue: &QueueName, new: NewMessage) -> Result<Message, StoreError> {
         let home = self.home(queue).await?;
-        let now_ms = self.now_ms();
-        let message = Message {
-            id: self.next_id(),
-            inserted_ms: now_ms,
-            expires_ms: new.ttl.expires_ms(now_ms),
-            visible_ms: now_ms.saturating_add(new.invisible_ms),
-            dequeue_count: 0,
-            receipt: self.next_receipt(),
-            body: new.body,
-        };
-        if message.visible_ms >= message.expires_ms {
-            return Err(StoreError::InvisibleTooLong);
-        }
+        let message = self.message(new)?;
         let insert = Ask::new(Kind::Add, |texts| &texts.put, &home)
             .bind(home.placement.clone())
             .bind(message.id.as_bytes())
@@ -49,6 +37,24 @@ impl QueueStore {
         self.ask(&home, insert).await?;
         self.expires_at(home.dataset, message.expires_ms);
         Ok(message)
+    }
+
+    /// A message as it is put now.
+    pub(super) fn message(&self, new: NewMessage) -> Result<Message, StoreError> {
+        let now_ms = self.now_ms();
+        let message = Message {
+            id: self.next_id(),
+            inserted_ms: now_ms,
+            expires_ms: new.ttl.expires_ms(now_ms),
+            visible_ms: now_ms.saturating_add(new.invisible_ms),
+            dequeue_count: 0,
+            receipt: self.next_receipt(),
+            body: new.body,
+        };
+        match message.visible_ms < message.expires_ms {
+            true => Ok(message),
+            false => Err(StoreError::InvisibleTooLong),
+        }
     }
 
     /// Gets up to `count` messages, which nobody else sees for a time.

@@ -7,6 +7,7 @@ mod bindings;
 mod clock;
 mod cluster;
 mod crowd;
+mod transact;
 
 use std::sync::Arc;
 

@@ -5,16 +5,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use polyshard_azure_http::Timestamp;
-use polyshard_engine::{self as engine, Batch, Expect, Rows, Statement};
-use polyshard_router::{Access, Router, Ticket};
+use polyshard_engine::{self as engine, Batch, Expect, Rows};
+use polyshard_router::{Access, Router, Ticket, enlist};
 
-use super::entities::read_properties;
+use super::rows::{self, Target};
 use super::statements::texts;
-use super::{Home, StoreError, TURNS, TableStore, bind, broken, number, timestamp};
-use crate::entity::{EntityKey, PartitionKey, Properties, RowKey};
+use super::{Home, StoreError, TURNS, TableStore, broken, number, timestamp};
+use crate::entity::{PartitionKey, Properties, RowKey};
 use crate::etag::IfMatch;
 use crate::name::TableName;
-use crate::stored;
+use crate::schema::ENTITIES;
 
 /// Changes in one transaction, as with the service.
 pub const CHANGES_MAX: usize = 100;
@@ -75,7 +75,7 @@ impl TableStore {
         }
         let home = Arc::new(self.home(table, partition).await.map_err(|error| (0, error))?);
         for (at, change) in changes.iter().enumerate() {
-            check(partition, change).map_err(|error| (at, error))?;
+            rows::check(partition, change).map_err(|error| (at, error))?;
         }
         let changes: Arc<[Change]> = changes.into();
         let mut turn = None;
@@ -150,10 +150,19 @@ struct Work {
 
 impl Work {
     async fn run(&self, ticket: &Ticket) -> Result<Attempt, engine::Error> {
-        bind(&self.router, ticket, &self.home.record).await?;
+        enlist(&self.router, ticket, &self.home.record, ENTITIES).await?;
+        let (texts, target) = (texts(ticket.dialect()), self.target());
         let mut batch = Batch::new();
         for (at, change) in self.changes.iter().enumerate() {
-            let statement = match self.statement(ticket, change).await? {
+            let found = match rows::reads_first(&change.kind) {
+                true => ticket.read(target.read(texts, change)).await?.into_iter().next(),
+                false => None,
+            };
+            let found = match &found {
+                Some(row) => Some((row.int(0)?, row.text(1)?)),
+                None => None,
+            };
+            let statement = match target.write(texts, change, found) {
                 Ok(statement) => statement,
                 Err(error) => return Ok(Attempt::Refused(at, error)),
             };
@@ -168,6 +177,11 @@ impl Work {
         }
     }
 
+    fn target(&self) -> Target<'_> {
+        let (dataset, placement) = (number(self.home.record.id), &self.home.placement);
+        Target { dataset, placement, partition: &self.partition, now: self.now }
+    }
+
     /// As the rows lie in the database.
     fn order_key(&self) -> Vec<u8> {
         let mut order = number(self.home.record.id).to_be_bytes().to_vec();
@@ -176,81 +190,6 @@ impl Work {
         order.extend_from_slice(self.changes[0].row.as_str().as_bytes());
         order
     }
-
-    /// The statement of a change, which must touch one row. A merge reads the entity first and makes sure that it has
-    /// not changed when it writes.
-    async fn statement(
-        &self,
-        ticket: &Ticket,
-        change: &Change,
-    ) -> Result<Result<Statement, StoreError>, engine::Error> {
-        let texts = texts(ticket.dialect());
-        Ok(Ok(match &change.kind {
-            ChangeKind::Insert(properties) => self.add(&texts.insert, change, properties),
-            ChangeKind::UpsertReplace(properties) => self.add(&texts.upsert, change, properties),
-            ChangeKind::Replace(properties, IfMatch::Any) => self.set(&texts.replace, change, properties),
-            ChangeKind::Replace(properties, IfMatch::At(time)) => {
-                self.set(&texts.replace_at, change, properties).bind(time.ticks())
-            }
-            ChangeKind::Delete(IfMatch::Any) => self.at(&texts.delete, change),
-            ChangeKind::Delete(IfMatch::At(time)) => self.at(&texts.delete_at, change).bind(time.ticks()),
-            ChangeKind::Merge(over, if_match) => {
-                let rows = ticket.read(self.at(&texts.get, change)).await?;
-                let Some(row) = rows.first() else { return Ok(Err(StoreError::NoSuchEntity)) };
-                let ticks = row.int(0)?;
-                match timestamp(ticks) {
-                    Ok(time) if if_match.is_met_by(time) => {}
-                    Ok(_) => return Ok(Err(StoreError::Changed)),
-                    Err(error) => return Ok(Err(error)),
-                }
-                let merged = self.merged(change, row.text(1)?, over);
-                return Ok(merged.map(|merged| self.set(&texts.replace_at, change, &merged).bind(ticks)));
-            }
-            ChangeKind::UpsertMerge(over) => {
-                let rows = ticket.read(self.at(&texts.get, change)).await?;
-                let Some(row) = rows.first() else { return Ok(Ok(self.add(&texts.insert, change, over))) };
-                let (ticks, merged) = (row.int(0)?, self.merged(change, row.text(1)?, over));
-                return Ok(merged.map(|merged| self.set(&texts.replace_at, change, &merged).bind(ticks)));
-            }
-        }))
-    }
-
-    fn at(&self, text: &Arc<str>, change: &Change) -> Statement {
-        let statement = Statement::new(text.clone()).bind(number(self.home.record.id));
-        statement.bind(self.partition.as_str()).bind(change.row.as_str())
-    }
-
-    fn add(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
-        let statement = self.at(text, change).bind(self.home.placement.clone());
-        statement.bind(self.now).bind(stored::write(properties))
-    }
-
-    fn set(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
-        self.at(text, change).bind(self.now).bind(stored::write(properties))
-    }
-
-    fn merged(&self, change: &Change, stored: &str, over: &Properties) -> Result<Properties, StoreError> {
-        let merged = read_properties(stored)?.merged(over);
-        merged.check_with(&key(&self.partition, change))?;
-        Ok(merged)
-    }
-}
-
-/// Whether what is written is within the limits; what a merge makes of it is checked when it is known.
-fn check(partition: &PartitionKey, change: &Change) -> Result<(), StoreError> {
-    let (ChangeKind::Insert(properties)
-    | ChangeKind::Replace(properties, _)
-    | ChangeKind::Merge(properties, _)
-    | ChangeKind::UpsertReplace(properties)
-    | ChangeKind::UpsertMerge(properties)) = &change.kind
-    else {
-        return Ok(());
-    };
-    Ok(properties.check_with(&key(partition, change))?)
-}
-
-fn key(partition: &PartitionKey, change: &Change) -> EntityKey {
-    EntityKey { partition: partition.clone(), row: change.row.clone() }
 }
 
 /// The times of change that the statements answered with; one without an answer has found nothing.

@@ -4,9 +4,11 @@ mod changes;
 mod entities;
 mod error;
 mod query;
+mod rows;
 mod statements;
 mod sweep;
 mod tables;
+pub(crate) mod transact;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,9 +16,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use polyshard_azure_http::Timestamp;
 use polyshard_catalog::{DatasetRecord, Driver, KeyPart, KeyRule};
 use polyshard_engine as engine;
-use polyshard_map::{Key, MapName};
-use polyshard_router::{Router, RouterError, Ticket};
-use polyshard_shard::{Dataset, Placement, ShardError};
+use polyshard_map::{Key, Map, MapName};
+use polyshard_router::{Router, RouterError};
 use tokio::sync::{Mutex, Notify};
 
 pub use changes::{CHANGES_MAX, Change, ChangeKind};
@@ -26,7 +27,6 @@ pub use tables::{Listed, Policy};
 
 use crate::entity::PartitionKey;
 use crate::name::TableName;
-use crate::schema::ENTITIES;
 
 /// What the catalog calls this store.
 pub const STORE: &str = "table";
@@ -97,28 +97,18 @@ impl TableStore {
         let record = self.record(table).await?;
         let view = self.router.view();
         let known = view.maps.get(&record.map).ok_or_else(|| StoreError::NoMap(record.map.to_string()))?;
-        let misplaced = |error: String| StoreError::Misplaced { key: partition.as_str().to_owned(), error };
-        let key = record.rule.key(known.map.definition().key_type(), partition.as_str());
-        let key = key.map_err(|error| misplaced(error.to_string()))?;
-        let placement = known.map.placement(&key).map_err(|error| misplaced(error.to_string()))?;
-        Ok(Home { record, key: [key], placement: placement.into_vec() })
+        let (key, placement) = place(&record, &known.map, partition)?;
+        Ok(Home { record, key: [key], placement })
     }
 }
 
-/// Lets the shard know that the table has rows there, before the first of them.
-async fn bind(router: &Router, ticket: &Ticket, record: &DatasetRecord) -> Result<(), engine::Error> {
-    let dataset = Dataset {
-        name: record.name_on_shards(),
-        map: record.map.clone(),
-        table: ticket.dialect().own_table(ENTITIES),
-        placement: Placement::Column("placement".to_owned()),
-        rows: Some(("dataset".to_owned(), number(record.id))),
-    };
-    router.bind(ticket, &dataset).await.map_err(|error| match error {
-        RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. } => error,
-        // Nothing was written yet, so the whole may be tried again.
-        other => engine::Error::Unavailable { message: other.to_string() },
-    })
+/// The key and the placement of a partition.
+fn place(record: &DatasetRecord, map: &Map, partition: &PartitionKey) -> Result<(Key, Vec<u8>), StoreError> {
+    let misplaced = |error: String| StoreError::Misplaced { key: partition.as_str().to_owned(), error };
+    let key = record.rule.key(map.definition().key_type(), partition.as_str());
+    let key = key.map_err(|error| misplaced(error.to_string()))?;
+    let placement = map.placement(&key).map_err(|error| misplaced(error.to_string()))?;
+    Ok((key, placement.into_vec()))
 }
 
 /// The default map's name.

@@ -10,6 +10,7 @@ mod protocol;
 mod queries;
 mod tables;
 mod tools;
+mod transact;
 
 use std::sync::Arc;
 

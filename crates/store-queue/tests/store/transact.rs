@@ -1,0 +1,77 @@
+//! Messages put inside a caller's own transaction (H2).
+
+use polyshard_engine::Statement;
+use polyshard_router::Access;
+use polyshard_store_queue::transact::{enqueue, enqueue_statements};
+use polyshard_store_queue::{MESSAGE_BYTES_MAX, Metadata, NewMessage, QueueName, StoreError, Ttl};
+
+use crate::Cluster;
+use crate::clock::HandClock;
+use crate::place::Place;
+
+on_both_engines! {
+    a_message_is_there_when_the_transaction_commits
+    the_statements_can_be_run_by_the_caller
+}
+
+fn text(body: &str) -> NewMessage {
+    NewMessage { body: body.to_owned(), invisible_ms: 0, ttl: Ttl::Never }
+}
+
+async fn a_message_is_there_when_the_transaction_commits(place: Place) {
+    let cluster: Cluster = place.open_at(HandClock::new().clock()).await;
+    let (store, router) = (&cluster.store, &cluster.router);
+    let outbox = QueueName::new("acct", "outbox").unwrap();
+    store.create(&outbox, Metadata::new()).await.unwrap();
+    for (body, commits) in [("rolled back", false), ("committed", true)] {
+        let message = store.enlist(&outbox, text(body)).await.unwrap();
+        let keys = [message.key().clone()];
+        let ticket = router.enter(message.map(), &keys, Access::Write).await.unwrap();
+        assert!(ticket.ranges().iter().any(|range| range.contains(message.placement())));
+        let dialect = ticket.dialect();
+        router.bind(&ticket, &message.dataset(dialect)).await.unwrap();
+        let mut tx = ticket.begin().await.unwrap();
+        tx.run(Statement::new("CREATE TABLE IF NOT EXISTS orders (id bigint)")).await.unwrap();
+        tx.run(Statement::new("INSERT INTO orders VALUES ($1)").bind(7)).await.unwrap();
+        enqueue(&mut tx, dialect, &message).await.unwrap();
+        if commits {
+            tx.commit().await.unwrap()
+        } else {
+            tx.rollback().await.unwrap()
+        }
+        drop(ticket);
+        let seen = store.peek(&outbox, 2).await.unwrap();
+        assert_eq!(seen.len(), usize::from(commits), "{body}");
+    }
+    let got = store.get(&outbox, 1, 1000).await.unwrap().remove(0);
+    assert_eq!((got.body.as_str(), got.dequeue_count), ("committed", 1));
+    store.delete_message(&outbox, &got.id, got.receipt).await.unwrap();
+    let long = store.enlist(&outbox, text(&"x".repeat(MESSAGE_BYTES_MAX + 1))).await;
+    assert!(matches!(long, Err(StoreError::TooLarge)));
+    let nowhere = store.enlist(&QueueName::new("acct", "nowhere").unwrap(), text("x")).await;
+    assert!(matches!(nowhere, Err(StoreError::NoSuchQueue(_))));
+    cluster.close().await;
+}
+
+/// As a door does that has a session of its own: text and values.
+async fn the_statements_can_be_run_by_the_caller(place: Place) {
+    let cluster: Cluster = place.open_at(HandClock::new().clock()).await;
+    let (store, router) = (&cluster.store, &cluster.router);
+    let outbox = QueueName::new("acct", "outbox").unwrap();
+    store.create(&outbox, Metadata::new()).await.unwrap();
+    let message = store.enlist(&outbox, text("by hand")).await.unwrap();
+    let keys = [message.key().clone()];
+    let ticket = router.enter(message.map(), &keys, Access::Write).await.unwrap();
+    router.bind(&ticket, &message.dataset(ticket.dialect())).await.unwrap();
+    let mut tx = ticket.begin().await.unwrap();
+    for statement in enqueue_statements(ticket.dialect(), &message) {
+        assert_eq!(statement.params().len(), 8);
+        let again = statement.params().iter().cloned();
+        tx.run(again.fold(Statement::new(statement.text().to_owned()), Statement::bind)).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    drop(ticket);
+    assert_eq!(store.peek(&outbox, 2).await.unwrap()[0].body, "by hand");
+    assert_eq!(store.peek(&outbox, 2).await.unwrap()[0], *message.message());
+    cluster.close().await;
+}

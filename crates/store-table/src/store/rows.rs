@@ -1,0 +1,113 @@
+//! From a change of an entity to the statement that makes it. Pure.
+
+use std::sync::Arc;
+
+use polyshard_engine::Statement;
+
+use super::changes::{Change, ChangeKind};
+use super::entities::read_properties;
+use super::statements::Texts;
+use super::{StoreError, timestamp};
+use crate::entity::{EntityKey, PartitionKey, Properties};
+use crate::etag::IfMatch;
+use crate::stored;
+
+/// What was read of an entity: the time of its last change, and its properties as they are stored.
+pub(super) type Found<'a> = (i64, &'a str);
+
+/// Where and when a change is made.
+pub(super) struct Target<'a> {
+    /// The number of the table's rows.
+    pub dataset: i64,
+    pub placement: &'a [u8],
+    pub partition: &'a PartitionKey,
+    /// The time of the change.
+    pub now: i64,
+}
+
+/// Whether the entity must be read before the statement of the change is known: a merge makes sure, when it writes,
+/// that it has not changed since.
+pub(super) fn reads_first(kind: &ChangeKind) -> bool {
+    matches!(kind, ChangeKind::Merge(..) | ChangeKind::UpsertMerge(_))
+}
+
+impl Target<'_> {
+    /// Reads the entity of a change: its time of change and its properties.
+    pub fn read(&self, texts: &Texts, change: &Change) -> Statement {
+        self.at(&texts.get, change)
+    }
+
+    /// The statement of a change, which answers with the new time of change, or with no row if it found nothing to
+    /// do. `found` is what [`Target::read`] found.
+    pub fn write(
+        &self,
+        texts: &Texts,
+        change: &Change,
+        found: Option<Found<'_>>,
+    ) -> Result<Statement, StoreError> {
+        Ok(match &change.kind {
+            ChangeKind::Insert(properties) => self.add(&texts.insert, change, properties),
+            ChangeKind::UpsertReplace(properties) => self.add(&texts.upsert, change, properties),
+            ChangeKind::Replace(properties, IfMatch::Any) => self.set(&texts.replace, change, properties),
+            ChangeKind::Replace(properties, IfMatch::At(time)) => {
+                self.set(&texts.replace_at, change, properties).bind(time.ticks())
+            }
+            ChangeKind::Delete(IfMatch::Any) => self.at(&texts.delete, change),
+            ChangeKind::Delete(IfMatch::At(time)) => self.at(&texts.delete_at, change).bind(time.ticks()),
+            ChangeKind::Merge(over, if_match) => {
+                let found = found.ok_or(StoreError::NoSuchEntity)?;
+                if !if_match.is_met_by(timestamp(found.0)?) {
+                    return Err(StoreError::Changed);
+                }
+                self.merge(texts, change, found, over)?
+            }
+            ChangeKind::UpsertMerge(over) => match found {
+                None => self.add(&texts.insert, change, over),
+                Some(found) => self.merge(texts, change, found, over)?,
+            },
+        })
+    }
+
+    fn merge(
+        &self,
+        texts: &Texts,
+        change: &Change,
+        (ticks, stored): Found<'_>,
+        over: &Properties,
+    ) -> Result<Statement, StoreError> {
+        let merged = read_properties(stored)?.merged(over);
+        merged.check_with(&key(self.partition, change))?;
+        Ok(self.set(&texts.replace_at, change, &merged).bind(ticks))
+    }
+
+    fn at(&self, text: &Arc<str>, change: &Change) -> Statement {
+        let statement = Statement::new(text.clone()).bind(self.dataset);
+        statement.bind(self.partition.as_str()).bind(change.row.as_str())
+    }
+
+    fn add(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
+        let statement = self.at(text, change).bind(self.placement);
+        statement.bind(self.now).bind(stored::write(properties))
+    }
+
+    fn set(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
+        self.at(text, change).bind(self.now).bind(stored::write(properties))
+    }
+}
+
+/// Whether what is written is within the limits; what a merge makes of it is checked when it is known.
+pub(super) fn check(partition: &PartitionKey, change: &Change) -> Result<(), StoreError> {
+    let (ChangeKind::Insert(properties)
+    | ChangeKind::Replace(properties, _)
+    | ChangeKind::Merge(properties, _)
+    | ChangeKind::UpsertReplace(properties)
+    | ChangeKind::UpsertMerge(properties)) = &change.kind
+    else {
+        return Ok(());
+    };
+    Ok(properties.check_with(&key(partition, change))?)
+}
+
+fn key(partition: &PartitionKey, change: &Change) -> EntityKey {
+    EntityKey { partition: partition.clone(), row: change.row.clone() }
+}
