@@ -1,5 +1,7 @@
 //! The blocking client of the API, for the command line and tests.
 
+mod watch;
+
 use std::time::Duration;
 
 use polyshard_map::{MapName, ShardId};

@@ -4,6 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::handlers::{datasets, health, maps, operations, shards};
+use crate::watch;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -40,6 +41,12 @@ use crate::handlers::{datasets, health, maps, operations, shards};
         datasets::bind,
         datasets::unbind,
         operations::list,
+        watch::metrics,
+        watch::traffic,
+        watch::hot,
+        watch::events,
+        watch::window,
+        watch::shardlet,
         operations::show
     ),
     security(("token" = [])),

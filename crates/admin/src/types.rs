@@ -8,6 +8,8 @@ mod range;
 mod repair;
 mod shard;
 mod status;
+mod traffic;
+mod window;
 
 pub use change::{
     AddChange, AddSegmentChange, AssignChange, ChangeAnswer, ChangeRequest, LockChange, MergeChange,
@@ -26,6 +28,12 @@ pub use repair::{
 };
 pub use shard::{Engine, NewShard, Removal, ShardLimits, ShardPatch, ShardView, ShardsAnswer};
 pub use status::{CatalogView, RouterView, Status};
+pub use traffic::{
+    DoorTraffic, HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, HotShardlet, ShardTraffic, TrafficAnswer,
+};
+pub use window::{
+    PIECES_DEFAULT, PIECES_MAX, Part, Piece, ShardletAnswer, ShardletData, Unit, WindowAnswer, WindowRequest,
+};
 
 use utoipa::ToSchema;
 

@@ -1,0 +1,42 @@
+//! The client's calls of an onlooker.
+
+use polyshard_map::MapName;
+
+use super::{Answered, Client};
+use crate::types::{HotAnswer, ShardletAnswer, TrafficAnswer, WindowAnswer, WindowRequest};
+
+impl Client {
+    /// What is going on.
+    pub fn traffic(&self) -> Answered<TrafficAnswer> {
+        self.call(self.get("/v1/traffic"))
+    }
+
+    /// The hottest shardlets.
+    pub fn hot(&self, limit: u32) -> Answered<HotAnswer> {
+        self.call(self.get("/v1/hot").query("limit", limit.to_string()))
+    }
+
+    /// A part of a map in pieces.
+    pub fn window(&self, map: &MapName, request: &WindowRequest) -> Answered<WindowAnswer> {
+        let mut get = self.get(&format!("/v1/maps/{map}/window"));
+        let fields = [
+            ("first", request.first),
+            ("count", request.count),
+            ("pieces", request.pieces.map(u64::from)),
+        ];
+        for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            get = get.query(name, value.to_string());
+        }
+        self.call(get)
+    }
+
+    /// One shardlet by its key's text form.
+    pub fn shardlet(&self, map: &MapName, key: &str) -> Answered<ShardletAnswer> {
+        self.call(self.get(&format!("/v1/maps/{map}/shardlet")).query("key", key))
+    }
+
+    /// All metrics in Prometheus' text form.
+    pub fn metrics(&self) -> Answered<Vec<u8>> {
+        self.send(self.get("/metrics"))
+    }
+}
