@@ -7,6 +7,7 @@ mod map;
 mod measure;
 mod report;
 mod router;
+mod sql;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,8 @@ enum Subject {
     Catalog,
     /// What the router adds to a read, what tickets cost.
     Router,
+    /// The SQL door, beside PgBouncer; needs the release build of the program beside this one.
+    Sql,
     /// Everything.
     All,
 }
@@ -67,11 +70,12 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let mut all = Vec::new();
-    let parts: [(Subject, Part); 4] = [
+    let parts: [(Subject, Part); 5] = [
         (Subject::Map, map::run),
         (Subject::Router, router::run),
         (Subject::Engine, engine::run),
         (Subject::Catalog, catalog::run),
+        (Subject::Sql, sql::run),
     ];
     for (_, run) in parts.iter().filter(|(subject, _)| [*subject, Subject::All].contains(&arguments.subject))
     {

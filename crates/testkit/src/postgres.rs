@@ -298,6 +298,11 @@ impl PgBouncer {
         self.port
     }
 
+    /// Its process, to read what it uses.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     fn start(server: &PgServer, database: &str) -> Option<PgBouncer> {
         let binary = Path::new("/usr/sbin/pgbouncer");
         if !binary.exists() {
