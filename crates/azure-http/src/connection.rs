@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use polyshard_meter::Requests;
 use polyshard_wire::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, error};
@@ -16,11 +17,18 @@ use crate::{
 };
 
 /// Serves one connection until either side closes it.
-pub(crate) async fn run<S>(stream: S, peer: SocketAddr, shutdown: &Shutdown, door: &Door, scheme: Scheme)
-where
+pub(crate) async fn run<S>(
+    stream: S,
+    peer: SocketAddr,
+    shutdown: &Shutdown,
+    door: &Door,
+    scheme: Scheme,
+    requests: &Requests,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let mut connection = Exchange { stream: Stream::new(stream, door.limits), peer, shutdown, door, scheme };
+    let stream = Stream::new(stream, door.limits);
+    let mut connection = Exchange { stream, peer, shutdown, door, scheme, requests };
     loop {
         match connection.next().await {
             Ok(After::Next) => {}
@@ -50,6 +58,7 @@ struct Exchange<'a, S> {
     shutdown: &'a Shutdown,
     door: &'a Door,
     scheme: Scheme,
+    requests: &'a Requests,
 }
 
 /// What is known of a request when its answer is written.
@@ -156,6 +165,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
             error!(request_id = %asked.request_id, name, "a response's header has a character that cannot be sent");
             response = write_error(ServiceError::internal());
         }
+        let took = self.door.surroundings.now().distance(asked.now);
+        let operation = asked.method.map_or("unread", Method::as_str);
+        self.requests.record(operation, Requests::class(response.status), took);
         let finish = Finish {
             method: asked.method,
             request_id: asked.request_id,

@@ -76,11 +76,13 @@ pub async fn serve(listener: Listener, shutdown: Shutdown, door: Door) -> Served
 async fn handle(connection: Connection, door: Arc<Door>) {
     let Connection { stream, peer, shutdown, guard } = connection;
     match &door.transport {
-        Transport::Plain => connection::run(stream, peer, &shutdown, &door, Scheme::Http).await,
+        Transport::Plain => connection::run(stream, peer, &shutdown, &door, Scheme::Http, guard.requests()).await,
         Transport::Tls(config) => {
             let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream);
             match tokio::time::timeout(door.limits.head_time, handshake).await {
-                Ok(Ok(stream)) => connection::run(stream, peer, &shutdown, &door, Scheme::Https).await,
+                Ok(Ok(stream)) => {
+                    connection::run(stream, peer, &shutdown, &door, Scheme::Https, guard.requests()).await;
+                }
                 Ok(Err(error)) => debug!(%error, "the TLS handshake failed"),
                 Err(_) => debug!("the TLS handshake took too long"),
             }

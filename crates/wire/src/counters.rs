@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use polyshard_meter::Requests;
+
 /// Counts of one listener, shared between it and whoever reports them.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -9,6 +11,7 @@ pub struct Counters {
     refused: AtomicU64,
     closed: AtomicU64,
     panicked: AtomicU64,
+    requests: Requests,
 }
 
 /// The counts at one moment.
@@ -36,6 +39,11 @@ impl Counters {
             open: accepted - closed,
             panicked: self.panicked.load(Ordering::Relaxed),
         }
+    }
+
+    /// The requests that came through its connections, where the door counts them.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     pub(crate) fn accept(&self) {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use polyshard_meter::Requests;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
@@ -67,6 +68,13 @@ pub struct Connection {
 pub struct ConnectionGuard {
     counters: Arc<Counters>,
     _place: OwnedSemaphorePermit,
+}
+
+impl ConnectionGuard {
+    /// Where the door counts the requests that it answers.
+    pub fn requests(&self) -> &Requests {
+        self.counters.requests()
+    }
 }
 
 impl Drop for ConnectionGuard {
