@@ -1,5 +1,6 @@
 //! Benchmarks beside the raw library in the same run.
 
+mod azure;
 mod catalog;
 mod cluster;
 mod engine;
@@ -43,7 +44,10 @@ enum Subject {
     Router,
     /// The SQL door, beside PgBouncer; needs the release build of the program beside this one.
     Sql,
-    /// Everything.
+    /// The queue and table doors, beside Azurite; alone, since it needs scripts/setup-bench.sh and the release build of
+    /// the program beside this one.
+    Azure,
+    /// Everything else.
     All,
 }
 
@@ -70,15 +74,19 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let mut all = Vec::new();
-    let parts: [(Subject, Part); 5] = [
+    let parts: [(Subject, Part); 6] = [
+        (Subject::Azure, azure::run),
         (Subject::Map, map::run),
         (Subject::Router, router::run),
         (Subject::Engine, engine::run),
         (Subject::Catalog, catalog::run),
         (Subject::Sql, sql::run),
     ];
-    for (_, run) in parts.iter().filter(|(subject, _)| [*subject, Subject::All].contains(&arguments.subject))
-    {
+    let is_asked = |subject: Subject| match arguments.subject {
+        Subject::All => subject != Subject::Azure,
+        asked => asked == subject,
+    };
+    for (_, run) in parts.iter().filter(|(subject, _)| is_asked(*subject)) {
         match run(effort) {
             Ok(tables) if arguments.json => all.extend(tables.iter().map(report::Table::json)),
             Ok(tables) => tables.iter().for_each(report::Table::print),

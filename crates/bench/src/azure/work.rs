@@ -1,0 +1,210 @@
+//! What is measured: a few operations that programs do again and again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::client::{Ask, Client, Door};
+use super::servers::Server;
+use crate::Failure;
+use crate::measure::Random;
+
+const TABLE: &str = "Bench";
+const QUEUE: &str = "bench";
+/// Entities that are read by key.
+const READ_ENTITIES: u64 = 5_000;
+/// Partitions that new entities go to.
+const PARTITIONS: u64 = 1_000;
+/// Entities in a partition that is scanned, and how many of them the filter lets through.
+const SCAN_ENTITIES: u64 = 1_000;
+const SCAN_FOUND: u64 = 100;
+/// Entities in a batch: the most there can be.
+const BATCH_ENTITIES: u64 = 100;
+/// The text of a small job or entity.
+const TEXT: &str = "an order of three small things, to be sent to a street in a town, by a customer who has been here before, \
+    with a remark about the door and the neighbours, paid in advance; and so on until it is two hundred bytes long.";
+const JSON: &str = "application/json";
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Insert,
+    Get,
+    Batch,
+    Scan,
+    Queue,
+}
+
+impl Kind {
+    /// All, in the order of the report.
+    pub const ALL: [Kind; 5] = [Kind::Get, Kind::Insert, Kind::Batch, Kind::Scan, Kind::Queue];
+
+    /// Its name in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Insert => "insert entity",
+            Kind::Get => "get entity",
+            Kind::Batch => "batch of 100 inserts",
+            Kind::Scan => "scan of a partition: 100 of 1,000",
+            Kind::Queue => "put, get, delete message",
+        }
+    }
+
+    fn door(self) -> Door {
+        if self == Kind::Queue { Door::Queue } else { Door::Table }
+    }
+}
+
+/// Numbers that no two requests share.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// One connection at its work.
+pub struct Worker {
+    client: Client,
+    kind: Kind,
+    random: Random,
+}
+
+/// Makes the table, the queue, and what is read.
+pub async fn prepare(server: &Server) -> Result<(), Failure> {
+    let mut queue = Client::connect(server.queue, Door::Queue).await?;
+    let made =
+        queue.ask(&Ask { method: "PUT", path: "/bench", query: "", content_type: "", body: "" }).await?;
+    expect(made.status, &[201, 204], "creating the queue", &made.body)?;
+    let mut table = Client::connect(server.table, Door::Table).await?;
+    let body = format!("{{\"TableName\":\"{TABLE}\"}}");
+    let create = Ask { method: "POST", path: "/Tables", query: "", content_type: JSON, body: &body };
+    let made = table.ask(&create).await?;
+    expect(made.status, &[201, 204], "creating the table", &made.body)?;
+    for first in (0..READ_ENTITIES).step_by(BATCH_ENTITIES as usize) {
+        let rows: Vec<_> = (first..first + BATCH_ENTITIES).map(|n| (format!("{n:06}"), n)).collect();
+        batch(&mut table, &format!("read{}", first / BATCH_ENTITIES), &rows).await?;
+    }
+    for first in (0..SCAN_ENTITIES).step_by(BATCH_ENTITIES as usize) {
+        let rows: Vec<_> = (first..first + BATCH_ENTITIES).map(|n| (format!("{n:06}"), n)).collect();
+        batch(&mut table, "scan", &rows).await?;
+    }
+    Ok(())
+}
+
+impl Worker {
+    /// Connects.
+    pub async fn connect(server: &Server, kind: Kind) -> Result<Worker, Failure> {
+        let address = if kind == Kind::Queue { server.queue } else { server.table };
+        let client = Client::connect(address, kind.door()).await?;
+        Ok(Worker { client, kind, random: Random::new(NEXT.fetch_add(1, Ordering::Relaxed)) })
+    }
+
+    /// Does it once, and sees that the answer is right.
+    pub async fn step(&mut self) -> Result<(), Failure> {
+        match self.kind {
+            Kind::Insert => self.insert().await,
+            Kind::Get => self.get().await,
+            Kind::Batch => self.batch().await,
+            Kind::Scan => self.scan().await,
+            Kind::Queue => self.cycle().await,
+        }
+    }
+
+    async fn insert(&mut self) -> Result<(), Failure> {
+        let (partition, row) = (self.random.below(PARTITIONS), NEXT.fetch_add(1, Ordering::Relaxed));
+        let body = entity(&format!("p{partition:04}"), &format!("{row:012}"), row);
+        let path = format!("/{TABLE}");
+        let ask = Ask { method: "POST", path: &path, query: "", content_type: JSON, body: &body };
+        let reply = self.client.ask(&ask).await?;
+        expect(reply.status, &[201, 204], "inserting", &reply.body)
+    }
+
+    async fn get(&mut self) -> Result<(), Failure> {
+        let n = self.random.below(READ_ENTITIES);
+        let path = format!("/{TABLE}(PartitionKey='read{}',RowKey='{n:06}')", n / BATCH_ENTITIES);
+        let ask = Ask { method: "GET", path: &path, query: "", content_type: "", body: "" };
+        let reply = self.client.ask(&ask).await?;
+        expect(reply.status, &[200], "getting", &reply.body)?;
+        found(&reply.body, &format!("{n:06}"), 1)
+    }
+
+    async fn batch(&mut self) -> Result<(), Failure> {
+        let first = NEXT.fetch_add(BATCH_ENTITIES, Ordering::Relaxed);
+        let rows: Vec<_> = (first..first + BATCH_ENTITIES).map(|n| (format!("{n:012}"), n)).collect();
+        batch(&mut self.client, &format!("b{:04}", first % PARTITIONS), &rows).await
+    }
+
+    async fn scan(&mut self) -> Result<(), Failure> {
+        let from = self.random.below(SCAN_ENTITIES - SCAN_FOUND);
+        let query = format!(
+            "$filter=PartitionKey%20eq%20'scan'%20and%20n%20ge%20{from}%20and%20n%20lt%20{}",
+            from + SCAN_FOUND
+        );
+        let path = format!("/{TABLE}()");
+        let ask = Ask { method: "GET", path: &path, query: &query, content_type: "", body: "" };
+        let reply = self.client.ask(&ask).await?;
+        expect(reply.status, &[200], "scanning", &reply.body)?;
+        found(&reply.body, "\"RowKey\"", SCAN_FOUND as usize)
+    }
+
+    async fn cycle(&mut self) -> Result<(), Failure> {
+        let path = format!("/{QUEUE}/messages");
+        let body = format!("<QueueMessage><MessageText>{TEXT}</MessageText></QueueMessage>");
+        let put =
+            Ask { method: "POST", path: &path, query: "", content_type: "application/xml", body: &body };
+        let reply = self.client.ask(&put).await?;
+        expect(reply.status, &[201], "putting", &reply.body)?;
+        let get =
+            Ask { method: "GET", path: &path, query: "visibilitytimeout=300", content_type: "", body: "" };
+        let reply = self.client.ask(&get).await?;
+        expect(reply.status, &[200], "getting", &reply.body)?;
+        let text = String::from_utf8(reply.body)?;
+        let (id, receipt) = (element(&text, "MessageId")?, element(&text, "PopReceipt")?);
+        let path = format!("/{QUEUE}/messages/{id}");
+        let query =
+            format!("popreceipt={}", receipt.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D"));
+        let delete = Ask { method: "DELETE", path: &path, query: &query, content_type: "", body: "" };
+        let reply = self.client.ask(&delete).await?;
+        expect(reply.status, &[204], "deleting", &reply.body)
+    }
+}
+
+async fn batch(client: &mut Client, partition: &str, rows: &[(String, u64)]) -> Result<(), Failure> {
+    let mut body = String::with_capacity(rows.len() * 700);
+    body.push_str("--batch_b\r\nContent-Type: multipart/mixed; boundary=changeset_c\r\n\r\n");
+    for (row, n) in rows {
+        let entity = entity(partition, row, *n);
+        body.push_str(&format!(
+            "--changeset_c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
+             POST http://127.0.0.1/devstoreaccount1/{TABLE} HTTP/1.1\r\nContent-Type: application/json\r\n\
+             Accept: application/json;odata=minimalmetadata\r\nPrefer: return-no-content\r\n\
+             DataServiceVersion: 3.0\r\nContent-Length: {}\r\n\r\n{entity}\r\n",
+            entity.len()
+        ));
+    }
+    body.push_str("--changeset_c--\r\n--batch_b--\r\n");
+    let content_type = "multipart/mixed; boundary=batch_b";
+    let ask = Ask { method: "POST", path: "/$batch", query: "", content_type, body: &body };
+    let reply = client.ask(&ask).await?;
+    expect(reply.status, &[202], "the batch", &reply.body)?;
+    found(&reply.body, "HTTP/1.1 204", rows.len())
+}
+
+fn entity(partition: &str, row: &str, n: u64) -> String {
+    format!("{{\"PartitionKey\":\"{partition}\",\"RowKey\":\"{row}\",\"n\":{n},\"text\":\"{TEXT}\"}}")
+}
+
+fn expect(status: u16, good: &[u16], what: &str, body: &[u8]) -> Result<(), Failure> {
+    if good.contains(&status) {
+        return Ok(());
+    }
+    Err(format!("{what}: status {status}: {}", String::from_utf8_lossy(body)).into())
+}
+
+/// An answer that lacks what was asked for would be quick, and wrong.
+fn found(body: &[u8], what: &str, times: usize) -> Result<(), Failure> {
+    let text = std::str::from_utf8(body)?;
+    match text.matches(what).count() {
+        count if count == times => Ok(()),
+        count => Err(format!("{what} is there {count} times, not {times}: {:.400}", text).into()),
+    }
+}
+
+fn element<'a>(xml: &'a str, name: &str) -> Result<&'a str, Failure> {
+    let begin = xml.split_once(&format!("<{name}>")).ok_or_else(|| format!("no {name} in {xml}"))?.1;
+    Ok(begin.split_once('<').ok_or("the element does not end")?.0)
+}
