@@ -1,1 +1,34 @@
-//! What every shard must have alike: schema changes and reference writes in one order; declared tables; ids.
+//! What every shard must have alike: schema changes and writes to reference tables in one order; declared tables; ids.
+//!
+//! A change is run on all shards in open transactions, decided by one transaction in the catalog, and then committed on
+//! all shards. A shard that misses the commit is brought there from the journal before it serves again.
+
+mod blocks;
+mod bring_up;
+mod catch_up;
+mod checks;
+mod declaration;
+mod declare;
+mod embedded;
+mod entry;
+mod error;
+pub mod ids;
+mod introspect;
+mod journal;
+mod keep;
+mod quote;
+mod read;
+mod review;
+mod run;
+mod sequences;
+mod tables;
+mod turn;
+
+pub use declaration::{Declaration, STORE};
+pub use embedded::{Embedded, SchemaFuture};
+pub use entry::{Entry, EntryKind, Recorded};
+pub use error::JournalError;
+pub use journal::{Journal, JournalOptions};
+pub use keep::Keeper;
+pub use tables::schema;
+pub use turn::{Change, Decided, Turn};

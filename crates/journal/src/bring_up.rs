@@ -1,0 +1,329 @@
+//! A shard that is new here: the schema is made as the journal tells it, and the rows of reference tables are copied from
+//! another shard as they are then.
+
+use std::sync::Arc;
+
+use polyshard_engine as engine;
+use polyshard_engine::{Dialect, Statement, Transaction};
+use polyshard_map::ShardId;
+use polyshard_shard::{Dataset, Placement as Placing, Shard};
+use polyshard_sql::{Generated, Schema, Table, TableName};
+use uuid::Uuid;
+
+use crate::JournalError;
+use crate::declaration::{STORE, key};
+use crate::entry::{Entry, EntryKind};
+use crate::introspect;
+use crate::journal::Inner;
+use crate::quote::{identifier, literal, table_name};
+use crate::run::Rows;
+use crate::tables::{self, Lock};
+
+/// Entries read at once.
+const ENTRIES_PAGE: u32 = 256;
+/// Rows in one INSERT, and in one page of the copy.
+const COPY_ROWS: usize = 500;
+
+impl Inner {
+    /// Gives a shard the schema and the reference rows of some position; answers which. In one transaction, so that
+    /// there is nothing half-made.
+    pub(crate) async fn bring_up(&self, shard: &Arc<Shard>) -> Result<u64, JournalError> {
+        let (id, dialect) = (shard.id().clone(), shard.dialect());
+        let fail = |error: engine::Error| JournalError::on(&id, error);
+        let open = || async { shard.control_transaction().await.map_err(|error| JournalError::on(&id, error)) };
+        let mut tx = open().await?;
+        tx.run_all(tables::creation(dialect)).await.map_err(fail)?;
+        tx.commit().await.map_err(fail)?;
+        let number = self.catalog.shard_number(&id).await?;
+        let cluster = self.catalog.cluster().await?.to_string();
+
+        let mut tx = open().await?;
+        if dialect == Dialect::Postgres {
+            // One at a time: there may be no row to lock yet.
+            let lock = "SELECT pg_advisory_xact_lock(1886611457, 2)";
+            tx.run(Statement::new(lock)).await.map_err(fail)?;
+        }
+        let rows = tx.run(tables::select_applied(dialect, Lock::Yes)).await.map_err(fail)?;
+        let begun = rows.first().map(|row| row.int(0)).transpose().map_err(fail)?.map(|at| at as u64);
+        let last = self.catalog.journal_position().await?;
+        if begun.is_none() && last == 0 {
+            tx.run(tables::begin(dialect, &cluster, 0, number)).await.map_err(fail)?;
+            tx.commit().await.map_err(fail)?;
+            return Ok(0);
+        }
+        let after = begun.unwrap_or(0);
+        // It may have been done while this one waited.
+        let next = self.catalog.journal_entries(after, 1).await?;
+        if begun.is_some() && next.first().is_none_or(|entry| entry.position == after + 1) {
+            return Ok(after);
+        }
+        let source = self.source(&id, dialect).await?;
+        let position = match &source {
+            None => last,
+            Some((_, _, position)) => *position,
+        };
+        self.make_schema(&id, dialect, &mut tx, after, position).await?;
+        if let Some((from, mut from_tx, _)) = source {
+            self.copy_reference(&from, &mut from_tx, &id, dialect, &mut tx, position).await?;
+        }
+        tx.run(tables::begin(dialect, &cluster, position, number)).await.map_err(fail)?;
+        self.pass(&format!("bring_up:{id}.before"))?;
+        tx.commit().await.map_err(fail)?;
+        tracing::info!(shard = %id, position, "a new shard has the schema and the reference tables");
+        Ok(position)
+    }
+
+    /// Another shard of the same engine, with a snapshot of it open and the position that it is of. None if there is
+    /// none: then no row of a reference table can have been written either.
+    async fn source(
+        &self,
+        not: &ShardId,
+        dialect: Dialect,
+    ) -> Result<Option<(ShardId, Transaction, u64)>, JournalError> {
+        let mut why = None;
+        for id in self.serving().into_iter().filter(|id| id != not) {
+            let shard = match self.shard(&id).await {
+                Ok(shard) => shard,
+                Err(error) => {
+                    why = Some(error);
+                    continue;
+                }
+            };
+            if shard.dialect() != dialect {
+                continue;
+            }
+            let position = match self.applied_on(&shard).await {
+                Ok(Some(_)) => self.snapshot(&shard).await,
+                Ok(None) => continue,
+                Err(error) => Err(error),
+            };
+            match position {
+                Ok((tx, position)) => return Ok(Some((id, tx, position))),
+                Err(error) => why = Some(error),
+            }
+        }
+        match why {
+            Some(error) => Err(error),
+            None => Ok(None),
+        }
+    }
+
+    async fn snapshot(&self, shard: &Arc<Shard>) -> Result<(Transaction, u64), JournalError> {
+        let id = shard.id();
+        let fail = |error: engine::Error| JournalError::on(id, error);
+        let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        if shard.dialect() == Dialect::Postgres {
+            tx.run_all(introspect::preamble()).await.map_err(fail)?;
+        }
+        let rows = tx.run(tables::select_applied(shard.dialect(), Lock::No)).await.map_err(fail)?;
+        let position = rows.first().map(|row| row.int(0)).transpose().map_err(fail)?.unwrap_or(0);
+        Ok((tx, position as u64))
+    }
+
+    /// Runs what entries say of the schema; rows come otherwise.
+    async fn make_schema(
+        &self,
+        id: &ShardId,
+        dialect: Dialect,
+        tx: &mut Transaction,
+        after: u64,
+        upto: u64,
+    ) -> Result<(), JournalError> {
+        let mut position = after;
+        loop {
+            let entries = self.catalog.journal_entries(position, ENTRIES_PAGE).await?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            for stored in entries.iter().filter(|stored| stored.position <= upto) {
+                let entry = Entry::of(stored)?;
+                if entry.kind == EntryKind::Rows {
+                    continue;
+                }
+                let run = self.run(id, dialect, tx, &entry.statements, &entry.settings, Rows::Lacks).await;
+                if let Err(JournalError::Shard { shard, error }) = run {
+                    let why = error.to_string();
+                    return Err(JournalError::Stuck { shard, position: stored.position, why });
+                }
+                run?;
+            }
+            position = last.position;
+            if position >= upto {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Copies all rows of all reference tables, in the order of their foreign keys.
+    async fn copy_reference(
+        &self,
+        from: &ShardId,
+        from_tx: &mut Transaction,
+        to: &ShardId,
+        dialect: Dialect,
+        tx: &mut Transaction,
+        position: u64,
+    ) -> Result<(), JournalError> {
+        let found = match dialect {
+            Dialect::Postgres => introspect::read(from_tx).await?.schema,
+            Dialect::Sqlite => self.embedded()?.schema(from_tx).await?,
+        };
+        let state = self.catalog.journal_state().await?;
+        if state.position < position {
+            return Err(JournalError::Busy);
+        }
+        let reference = self.reference_tables(&found, &state.declarations)?;
+        let order = in_order(&reference)?;
+        let fail = |error: engine::Error| JournalError::on(to, error);
+        for table in order.iter().rev() {
+            let sql = format!("DELETE FROM {}", table_name(dialect, &table.name));
+            tx.run(Statement::new(sql)).await.map_err(fail)?;
+        }
+        for table in order {
+            self.copy_table(from, from_tx, to, dialect, tx, table).await?;
+        }
+        Ok(())
+    }
+
+    /// The tables whose rows are on every shard.
+    fn reference_tables(
+        &self,
+        found: &Schema,
+        declarations: &[(String, String)],
+    ) -> Result<Vec<Arc<Table>>, JournalError> {
+        let mut elsewhere = Vec::new();
+        for (name, body) in declarations {
+            match crate::declaration::Declared::read(name, body)? {
+                (_, crate::declaration::Declared::Reference | crate::declaration::Declared::TableFree) => {}
+                (name, _) => elsewhere.push(name),
+            }
+        }
+        Ok(found.tables.values().filter(|table| !elsewhere.contains(&table.name)).cloned().collect())
+    }
+
+    async fn copy_table(
+        &self,
+        from: &ShardId,
+        from_tx: &mut Transaction,
+        to: &ShardId,
+        dialect: Dialect,
+        tx: &mut Transaction,
+        table: &Table,
+    ) -> Result<(), JournalError> {
+        let name = table_name(dialect, &table.name);
+        let columns: Vec<String> = table
+            .columns
+            .iter()
+            .filter(|column| column.generated != Generated::Stored)
+            .map(|column| identifier(&column.name))
+            .collect();
+        let read_fail = |error: engine::Error| JournalError::on(from, error);
+        let fail = |error: engine::Error| JournalError::on(to, error);
+        let (list, overriding) = (columns.join(", "), overriding(dialect));
+        let read: Vec<String> = match dialect {
+            Dialect::Postgres => columns.iter().map(|column| format!("{column}::text")).collect(),
+            Dialect::Sqlite => columns.clone(),
+        };
+        let cursor = "SELECT".to_owned() + " " + &read.join(", ") + " FROM " + &name;
+        let mut offset = 0;
+        if dialect == Dialect::Postgres && table.triggers {
+            tx.run(Statement::new(format!("ALTER TABLE {name} DISABLE TRIGGER USER"))).await.map_err(fail)?;
+        }
+        if dialect == Dialect::Postgres {
+            let declare = format!("DECLARE polyshard_copy NO SCROLL CURSOR FOR {cursor}");
+            from_tx.run(Statement::new(declare)).await.map_err(read_fail)?;
+        }
+        loop {
+            let page = match dialect {
+                Dialect::Postgres => format!("FETCH {COPY_ROWS} FROM polyshard_copy"),
+                Dialect::Sqlite => format!("{cursor} LIMIT {COPY_ROWS} OFFSET {offset}"),
+            };
+            let rows = from_tx.run(Statement::new(page)).await.map_err(read_fail)?;
+            if rows.is_empty() {
+                break;
+            }
+            offset += rows.len();
+            let values: Vec<String> = rows
+                .iter()
+                .map(|row| {
+                    let row: Vec<String> = row.values().iter().map(|value| literal(dialect, value)).collect();
+                    format!("({})", row.join(", "))
+                })
+                .collect();
+            let insert = format!("INSERT INTO {name} ({list}) {overriding}VALUES {}", values.join(", "));
+            tx.run(Statement::new(insert)).await.map_err(fail)?;
+        }
+        if dialect == Dialect::Postgres {
+            from_tx.run(Statement::new("CLOSE polyshard_copy")).await.map_err(read_fail)?;
+            if table.triggers {
+                tx.run(Statement::new(format!("ALTER TABLE {name} ENABLE TRIGGER USER"))).await.map_err(fail)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees that the protocol knows of the sharded tables on a shard: what a range holds.
+    pub(crate) async fn bind_tables(&self, shard: &Arc<Shard>) -> Result<(), JournalError> {
+        if self.router.view().journal < self.position() {
+            self.router.refresh().await?;
+        }
+        let view = self.router.view();
+        let incarnation = view.shards.get(shard.id()).map_or(Uuid::nil(), |record| record.incarnation);
+        for record in view.datasets_of(STORE) {
+            let dataset = dataset_of(record, shard.dialect())?;
+            let key = (incarnation, dataset.name.clone());
+            if self.bound.lock().expect("no panic while held").contains(&key) {
+                continue;
+            }
+            shard.bind(&dataset).await.map_err(|error| JournalError::on(shard.id(), error))?;
+            self.bound.lock().expect("no panic while held").insert(key);
+        }
+        Ok(())
+    }
+}
+
+/// How the protocol knows a sharded table.
+pub(crate) fn dataset_of(
+    record: &polyshard_catalog::DatasetRecord,
+    dialect: Dialect,
+) -> Result<Dataset, JournalError> {
+    let damaged = || JournalError::Damaged { what: "dataset of a table", detail: record.name.clone() };
+    let (schema, name) = record.name.split_once('.').ok_or_else(damaged)?;
+    let table = TableName { schema: schema.to_owned(), name: name.to_owned() };
+    debug_assert_eq!(key(&table), record.name);
+    Ok(Dataset {
+        name: record.name_on_shards(),
+        map: record.map.clone(),
+        table: table_name(dialect, &table),
+        placement: Placing::Key(vec![identifier(&record.rule.attribute)]),
+        rows: None,
+    })
+}
+
+fn overriding(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Postgres => "OVERRIDING SYSTEM VALUE ",
+        Dialect::Sqlite => "",
+    }
+}
+
+/// Tables so that each comes after those that it refers to.
+fn in_order(tables: &[Arc<Table>]) -> Result<Vec<&Arc<Table>>, JournalError> {
+    let mut left: Vec<&Arc<Table>> = tables.iter().collect();
+    let mut order: Vec<&Arc<Table>> = Vec::new();
+    while !left.is_empty() {
+        let free = |table: &&Arc<Table>| {
+            table.foreign_keys.iter().all(|foreign| {
+                foreign.target == table.name || !left.iter().any(|other| other.name == foreign.target)
+            })
+        };
+        let (now, later): (Vec<_>, Vec<_>) = left.iter().copied().partition(free);
+        if now.is_empty() {
+            let names: Vec<String> = later.iter().map(|table| table.name.to_string()).collect();
+            let message = format!("the tables {} refer to each other in a circle", names.join(", "));
+            let hint = "drop one of the foreign keys while a shard is added, and add it again";
+            return Err(polyshard_sql::SqlError::unsupported(message, hint).into());
+        }
+        order.extend(now);
+        left = later;
+    }
+    Ok(order)
+}

@@ -1,0 +1,189 @@
+//! The journal of one process: what it knows, the schema it has read, and the ways in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use polyshard_catalog::{Catalog, Driver, Failpoint};
+use polyshard_map::{ShardId, State};
+use polyshard_router::Router;
+use polyshard_shard::Shard;
+use polyshard_sql::{Schema, TableName};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::JournalError;
+use crate::blocks::Ids;
+use crate::embedded::Embedded;
+use crate::introspect::Details;
+
+/// How a journal is set up.
+#[derive(Clone)]
+pub struct JournalOptions {
+    /// Speaks with SQLite shards; without it they are refused.
+    pub embedded: Option<Arc<dyn Embedded>>,
+    /// How long a caller waits for others who change all shards: longer than a dead one keeps its turn.
+    pub turn_wait: Duration,
+    /// Stops it at named places, for tests.
+    pub failpoint: Option<Failpoint>,
+}
+
+impl Default for JournalOptions {
+    fn default() -> JournalOptions {
+        JournalOptions { embedded: None, turn_wait: Duration::from_secs(15), failpoint: None }
+    }
+}
+
+/// What every shard must have alike. Clones share it.
+#[derive(Clone)]
+pub struct Journal {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub catalog: Arc<Catalog>,
+    pub router: Arc<Router>,
+    pub driver: Arc<Driver>,
+    pub options: JournalOptions,
+    /// The last schema read, with what the checks of declarations need.
+    pub known: ArcSwapOption<Known>,
+    /// One reads it at a time.
+    pub reading: tokio::sync::Mutex<()>,
+    /// The last position that this process knows to be decided, beside what the router has heard.
+    pub decided: AtomicU64,
+    /// How far shards are, as far as this process knows.
+    pub applied: RwLock<BTreeMap<ShardId, Applied>>,
+    /// One brings a shard up at a time.
+    pub shards: Mutex<BTreeMap<ShardId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Sharded tables recorded on shards (by incarnation) by this process.
+    pub bound: Mutex<BTreeSet<(Uuid, String)>>,
+    /// What is remembered of ids.
+    pub ids: Ids,
+    /// Tasks that keep turns alive; each ends with its turn.
+    pub turns: Mutex<JoinSet<()>>,
+}
+
+/// A schema and what belongs to it.
+pub(crate) struct Known {
+    pub schema: Arc<Schema>,
+    pub details: BTreeMap<TableName, Details>,
+}
+
+/// How far a shard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub incarnation: Uuid,
+    pub position: u64,
+}
+
+impl Journal {
+    /// A journal on a router and its catalog. Nothing is read yet.
+    pub fn new(router: Arc<Router>, driver: Arc<Driver>, options: JournalOptions) -> Journal {
+        let inner = Inner {
+            catalog: driver.catalog().clone(),
+            router,
+            driver,
+            options,
+            known: ArcSwapOption::empty(),
+            reading: tokio::sync::Mutex::default(),
+            decided: AtomicU64::new(0),
+            applied: RwLock::default(),
+            shards: Mutex::default(),
+            bound: Mutex::default(),
+            ids: Ids::default(),
+            turns: Mutex::default(),
+        };
+        Journal { inner: Arc::new(inner) }
+    }
+
+    /// All tables, views and functions as of the last position that this process has heard of. Cheap when nothing has
+    /// changed. Hold it while a statement that was looked at under it is being sent.
+    pub async fn schema(&self) -> Result<Arc<Schema>, JournalError> {
+        let want = self.inner.position();
+        if let Some(known) = self.inner.known.load().as_ref()
+            && known.schema.position >= want
+        {
+            return Ok(known.schema.clone());
+        }
+        Ok(self.inner.read_schema(want).await?.schema.clone())
+    }
+
+    /// The last position that this process has heard of.
+    pub fn position(&self) -> u64 {
+        self.inner.position()
+    }
+
+    /// Sees that a shard has everything that was decided, and brings it there if not. Cheap when it is known to. Not to
+    /// be called while a transaction of the caller's own turn is open on that shard: it would wait for itself.
+    pub async fn ready(&self, shard: &ShardId) -> Result<(), JournalError> {
+        if self.inner.is_ready(shard) {
+            return Ok(());
+        }
+        self.inner.catch_up(shard).await
+    }
+
+    /// Waits until turns given up are given back. The caller closes router and catalog.
+    pub async fn close(&self) {
+        let mut turns = std::mem::take(&mut *self.inner.turns.lock().expect("no panic while held"));
+        while let Some(ended) = turns.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a task that keeps a turn failed");
+            }
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn position(&self) -> u64 {
+        self.router.view().journal.max(self.decided.load(Ordering::SeqCst))
+    }
+
+    /// Takes in that a position is decided.
+    pub(crate) fn learn_position(&self, position: u64) {
+        self.decided.fetch_max(position, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_ready(&self, shard: &ShardId) -> bool {
+        let view = self.router.view();
+        let want = view.journal.max(self.decided.load(Ordering::SeqCst));
+        let Some(record) = view.shards.get(shard) else { return false };
+        let applied = self.applied.read().expect("no panic while held");
+        let Some(known) = applied.get(shard) else { return false };
+        known.incarnation == record.incarnation && known.position >= want
+    }
+
+    /// Takes in how far a shard is.
+    pub(crate) fn learn_applied(&self, shard: &ShardId, position: u64) {
+        let view = self.router.view();
+        let Some(record) = view.shards.get(shard) else { return };
+        let applied = Applied { incarnation: record.incarnation, position };
+        self.applied.write().expect("no panic while held").insert(shard.clone(), applied);
+    }
+
+    /// Forgets how far a shard is: it must be asked again.
+    pub(crate) fn forget_applied(&self, shard: &ShardId) {
+        self.applied.write().expect("no panic while held").remove(shard);
+    }
+
+    /// The shards that must have everything: all but those that an operator has put offline, which catch up when they
+    /// are back.
+    pub(crate) fn serving(&self) -> Vec<ShardId> {
+        let view = self.router.view();
+        let serving = view.shards.values().filter(|record| record.state != State::Offline);
+        serving.map(|record| record.id.clone()).collect()
+    }
+
+    pub(crate) async fn shard(&self, id: &ShardId) -> Result<Arc<Shard>, JournalError> {
+        self.router.administer(id).await.map_err(|error| JournalError::on(id, error))
+    }
+
+    /// A place where a test may stop the process.
+    pub(crate) fn pass(&self, place: &str) -> Result<(), JournalError> {
+        match &self.options.failpoint {
+            Some(failpoint) if failpoint(place) => Err(JournalError::Failpoint(place.to_owned())),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a process does for the journal in the background: shards that are behind are brought up, declarations are
+//! finished, and blocks of ids are there before they are needed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyshard_router::Rounds;
+use tokio::sync::Notify;
+
+use crate::journal::Journal;
+
+/// How often shards are looked after; whoever uses one that is behind does not wait for it.
+const SHARDS_EVERY: Duration = Duration::from_secs(1);
+/// How often blocks of ids are looked after: a burst of inserts waits for it at most so long, and once.
+const IDS_EVERY: Duration = Duration::from_millis(250);
+
+/// The tasks; stop them before the router is closed.
+pub struct Keeper {
+    shards: Rounds,
+    ids: Rounds,
+}
+
+impl Journal {
+    /// Starts the tasks.
+    pub fn keep_up(&self) -> Keeper {
+        let journal = self.clone();
+        let silent = Silent::default();
+        let shards = Rounds::start("keeps shards up to date", SHARDS_EVERY, Arc::new(Notify::new()), move || {
+            let journal = journal.clone();
+            let said = silent.clone();
+            async move { journal.look_after_shards(&said).await }
+        });
+        let journal = self.clone();
+        let ids = Rounds::start("leases ids", IDS_EVERY, Arc::new(Notify::new()), move || {
+            let journal = journal.clone();
+            async move { journal.look_after_ids().await }
+        });
+        Keeper { shards, ids }
+    }
+
+    async fn look_after_shards(&self, said: &Silent) {
+        for shard in self.inner.serving() {
+            if let Err(error) = self.ready(&shard).await {
+                said.say(format!("shard {shard} is behind: {error}"));
+            }
+        }
+        if let Err(error) = self.finish().await {
+            said.say(format!("a declaration is not on all shards yet: {error}"));
+        }
+    }
+
+    async fn look_after_ids(&self) {
+        for shard in self.inner.serving() {
+            if let Err(error) = self.inner.refill(&shard).await {
+                tracing::debug!(%shard, %error, "ids could not be leased; tried again soon");
+            }
+        }
+    }
+}
+
+impl Keeper {
+    /// Stops the tasks and waits until they have ended.
+    pub async fn stop(self) {
+        self.shards.stop().await;
+        self.ids.stop().await;
+    }
+}
+
+/// Says each thing once, until something else is to be said.
+#[derive(Clone, Default)]
+struct Silent {
+    last: Arc<std::sync::Mutex<String>>,
+}
+
+impl Silent {
+    fn say(&self, what: String) {
+        let mut last = self.last.lock().expect("no panic while held");
+        if *last != what {
+            tracing::warn!("{what}");
+            *last = what;
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Reads the schema: what a shard has, and what was declared of it, of one position.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyshard_catalog::JournalState;
+use polyshard_engine::{Dialect, Transaction};
+use polyshard_map::{KeyType, MapName, ShardId};
+use polyshard_sql::{Function, Placement, Schema, Table, TableName};
+
+use crate::JournalError;
+use crate::declaration::Declared;
+use crate::introspect::{self, Details, Found};
+use crate::journal::{Inner, Known};
+use crate::tables::{self, Lock};
+
+/// How often shard and catalog are read again because one of them has moved on meanwhile, and the pause between.
+const LOOKS: (u32, Duration) = (50, Duration::from_millis(20));
+
+impl Inner {
+    /// Reads the schema of a position or a later one.
+    pub(crate) async fn read_schema(&self, want: u64) -> Result<Arc<Known>, JournalError> {
+        let _one = self.reading.lock().await;
+        for _ in 0..LOOKS.0 {
+            if let Some(known) = self.known.load_full()
+                && known.schema.position >= want
+            {
+                return Ok(known);
+            }
+            let state = self.catalog.journal_state().await?;
+            self.learn_position(state.position);
+            let found = match self.serving().first() {
+                None => (state.position, Found::default()),
+                Some(home) => {
+                    self.catch_up(home).await?;
+                    self.read_shard(home).await?
+                }
+            };
+            // A decision in between: both must be of the same position.
+            if found.0 == state.position {
+                let known = Arc::new(self.join(found.1, &state).await?);
+                self.known.store(Some(known.clone()));
+                return Ok(known);
+            }
+            tokio::time::sleep(LOOKS.1).await;
+        }
+        Err(JournalError::Busy)
+    }
+
+    /// What one shard has, and at which position.
+    pub(crate) async fn read_shard(&self, id: &ShardId) -> Result<(u64, Found), JournalError> {
+        let shard = self.shard(id).await?;
+        let fail = |error| JournalError::on(id, error);
+        let mut tx = shard.control_transaction().await.map_err(fail)?;
+        let wrong = |error: polyshard_engine::Error| JournalError::on(id, error);
+        let dialect = shard.dialect();
+        if dialect == Dialect::Postgres {
+            tx.run_all(introspect::preamble()).await.map_err(wrong)?;
+        }
+        let rows = tx.run(tables::select_applied(dialect, Lock::No)).await.map_err(wrong)?;
+        let position = rows.first().map(|row| row.int(0)).transpose().map_err(wrong)?.unwrap_or(0) as u64;
+        let found = match dialect {
+            Dialect::Postgres => introspect::read(&mut tx).await?,
+            Dialect::Sqlite => self.read_embedded(&mut tx).await?,
+        };
+        tx.rollback().await.map_err(wrong)?;
+        Ok((position, found))
+    }
+
+    pub(crate) async fn read_embedded(&self, tx: &mut Transaction) -> Result<Found, JournalError> {
+        let schema = self.embedded()?.schema(tx).await?;
+        let details = schema.tables.values().map(|table| (table.name.clone(), embedded_details(table)));
+        let details = details.collect();
+        Ok(Found { schema, details })
+    }
+
+    pub(crate) fn embedded(&self) -> Result<&dyn crate::Embedded, JournalError> {
+        self.options.embedded.as_deref().ok_or_else(|| {
+            let hint = "use PostgreSQL shards";
+            polyshard_sql::SqlError::unsupported("this process does not speak SQL with SQLite shards", hint).into()
+        })
+    }
+
+    /// Puts what was declared to what was found.
+    async fn join(&self, found: Found, state: &JournalState) -> Result<Known, JournalError> {
+        let mut schema = found.schema;
+        schema.position = state.position;
+        let mut types: BTreeMap<MapName, KeyType> = BTreeMap::new();
+        for (name, body) in &state.declarations {
+            match Declared::read(name, body)? {
+                (name, Declared::TableFree) => declare_function(&mut schema, &name),
+                (name, declared) => {
+                    if let Declared::Sharded { map, .. } = &declared
+                        && !types.contains_key(map)
+                    {
+                        types.insert(map.clone(), self.key_type(map).await?);
+                    }
+                    declare_table(&mut schema, &name, declared, &types);
+                }
+            }
+        }
+        Ok(Known { schema: Arc::new(schema), details: found.details })
+    }
+
+    pub(crate) async fn key_type(&self, map: &MapName) -> Result<KeyType, JournalError> {
+        if let Some(known) = self.router.view().maps.get(map) {
+            return Ok(known.map.definition().key_type().clone());
+        }
+        Ok(self.catalog.map(map).await?.definition.key_type().clone())
+    }
+}
+
+fn declare_table(
+    schema: &mut Schema,
+    name: &TableName,
+    declared: Declared,
+    types: &BTreeMap<MapName, KeyType>,
+) {
+    // A table that is gone from the shards has nothing to be placed.
+    let Some(table) = schema.tables.get(name) else { return };
+    let placement = match declared {
+        Declared::Reference => Placement::Reference { declared: true },
+        Declared::Local { shard } => Placement::Local(shard),
+        Declared::Sharded { map, column } => match (table.column(&column), types.get(&map)) {
+            (Some(column), Some(key_type)) => Placement::Sharded { map, column, key_type: key_type.clone() },
+            _ => return,
+        },
+        Declared::TableFree => return,
+    };
+    let table = Table { placement, ..Table::clone(table) };
+    schema.tables.insert(name.clone(), Arc::new(table));
+}
+
+fn declare_function(schema: &mut Schema, name: &TableName) {
+    if let Some(function) = schema.functions.get(name) {
+        let function = Function { table_free: true, ..Function::clone(function) };
+        schema.functions.insert(name.clone(), Arc::new(function));
+    }
+}
+
+/// On SQLite the schema tells all there is: unique indexes are plain ones there.
+fn embedded_details(table: &Table) -> Details {
+    let names = |columns: &[usize]| columns.iter().map(|at| table.columns[*at].name.clone()).collect();
+    let mut unique: Vec<(String, Vec<String>)> = Vec::new();
+    if !table.primary_key.is_empty() {
+        unique.push((format!("{}_pkey", table.name.name), names(&table.primary_key)));
+    }
+    unique.extend(
+        table.unique.iter().map(|columns| (format!("a unique index of {}", table.name), names(columns))),
+    );
+    Details { unique, ..Details::default() }
+}

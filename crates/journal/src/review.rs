@@ -1,0 +1,209 @@
+//! Looks at the schema as a change has left it, before it is decided: what was declared must still hold, whatever words
+//! the change was made with. Tables that are gone are forgotten, those that have another name keep their declaration.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use polyshard_catalog::{DatasetOfTable, Decision, KeyPart, KeyRule};
+use polyshard_engine::{Dialect, Transaction};
+use polyshard_map::{MapDefinition, MapName};
+use polyshard_sql::{Kind, Placement, SqlError, SqlState, Statement, Table, TableName};
+use serde_json::json;
+
+use crate::JournalError;
+use crate::checks::{self, Sharding};
+use crate::declaration::{Declared, STORE, key};
+use crate::entry::Recorded;
+use crate::introspect::{self, Details, Found};
+use crate::journal::{Journal, Known};
+use crate::quote::text;
+use crate::turn::Turn;
+
+/// What follows from a change of the schema.
+#[derive(Debug, Default)]
+pub(crate) struct Review {
+    pub decision: Decision,
+    pub statements: Vec<Recorded>,
+}
+
+/// A table before and after, which may have another name now.
+struct Kept<'a> {
+    before: &'a Table,
+    after: &'a Table,
+    details: &'a Details,
+}
+
+impl Journal {
+    /// Refuses a schema change that cannot be made on all shards at once.
+    pub fn check_ddl(&self, statement: &Statement) -> Result<(), SqlError> {
+        let Kind::Ddl(ddl) = statement.kind() else { return Ok(()) };
+        if ddl.outside_transaction {
+            return Err(SqlError::unsupported(
+                format!("{} cannot run inside a transaction, and all shards change together or not at all", ddl.tag),
+                "leave CONCURRENTLY out; what concerns a whole database is done on each one",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Turn {
+    /// To be called after a schema change has run on the first shard, in its open transaction: `ask` runs a query there
+    /// and answers the texts of its only column. Answers statements that are to be run on every shard (of the engine
+    /// they name) before the mark; [`Turn::decide`] records them.
+    pub async fn review<A, F>(&mut self, mut ask: A) -> Result<Vec<Recorded>, JournalError>
+    where
+        A: FnMut(String) -> F,
+        F: Future<Output = Result<Vec<String>, JournalError>>,
+    {
+        let rows = ask(introspect::tables_alone()).await?;
+        let found = introspect::from_tables(&rows)?;
+        self.take_in(found).await
+    }
+
+    /// Likewise, for a transaction of the engine on the first shard.
+    pub(crate) async fn review_on(
+        &mut self,
+        dialect: Dialect,
+        tx: &mut Transaction,
+    ) -> Result<Vec<Recorded>, JournalError> {
+        let found = match dialect {
+            Dialect::Postgres => introspect::read_tables(tx).await?,
+            Dialect::Sqlite => self.inner().read_embedded(tx).await?,
+        };
+        self.take_in(found).await
+    }
+
+    async fn take_in(&mut self, found: Found) -> Result<Vec<Recorded>, JournalError> {
+        let mut maps = BTreeMap::new();
+        for table in self.schema().tables.values() {
+            if let Placement::Sharded { map, .. } = &table.placement
+                && !maps.contains_key(map)
+            {
+                maps.insert(map.clone(), self.inner().catalog.map(map).await?.definition);
+            }
+        }
+        let view = self.inner().router.view();
+        let names: BTreeMap<String, String> =
+            view.datasets_of(STORE).map(|record| (record.name.clone(), record.name_on_shards())).collect();
+        let review = review(self.known(), &found, &maps, &names)?;
+        let statements = review.statements.clone();
+        self.reviewed(review);
+        Ok(statements)
+    }
+}
+
+/// What follows from the tables as they are now. `on_shards` says what shards call the datasets of sharded tables.
+fn review(
+    known: &Known,
+    found: &Found,
+    maps: &BTreeMap<MapName, MapDefinition>,
+    on_shards: &BTreeMap<String, String>,
+) -> Result<Review, SqlError> {
+    let mut out = Review::default();
+    // The schema as it will be, with what is declared under the new names.
+    let mut after = found.schema.clone();
+    let mut kept: Vec<Kept<'_>> = Vec::new();
+    for before in known.schema.tables.values() {
+        let number = known.details.get(&before.name).and_then(|details| details.number);
+        let now = match number {
+            Some(number) => found.details.iter().find(|(_, details)| details.number == Some(number)),
+            None => found.details.get_key_value(&before.name),
+        };
+        match now.and_then(|(name, details)| Some((found.schema.tables.get(name)?, details))) {
+            Some((now, details)) => kept.push(Kept { before, after: now, details }),
+            None => out.forget(&before.name, &before.placement, on_shards),
+        }
+    }
+    for table in &kept {
+        let placement = placement_after(table, known)?;
+        let placed = Table { placement, ..table.after.clone() };
+        after.tables.insert(placed.name.clone(), std::sync::Arc::new(placed));
+    }
+    for table in &kept {
+        let now = &after.tables[&table.after.name];
+        match &now.placement {
+            Placement::Sharded { map, column, .. } => {
+                let Some(definition) = maps.get(map) else { continue };
+                let sharding =
+                    Sharding { schema: &after, table: now, details: table.details, definition, column: *column };
+                sharding.check()?;
+            }
+            Placement::Reference { declared: true } | Placement::Local(_) => {
+                checks::check_whole(&after, now, table.details, &now.placement)?;
+            }
+            Placement::Reference { declared: false } => {}
+        }
+        out.follow(table.before, now, on_shards);
+    }
+    Ok(out)
+}
+
+/// The same placement with the key column wherever it is now.
+fn placement_after(table: &Kept<'_>, known: &Known) -> Result<Placement, SqlError> {
+    let Placement::Sharded { map, column, key_type } = &table.before.placement else {
+        return Ok(table.before.placement.clone());
+    };
+    let name = &table.before.columns[*column].name;
+    let numbers = known.details.get(&table.before.name).map(|details| &details.columns);
+    let number = numbers.and_then(|numbers| numbers.get(*column));
+    let now = match number {
+        Some(number) => table.details.columns.iter().position(|other| other == number),
+        None => table.after.column(name),
+    };
+    let column = now.ok_or_else(|| {
+        let message = format!("column {name} of {} is the key that its rows are placed by", table.before.name);
+        SqlError::new(SqlState("2BP01"), message).hint("it cannot be dropped; drop the table instead")
+    })?;
+    Ok(Placement::Sharded { map: map.clone(), column, key_type: key_type.clone() })
+}
+
+impl Review {
+    fn forget(&mut self, name: &TableName, placement: &Placement, on_shards: &BTreeMap<String, String>) {
+        if *placement == (Placement::Reference { declared: false }) {
+            return;
+        }
+        let name = key(name);
+        if matches!(placement, Placement::Sharded { .. }) {
+            self.decision.forget.push((STORE.to_owned(), name.clone()));
+            for dialect in [Dialect::Postgres, Dialect::Sqlite] {
+                if let Some(known) = on_shards.get(&name) {
+                    let table = dialect.own_table("dataset");
+                    let sql = format!("DELETE FROM {table} WHERE name = {}", text(known));
+                    self.statements.push(Recorded { rows: true, ..Recorded::own(dialect, sql) });
+                }
+            }
+        }
+        self.decision.declare.push((name, None));
+    }
+
+    /// What was declared of a table goes with it when it, or its key column, is called otherwise.
+    fn follow(&mut self, before: &Table, now: &Table, on_shards: &BTreeMap<String, String>) {
+        let column = |table: &Table| match &table.placement {
+            Placement::Sharded { column, .. } => Some(table.columns[*column].name.clone()),
+            _ => None,
+        };
+        if before.name == now.name && column(before) == column(now) {
+            return;
+        }
+        self.forget(&before.name, &before.placement, on_shards);
+        let declared = match &now.placement {
+            Placement::Reference { declared: false } => return,
+            Placement::Reference { declared: true } => Declared::Reference,
+            Placement::Local(shard) => Declared::Local { shard: shard.clone() },
+            Placement::Sharded { map, column, .. } => {
+                let column = now.columns[*column].name.clone();
+                self.decision.datasets.push(DatasetOfTable {
+                    store: STORE.to_owned(),
+                    name: key(&now.name),
+                    map: map.clone(),
+                    rule: KeyRule { attribute: column.clone(), part: KeyPart::Whole },
+                    body: json!({ "format": 1 }),
+                });
+                self.decision.depends_on.push(map.clone());
+                Declared::Sharded { map: map.clone(), column }
+            }
+        };
+        self.decision.declare.push((key(&now.name), Some(declared.write())));
+    }
+}

@@ -1,0 +1,168 @@
+//! Runs an entry's statements in a shard's transaction, and a whole change on all shards.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use polyshard_catalog::Decision;
+use polyshard_engine::{self as engine, Dialect, Statement, Transaction};
+use polyshard_map::ShardId;
+
+use crate::JournalError;
+use crate::entry::{EntryKind, Recorded};
+use crate::journal::{Inner, Journal};
+use crate::turn::{Change, Decided, Turn};
+
+/// Who runs an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// A shard that has the rows that statements are about.
+    Has,
+    /// A shard that has none yet, and gets them otherwise.
+    Lacks,
+}
+
+/// A shard's transaction in which a change has been run.
+pub(crate) struct Open {
+    pub shard: ShardId,
+    pub dialect: Dialect,
+    pub tx: Transaction,
+}
+
+impl Journal {
+    /// Runs statements on all shards, all or none. Each must give the same result wherever and whenever it is run.
+    pub async fn apply(&self, statements: &[String]) -> Result<u64, JournalError> {
+        let statements = statements.iter().map(Recorded::new).collect();
+        let change = Change { kind: EntryKind::Schema, statements, settings: BTreeMap::new() };
+        Ok(self.apply_change(change).await?.position)
+    }
+
+    /// Likewise, with the settings under which they are to be understood.
+    pub async fn apply_change(&self, change: Change) -> Result<Decided, JournalError> {
+        let mut turn = self.turn().await?;
+        match self.inner.open_and_review(&mut turn, &change).await {
+            Ok(open) => {
+                let (statements, decision) = turn.take_review();
+                let change = Change { statements: [change.statements, statements].concat(), ..change };
+                self.inner.decide_and_commit(turn, change, decision, open).await
+            }
+            Err(error) => {
+                turn.give_up().await;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Begins a transaction on every shard of a turn and runs a change there: on the first one first, so that a mistake
+    /// in the statement is found there alone.
+    pub(crate) async fn open_everywhere(
+        &self,
+        turn: &Turn,
+        change: &Change,
+    ) -> Result<Vec<Open>, JournalError> {
+        let mut open = Vec::with_capacity(turn.shards().len());
+        let Some((first, rest)) = turn.shards().split_first() else { return Ok(open) };
+        open.push(self.open_one(first, change).await?);
+        for other in join_all(rest.iter().map(|shard| self.open_one(shard, change))).await {
+            open.push(other?);
+        }
+        Ok(open)
+    }
+
+    async fn open_and_review(&self, turn: &mut Turn, change: &Change) -> Result<Vec<Open>, JournalError> {
+        let mut open = self.open_everywhere(turn, change).await?;
+        if change.kind == EntryKind::Schema
+            && let Some(first) = open.first_mut()
+        {
+            let follows = turn.review_on(first.dialect, &mut first.tx).await?;
+            for on in &mut open {
+                self.run(&on.shard, on.dialect, &mut on.tx, &follows, &BTreeMap::new(), Rows::Has).await?;
+            }
+        }
+        Ok(open)
+    }
+
+    async fn open_one(&self, id: &ShardId, change: &Change) -> Result<Open, JournalError> {
+        self.pass(&format!("run:{id}.before"))?;
+        let shard = self.shard(id).await?;
+        let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        let dialect = shard.dialect();
+        self.run(id, dialect, &mut tx, &change.statements, &change.settings, Rows::Has).await?;
+        Ok(Open { shard: id.clone(), dialect, tx })
+    }
+
+    /// Marks, decides, commits.
+    pub(crate) async fn decide_and_commit(
+        &self,
+        turn: Turn,
+        change: Change,
+        decision: Decision,
+        mut open: Vec<Open>,
+    ) -> Result<Decided, JournalError> {
+        for on in &mut open {
+            let marked = on.tx.run(turn.mark(on.dialect)).await;
+            if let Err(error) = marked {
+                let error = JournalError::on(&on.shard, error);
+                drop(open);
+                turn.give_up().await;
+                return Err(error);
+            }
+        }
+        let decided = turn.decide_with(change, decision).await?;
+        for on in open {
+            self.pass(&format!("commit:{}.before", on.shard))?;
+            match on.tx.commit().await {
+                Ok(()) => self.learn_applied(&on.shard, decided.position),
+                Err(error) => {
+                    // It is decided: whoever uses the shard next brings it there.
+                    let shard = &on.shard;
+                    tracing::warn!(%shard, %error, position = decided.position, "a shard is brought up later");
+                }
+            }
+        }
+        self.pass("commit.after")?;
+        Ok(decided)
+    }
+
+    /// Runs statements in a shard's transaction.
+    pub(crate) async fn run(
+        &self,
+        id: &ShardId,
+        dialect: Dialect,
+        tx: &mut Transaction,
+        statements: &[Recorded],
+        settings: &BTreeMap<String, String>,
+        rows: Rows,
+    ) -> Result<(), JournalError> {
+        let fail = |error: engine::Error| JournalError::on(id, error);
+        if dialect == Dialect::Postgres {
+            for (name, value) in settings {
+                let set = Statement::new("SELECT set_config($1, $2, true)").bind(name.clone());
+                tx.run(set.bind(value.clone())).await.map_err(fail)?;
+            }
+        }
+        let path = search_path(settings);
+        for recorded in statements {
+            if !recorded.concerns(id, dialect) || (recorded.rows && rows == Rows::Lacks) {
+                continue;
+            }
+            if dialect == Dialect::Postgres || recorded.engine.is_some() {
+                tx.run(Statement::new(recorded.sql.as_str())).await.map_err(fail)?;
+                continue;
+            }
+            let embedded = self.embedded()?;
+            let schema = embedded.schema(tx).await?;
+            for statement in embedded.translate(&recorded.sql, &schema, &path)? {
+                tx.run(statement).await.map_err(fail)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The schemas of a `search_path` setting.
+fn search_path(settings: &BTreeMap<String, String>) -> Vec<String> {
+    let Some(path) = settings.get("search_path") else { return vec!["public".to_owned()] };
+    path.split(',').map(|name| name.trim().trim_matches('"').to_owned()).collect()
+}

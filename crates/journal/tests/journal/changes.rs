@@ -1,0 +1,136 @@
+//! Changes of the schema and of reference tables: on all shards or on none, in one order, seen by all.
+
+use std::sync::Arc;
+
+use polyshard_sql::Placement;
+
+use crate::cluster::{Cluster, shard, table};
+use crate::place::Place;
+
+/// C3, C7: a change is on every shard, and the schema shows it.
+async fn a_change_is_on_all_shards_and_in_the_schema(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    assert_eq!(cluster.journal.schema().await.unwrap().tables.len(), 0);
+    let create = "CREATE TABLE country (code int PRIMARY KEY, name text NOT NULL)";
+    assert_eq!(cluster.apply(&[create]).await.unwrap(), 1);
+    let insert = "INSERT INTO country VALUES (1, 'Aland'), (2, 'Borduria')";
+    assert_eq!(cluster.apply(&[insert, "UPDATE country SET name = 'Åland' WHERE code = 1"]).await.unwrap(), 2);
+    assert_eq!(cluster.numbers("SELECT count(*) FROM country WHERE name = 'Åland'").await, [1, 1, 1]);
+    assert_eq!(cluster.positions(&place).await, [2, 2, 2]);
+    let schema = cluster.journal.schema().await.unwrap();
+    assert_eq!(schema.position, 2);
+    let country = &schema.tables[&table("country")];
+    assert_eq!(country.columns.len(), 2);
+    assert_eq!(country.primary_key, [0]);
+    assert_eq!(country.placement, Placement::Reference { declared: false });
+    // Nothing has changed: it is the very same.
+    assert!(Arc::ptr_eq(&schema, &cluster.journal.schema().await.unwrap()));
+    cluster.close().await;
+}
+
+/// C7: what one shard refuses is on none.
+async fn what_one_shard_refuses_is_on_none(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY)"]).await.unwrap();
+    // A row that only s3 has, as if somebody had gone around Polyshard.
+    cluster.on("s3", "INSERT INTO t VALUES (7)").await;
+    let error = cluster.apply(&["INSERT INTO t VALUES (7)"]).await.unwrap_err().to_sql();
+    assert_eq!(error.state.0, "23505");
+    assert!(error.message.contains("shard s3"), "{}", error.message);
+    assert_eq!(cluster.numbers("SELECT count(*) FROM t").await, [0, 0, 1]);
+    assert_eq!(cluster.positions(&place).await, [1, 1, 1]);
+    // The turn was given back.
+    cluster.apply(&["INSERT INTO t VALUES (8)"]).await.unwrap();
+    cluster.close().await;
+}
+
+/// Concurrent writers to a reference table: all are applied, in one order everywhere.
+async fn concurrent_writes_have_one_order(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY, last int NOT NULL)"]).await.unwrap();
+    cluster.apply(&["INSERT INTO t VALUES (1, 0)"]).await.unwrap();
+    let writers = (1..=8).map(|number| {
+        let journal = cluster.journal.clone();
+        async move {
+            for round in 0..3 {
+                let value = number * 10 + round;
+                journal.apply(&[format!("UPDATE t SET last = last * 31 % 1000003 + {value}")]).await.unwrap();
+            }
+        }
+    });
+    futures_util::future::join_all(writers).await;
+    let last = cluster.numbers("SELECT last FROM t").await;
+    assert!(last.iter().all(|value| *value == last[0]), "{last:?}");
+    assert_eq!(cluster.positions(&place).await, [26, 26, 26]);
+    cluster.close().await;
+}
+
+/// A shard that was away while the schema changed catches up before it serves.
+async fn a_shard_that_was_offline_catches_up(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY)"]).await.unwrap();
+    let offline = |state| polyshard_catalog::ShardPatch { state: Some(state), ..Default::default() };
+    let id = shard("s2");
+    cluster.driver.patch_shard(&id, offline(polyshard_map::State::Offline), None).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    cluster.apply(&["INSERT INTO t VALUES (1)"]).await.unwrap();
+    cluster.apply(&["ALTER TABLE t ADD COLUMN b int", "INSERT INTO t VALUES (2, 3)"]).await.unwrap();
+    assert_eq!(cluster.positions(&place).await, [3, 1, 3]);
+    cluster.driver.patch_shard(&id, offline(polyshard_map::State::Online), None).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    cluster.journal.ready(&id).await.unwrap();
+    assert_eq!(cluster.positions(&place).await, [3, 3, 3]);
+    assert_eq!(cluster.numbers("SELECT sum(coalesce(b, a)) FROM t").await, [4, 4, 4]);
+    cluster.close().await;
+}
+
+/// C3: a shard that is new has the schema and the reference rows before it serves.
+async fn a_new_shard_has_schema_and_reference_rows(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY, b text)", "INSERT INTO t VALUES (1, 'it''s')"]).await.unwrap();
+    cluster.apply(&["INSERT INTO t VALUES (2, NULL)"]).await.unwrap();
+    cluster.add_shard("s4").await;
+    cluster.journal.ready(&shard("s4")).await.unwrap();
+    assert_eq!(cluster.number("s4", "SELECT count(*) FROM t").await, 2);
+    assert_eq!(cluster.number("s4", "SELECT count(*) FROM t WHERE b = 'it''s'").await, 1);
+    assert_eq!(cluster.positions(&place).await, [2, 2, 2, 2]);
+    // And takes part from then on.
+    cluster.apply(&["INSERT INTO t VALUES (3, 'c')"]).await.unwrap();
+    assert_eq!(cluster.numbers("SELECT count(*) FROM t").await, [3, 3, 3, 3]);
+    cluster.close().await;
+}
+
+/// Two processes on one cluster: each sees what the other has decided, and neither undoes the other.
+async fn two_processes_take_turns(place: Arc<Place>) {
+    let one = Cluster::with_shards(&place).await;
+    let two = Cluster::open_with(&place, 2, None).await;
+    one.apply(&["CREATE TABLE t (a int PRIMARY KEY, last int NOT NULL)", "INSERT INTO t VALUES (1, 0)"]).await.unwrap();
+    let write = |journal: polyshard_journal::Journal, factor: i64| async move {
+        for round in 0..6 {
+            let value = factor + round;
+            journal.apply(&[format!("UPDATE t SET last = last * 31 % 1000003 + {value}")]).await.unwrap();
+        }
+    };
+    tokio::join!(write(one.journal.clone(), 100), write(two.journal.clone(), 200));
+    let last = one.numbers("SELECT last FROM t").await;
+    assert!(last.iter().all(|value| *value == last[0]), "{last:?}");
+    two.apply(&["ALTER TABLE t ADD COLUMN c int"]).await.unwrap();
+    one.router.refresh().await.unwrap();
+    assert_eq!(one.journal.schema().await.unwrap().tables[&table("t")].columns.len(), 3);
+    two.close().await;
+    one.close().await;
+}
+
+on_both_engines!(
+    a_change_is_on_all_shards_and_in_the_schema,
+    what_one_shard_refuses_is_on_none,
+    concurrent_writes_have_one_order,
+    a_shard_that_was_offline_catches_up,
+    a_new_shard_has_schema_and_reference_rows,
+);
+
+mod processes {
+    use super::two_processes_take_turns;
+
+    on_postgres!(two_processes_take_turns);
+}

@@ -1,0 +1,100 @@
+//! A process killed between any two steps of a change: afterwards it is on all shards or on none, and nothing is stuck.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use polyshard_catalog::Failpoint;
+use polyshard_journal::JournalError;
+
+use crate::cluster::{Cluster, shard, sharded};
+use crate::place::Place;
+
+/// Stops at one place, and remembers all that it was asked about.
+fn stop_at(place: &str) -> (Failpoint, Arc<Mutex<BTreeSet<String>>>) {
+    let passed: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let (wanted, seen) = (place.to_owned(), passed.clone());
+    let failpoint = move |at: &str| {
+        seen.lock().unwrap().insert(at.to_owned());
+        at == wanted
+    };
+    (Arc::new(failpoint), passed)
+}
+
+const SHARDS: [&str; 3] = ["s1", "s2", "s3"];
+
+/// C7: stopped at each step, the change is either everywhere or nowhere for the next process.
+async fn a_change_stopped_anywhere_is_on_all_shards_or_on_none(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY)"]).await.unwrap();
+    cluster.close().await;
+    // A run to the end tells all the places there are.
+    let (failpoint, passed) = stop_at("nowhere");
+    let whole = Cluster::open_with(&place, 1, Some(failpoint)).await;
+    whole.apply(&["INSERT INTO t VALUES (1)"]).await.unwrap();
+    whole.close().await;
+    let places = passed.lock().unwrap().clone();
+    assert!(places.len() >= 9, "{places:?}");
+    let mut rows = 1;
+    for at in places {
+        let (failpoint, _) = stop_at(&at);
+        let process = Cluster::open_with(&place, 1, Some(failpoint)).await;
+        let insert = format!("INSERT INTO t VALUES ({})", rows + 1);
+        let stopped = process.apply(&[&insert]).await.unwrap_err();
+        assert!(matches!(stopped, JournalError::Failpoint(_)), "{at}: {stopped}");
+        process.close().await;
+
+        let next = Cluster::open(&place).await;
+        let decided = at == "decide.after" || at.starts_with("commit");
+        rows += i64::from(decided);
+        for name in SHARDS {
+            next.journal.ready(&shard(name)).await.unwrap();
+        }
+        assert_eq!(next.numbers("SELECT count(*) FROM t").await, [rows, rows, rows], "{at}");
+        let positions = next.positions(&place).await;
+        assert_eq!(positions, [rows + 1, rows + 1, rows + 1], "{at}");
+        next.close().await;
+    }
+}
+
+/// Likewise for a declaration that spreads rows: no row is lost, none is doubled, and the map can be changed again.
+async fn a_declaration_stopped_anywhere_loses_no_row(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.close().await;
+    let places = ["run:s2.before", "decide.before", "decide.after", "commit:s1.before", "commit:s2.before", "commit.after"];
+    for (number, at) in places.into_iter().enumerate() {
+        let name = format!("t{number}");
+        let setup = Cluster::open(&place).await;
+        let create = format!("CREATE TABLE {name} (tenant bigint NOT NULL, id int NOT NULL, PRIMARY KEY (tenant, id))");
+        let rows: Vec<String> = (0..40).map(|tenant| format!("({tenant}, 1)")).collect();
+        let insert = format!("INSERT INTO {name} VALUES {}", rows.join(", "));
+        setup.apply(&[&create, &insert]).await.unwrap();
+        setup.close().await;
+
+        let (failpoint, _) = stop_at(at);
+        let process = Cluster::open_with(&place, 1, Some(failpoint)).await;
+        let stopped = process.journal.declare(sharded(&name, "tenants", "tenant")).await.unwrap_err();
+        assert!(matches!(stopped, JournalError::Failpoint(_)), "{at}: {stopped}");
+        process.close().await;
+
+        let next = Cluster::open(&place).await;
+        next.journal.finish().await.unwrap();
+        for shard_name in SHARDS {
+            next.journal.ready(&shard(shard_name)).await.unwrap();
+        }
+        let counts = next.numbers(&format!("SELECT count(*) FROM {name}")).await;
+        let decided = at == "decide.after" || at.starts_with("commit");
+        if decided {
+            assert_eq!(counts.iter().sum::<i64>(), 40, "{at}: {counts:?}");
+            assert!(counts.iter().all(|count| *count < 40), "{at}: {counts:?}");
+        } else {
+            assert_eq!(counts, [40, 40, 40], "{at}");
+        }
+        assert_eq!(next.catalog.journal_depends().await.unwrap(), [], "{at}");
+        next.close().await;
+    }
+}
+
+on_both_engines!(
+    a_change_stopped_anywhere_is_on_all_shards_or_on_none,
+    a_declaration_stopped_anywhere_loses_no_row,
+);

@@ -1,0 +1,182 @@
+//! Declaring tables: where rows go, what is refused, and what the protocol knows of them.
+
+use std::sync::Arc;
+
+use polyshard_journal::Declaration;
+use polyshard_map::{Key, KeyType};
+use polyshard_sql::Placement;
+
+use crate::cluster::{Cluster, map, refusal, shard, sharded, table};
+use crate::place::Place;
+
+const ORDERS: &str = "CREATE TABLE orders (tenant bigint NOT NULL, id int NOT NULL, note text, PRIMARY KEY (tenant, id))";
+
+/// G1, C3: the rows of a table that is sharded are where the map says, each exactly once.
+async fn rows_go_where_the_map_says(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    let rows: Vec<String> = (-30..30).map(|tenant| format!("({tenant}, 1, 'x')")).collect();
+    cluster.apply(&[ORDERS, &format!("INSERT INTO orders VALUES {}", rows.join(", "))]).await.unwrap();
+    cluster.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
+    let placement = cluster.placement("orders").await;
+    assert_eq!(placement, Placement::Sharded { map: map("tenants"), column: 0, key_type: KeyType::BigInt });
+    let view = cluster.router.view();
+    let known = &view.maps[&map("tenants")].map;
+    for tenant in -30..30 {
+        let owner = known.locate(&Key::BigInt(tenant)).unwrap().shard().clone();
+        for name in ["s1", "s2", "s3"] {
+            let count = cluster.number(name, &format!("SELECT count(*) FROM orders WHERE tenant = {tenant}")).await;
+            assert_eq!(count, i64::from(owner == shard(name)), "tenant {tenant} on {name}");
+        }
+    }
+    // Said again, it is so already; the map that places rows cannot be dropped.
+    cluster.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
+    assert_eq!(cluster.journal.position(), 2);
+    let error = cluster.driver.drop_map(&map("tenants"), None, false).await.unwrap_err();
+    assert!(error.to_string().contains("sql public.orders"), "{error}");
+    // The protocol knows what the ranges hold.
+    let opened = cluster.router.administer(&shard("s1")).await.unwrap();
+    assert_eq!(opened.datasets(&map("tenants")).await.unwrap().len(), 1);
+    assert_eq!(cluster.catalog.journal_depends().await.unwrap(), []);
+    // A shard that comes later has the table, none of its rows, and knows it too.
+    cluster.add_shard("s4").await;
+    cluster.journal.ready(&shard("s4")).await.unwrap();
+    assert_eq!(cluster.number("s4", "SELECT count(*) FROM orders").await, 0);
+    let opened = cluster.router.administer(&shard("s4")).await.unwrap();
+    assert_eq!(opened.datasets(&map("tenants")).await.unwrap().len(), 1);
+    cluster.close().await;
+}
+
+/// Rows whose key has no shard are refused before anything is deleted.
+async fn a_key_without_a_shard_is_refused(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.journal.create_map("customers", "list", "bigint").await.unwrap();
+    cluster.apply(&[ORDERS, "INSERT INTO orders VALUES (1, 1, 'x')"]).await.unwrap();
+    let error = refusal(cluster.journal.declare(sharded("orders", "customers", "tenant")).await);
+    assert!(error.message.contains("have no shard"), "{}", error.message);
+    assert_eq!(cluster.numbers("SELECT count(*) FROM orders").await, [1, 1, 1]);
+    assert_eq!(cluster.placement("orders").await, Placement::Reference { declared: false });
+    cluster.close().await;
+}
+
+async fn reference_and_local_tables_are_declared(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE a (x int PRIMARY KEY)", "CREATE TABLE b (x int PRIMARY KEY)"]).await.unwrap();
+    cluster.apply(&["INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1), (2)"]).await.unwrap();
+    cluster.journal.declare(Declaration::Reference { table: table("a") }).await.unwrap();
+    assert_eq!(cluster.placement("a").await, Placement::Reference { declared: true });
+    let local = Declaration::Local { table: table("b"), shard: shard("s2") };
+    cluster.journal.declare(local.clone()).await.unwrap();
+    cluster.journal.declare(local).await.unwrap();
+    assert_eq!(cluster.placement("b").await, Placement::Local(shard("s2")));
+    assert_eq!(cluster.numbers("SELECT count(*) FROM b").await, [0, 2, 0]);
+    let other = Declaration::Local { table: table("b"), shard: shard("s1") };
+    assert_eq!(refusal(cluster.journal.declare(other).await).state.0, "0A000");
+    let missing = Declaration::Reference { table: table("nowhere") };
+    assert_eq!(refusal(cluster.journal.declare(missing).await).state.0, "42P01");
+    let error = refusal(cluster.journal.declare(sharded("a", "nobody", "x")).await);
+    assert_eq!(error.state.0, "42704");
+    assert!(error.hint.unwrap().contains("polyshard.create_map"));
+    cluster.close().await;
+}
+
+/// C9: what could cross shards, or stop a later move, is refused while the user can still act.
+async fn what_would_cross_shards_is_refused(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster
+        .apply(&[
+            "CREATE TABLE no_key (tenant bigint NOT NULL, id int)",
+            "CREATE TABLE nullable (tenant bigint, id int PRIMARY KEY)",
+            "CREATE TABLE by_id (tenant bigint NOT NULL, id int PRIMARY KEY)",
+            "CREATE TABLE twice (tenant bigint NOT NULL, id int, mail text UNIQUE, PRIMARY KEY (tenant, id))",
+            "CREATE TABLE partial (tenant bigint NOT NULL, id int, PRIMARY KEY (tenant, id))",
+            "CREATE UNIQUE INDEX partial_lower ON partial (lower('x')) WHERE id > 3",
+            "CREATE TABLE texts (tenant text NOT NULL, id int, PRIMARY KEY (tenant, id))",
+            "CREATE TABLE secret (tenant bigint NOT NULL, id int, PRIMARY KEY (tenant, id))",
+            "ALTER TABLE secret ENABLE ROW LEVEL SECURITY",
+            "CREATE TABLE parts (tenant bigint NOT NULL, id int, PRIMARY KEY (tenant, id)) PARTITION BY HASH (tenant)",
+            "CREATE TABLE parent (tenant bigint NOT NULL, id int, UNIQUE (id, tenant), PRIMARY KEY (tenant, id))",
+            "CREATE TABLE child (tenant bigint NOT NULL, id int, parent int, other bigint, PRIMARY KEY (tenant, id), \
+             CONSTRAINT child_parent FOREIGN KEY (other, parent) REFERENCES parent (tenant, id))",
+            "CREATE TABLE good (tenant bigint NOT NULL, id int, parent int, PRIMARY KEY (tenant, id), \
+             CONSTRAINT good_parent FOREIGN KEY (tenant, parent) REFERENCES parent (tenant, id))",
+            "CREATE VIEW seen AS SELECT * FROM parent",
+        ])
+        .await
+        .unwrap();
+    let refused = async |name: &str, state: &str, words: &str| {
+        let error = refusal(cluster.journal.declare(sharded(name, "tenants", "tenant")).await);
+        assert_eq!(error.state.0, state, "{name}: {}", error.message);
+        assert!(error.message.contains(words), "{name}: {}", error.message);
+        assert!(error.hint.is_some() || state == "42P16", "{name}");
+    };
+    refused("no_key", "42P16", "has no primary key").await;
+    refused("nullable", "42P16", "allows NULL").await;
+    refused("by_id", "42P16", "by_id_pkey").await;
+    refused("twice", "42P16", "twice_mail_key").await;
+    refused("partial", "42P16", "partial_lower").await;
+    refused("texts", "42P16", "the map's keys are bigint").await;
+    refused("secret", "0A000", "row-level security").await;
+    refused("parts", "0A000", "partitioned").await;
+    refused("seen", "42809", "is a view").await;
+    refused("parent", "42P16", "is not sharded itself").await;
+    let missing = refusal(cluster.journal.declare(sharded("good", "tenants", "nothing")).await);
+    assert_eq!(missing.state.0, "42703");
+
+    // A child that holds the key may go first; the parent follows once every child can.
+    cluster.journal.declare(sharded("good", "tenants", "tenant")).await.unwrap();
+    cluster.journal.declare(sharded("child", "tenants", "tenant")).await.unwrap();
+    refused("parent", "42P16", "could refer to a row on another shard").await;
+    cluster.apply(&["ALTER TABLE child DROP CONSTRAINT child_parent"]).await.unwrap();
+    cluster.journal.declare(sharded("parent", "tenants", "tenant")).await.unwrap();
+    // Now a key that crosses would be found at the child as well.
+    cluster
+        .apply(&["CREATE TABLE late (tenant bigint NOT NULL, id int, other bigint, parent int, PRIMARY KEY (tenant, id), \
+                  CONSTRAINT late_parent FOREIGN KEY (other, parent) REFERENCES parent (tenant, id))"])
+        .await
+        .unwrap();
+    refused("late", "42P16", "could refer to a row on another shard").await;
+    let whole = Declaration::Reference { table: table("late") };
+    assert!(refusal(cluster.journal.declare(whole).await).message.contains("not all there"));
+    cluster.close().await;
+}
+
+/// G1: serial and identity columns of sharded tables give no id twice, also next to rows that were there before.
+async fn serial_ids_are_unique_over_shards(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster
+        .apply(&[
+            "CREATE TABLE orders (tenant bigint NOT NULL, id serial, PRIMARY KEY (tenant, id))",
+            "CREATE TABLE items (tenant bigint NOT NULL, id bigint GENERATED ALWAYS AS IDENTITY, \
+             PRIMARY KEY (tenant, id))",
+            "INSERT INTO orders SELECT t, 500 + t FROM generate_series(1, 20) AS g(t)",
+        ])
+        .await
+        .unwrap();
+    cluster.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
+    cluster.journal.declare(sharded("items", "tenants", "tenant")).await.unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for name in ["s1", "s2", "s3"] {
+        for table in ["orders", "items"] {
+            let sql = format!("INSERT INTO {table} (tenant) SELECT 1 FROM generate_series(1, 300) RETURNING id::bigint");
+            for row in cluster.on(name, &sql).await {
+                let polyshard_engine::Value::Int(id) = row[0] else { panic!("{row:?}") };
+                assert!(table == "items" || id > 520, "{table} {id} on {name} was there before");
+                assert!(seen.insert((table, id)), "{table} {id} twice, on {name}");
+            }
+        }
+    }
+    assert_eq!(seen.len(), 1800);
+    cluster.close().await;
+}
+
+on_both_engines!(
+    rows_go_where_the_map_says,
+    a_key_without_a_shard_is_refused,
+    reference_and_local_tables_are_declared,
+);
+
+mod in_postgres {
+    use super::{serial_ids_are_unique_over_shards, what_would_cross_shards_is_refused};
+
+    on_postgres!(serial_ids_are_unique_over_shards, what_would_cross_shards_is_refused);
+}
