@@ -1,1 +1,20 @@
 //! SQL tables: the PostgreSQL protocol over the router.
+
+mod backend;
+mod cache;
+mod cancel;
+mod client;
+pub mod codec;
+mod door;
+mod refuse;
+mod reply;
+mod scram;
+mod session;
+mod settings;
+mod startup;
+mod tls;
+
+pub use door::{Door, Limits, Login, Random};
+pub use scram::Verifier;
+pub use tls::{TlsError, tls_from_pem};
+pub use tokio_rustls::TlsAcceptor;

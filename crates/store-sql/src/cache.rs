@@ -1,0 +1,217 @@
+//! Statements that were seen before: parsed, analysed and described once for all sessions.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use polyshard_sql::{Analysis, SqlError, Statement, TypeOid};
+
+/// Statements kept in each half of each part; the halves change place when one is full.
+const KEPT_MAX: usize = 512;
+/// A statement longer than this is not kept: bulk inserts are seldom sent twice.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
+/// Parts with a lock each, so that threads seldom meet.
+const PARTS: usize = 16;
+
+/// A bounded map; what was used longest ago goes first, roughly.
+struct Kept<K, V> {
+    parts: [Mutex<Halves<K, V>>; PARTS],
+    hasher: RandomState,
+}
+
+struct Halves<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Kept<K, V> {
+    fn new() -> Kept<K, V> {
+        let part = |_| Mutex::new(Halves { young: HashMap::new(), old: HashMap::new() });
+        Kept { parts: std::array::from_fn(part), hasher: RandomState::new() }
+    }
+
+    fn part<Q: Hash + ?Sized>(&self, key: &Q) -> &Mutex<Halves<K, V>> {
+        &self.parts[self.hasher.hash_one(key) as usize % PARTS]
+    }
+
+    fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        let mut part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = part.young.get(key) {
+            return Some(value.clone());
+        }
+        let (key, value) = part.old.remove_entry(key)?;
+        part.put(key, value.clone());
+        Some(value)
+    }
+
+    fn put(&self, key: K, value: V) {
+        self.part(&key).lock().unwrap_or_else(PoisonError::into_inner).put(key, value);
+    }
+}
+
+impl<K: Hash + Eq, V> Halves<K, V> {
+    fn put(&mut self, key: K, value: V) {
+        if self.young.len() >= KEPT_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+}
+
+/// All that is kept of statements.
+pub(crate) struct Cache {
+    queries: Kept<Arc<str>, Arc<Query>>,
+    prepared: Kept<(Arc<str>, Arc<[u32]>), Arc<Prepared>>,
+    ids: AtomicU64,
+}
+
+/// What a schema and a search path make of a text.
+#[derive(Clone)]
+pub(crate) struct Basis {
+    /// The schema's position.
+    pub position: u64,
+    /// Where names are looked up.
+    pub search_path: Arc<[String]>,
+    /// Whether writes must name their key.
+    pub strict: bool,
+}
+
+impl Basis {
+    fn is(&self, other: &Basis) -> bool {
+        self.position == other.position
+            && self.strict == other.strict
+            && (Arc::ptr_eq(&self.search_path, &other.search_path) || self.search_path == other.search_path)
+    }
+}
+
+/// A text of the simple protocol, cut into statements.
+pub(crate) struct Query {
+    pub statements: Vec<Analysed>,
+}
+
+/// A statement, with its analysis once that is known.
+pub(crate) struct Analysed {
+    pub statement: Arc<Statement>,
+    /// Why it is refused whatever it concerns.
+    pub refusal: Option<SqlError>,
+    known: ArcSwapOption<(Basis, Result<Arc<Analysis>, SqlError>)>,
+}
+
+impl Analysed {
+    pub fn new(statement: Arc<Statement>) -> Analysed {
+        let refusal = crate::refuse::refusal(&statement);
+        Analysed { statement, refusal, known: ArcSwapOption::empty() }
+    }
+
+    /// Its analysis on this basis, made if need be.
+    pub fn analysis(
+        &self,
+        basis: &Basis,
+        make: impl FnOnce(&Statement) -> Result<Analysis, SqlError>,
+    ) -> Result<Arc<Analysis>, SqlError> {
+        if let Some(known) = &*self.known.load()
+            && known.0.is(basis)
+        {
+            return known.1.clone();
+        }
+        let made = make(&self.statement).map(Arc::new);
+        self.known.store(Some(Arc::new((basis.clone(), made.clone()))));
+        made
+    }
+}
+
+/// A statement of the extended protocol.
+pub(crate) struct Prepared {
+    pub text: Arc<str>,
+    /// What there is to run; none for an empty text.
+    pub analysed: Option<Analysed>,
+    /// The parameters' types as the client gave them; 0 for unknown.
+    pub types: Arc<[u32]>,
+    described: ArcSwapOption<(Basis, Arc<Description>)>,
+}
+
+/// What a server says of a prepared statement.
+#[derive(Debug)]
+pub(crate) struct Description {
+    /// Names the statement on the sessions of shards: another one after every change of the schema.
+    pub id: u64,
+    /// Its parameters' types.
+    pub parameters: Vec<TypeOid>,
+    /// The whole message that tells them.
+    pub parameter_message: Bytes,
+    /// The whole message that tells its columns, or that it has none.
+    pub row_message: Bytes,
+}
+
+impl Prepared {
+    /// What is known of it on this basis.
+    pub fn description(&self, basis: &Basis) -> Option<Arc<Description>> {
+        let known = self.described.load();
+        known.as_ref().filter(|known| known.0.is(basis)).map(|known| known.1.clone())
+    }
+
+    /// Notes what a server says of it.
+    pub fn describe(&self, basis: Basis, description: Arc<Description>) {
+        self.described.store(Some(Arc::new((basis, description))));
+    }
+
+    /// Forgets it: a server says that it is not so any more.
+    pub fn forget(&self) {
+        self.described.store(None);
+    }
+}
+
+impl Cache {
+    pub fn new() -> Cache {
+        Cache { queries: Kept::new(), prepared: Kept::new(), ids: AtomicU64::new(1) }
+    }
+
+    /// A number that no other prepared statement has.
+    pub fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A text of the simple protocol.
+    pub fn query(&self, text: &str) -> Result<Arc<Query>, SqlError> {
+        if let Some(query) = self.queries.get(text) {
+            return Ok(query);
+        }
+        let statements = polyshard_sql::statements(text)?;
+        let query = Arc::new(Query { statements: statements.into_iter().map(Analysed::new).collect() });
+        if text.len() <= TEXT_BYTES_MAX {
+            self.queries.put(Arc::from(text), query.clone());
+        }
+        Ok(query)
+    }
+
+    /// A text of the extended protocol with its parameters' types.
+    pub fn prepared(&self, text: &str, types: &[u32]) -> Result<Arc<Prepared>, SqlError> {
+        let key = (Arc::<str>::from(text), Arc::<[u32]>::from(types));
+        if let Some(prepared) = self.prepared.get(&key) {
+            return Ok(prepared);
+        }
+        let mut statements = polyshard_sql::statements(text)?;
+        if statements.len() > 1 {
+            return Err(SqlError::new(
+                polyshard_sql::SqlState::SYNTAX_ERROR,
+                "cannot insert multiple commands into a prepared statement",
+            ));
+        }
+        let prepared = Arc::new(Prepared {
+            text: key.0.clone(),
+            analysed: statements.pop().map(Analysed::new),
+            types: key.1.clone(),
+            described: ArcSwapOption::empty(),
+        });
+        if text.len() <= TEXT_BYTES_MAX {
+            self.prepared.put(key, prepared.clone());
+        }
+        Ok(prepared)
+    }
+}

@@ -1,0 +1,163 @@
+//! The client's side of a connection: its stream, and what was read and is to be written.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::codec::{self, Head, Malformed};
+
+/// Room made for each read.
+const READ_BYTES: usize = 8 * 1024;
+/// Bytes of answers gathered before they are sent; fewer when the client waits.
+pub(crate) const OUT_BYTES: usize = 32 * 1024;
+/// A buffer that has grown beyond this is given back once it is empty.
+const BUFFER_KEPT_BYTES_MAX: usize = 256 * 1024;
+/// Bytes read ahead of a client that sends while it is being answered.
+const AHEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// A client's connection.
+pub(crate) struct Client {
+    stream: ClientStream,
+    /// What was read and not taken yet.
+    pub incoming: BytesMut,
+    /// What is to be sent.
+    pub out: BytesMut,
+    sent: u64,
+}
+
+/// What the bytes travel by.
+pub(crate) enum ClientStream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// The client is gone, or speaks no protocol.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Gone {
+    #[error("the connection ended: {0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
+
+impl Client {
+    pub fn new(stream: ClientStream) -> Client {
+        Client { stream, incoming: BytesMut::new(), out: BytesMut::new(), sent: 0 }
+    }
+
+    pub fn into_stream(self) -> ClientStream {
+        self.stream
+    }
+
+    /// The next message, if it is there as a whole.
+    pub fn whole(&self) -> Result<Option<Head>, Malformed> {
+        Ok(codec::head(&self.incoming)?.filter(|head| head.bytes <= self.incoming.len()))
+    }
+
+    /// Takes a message that [`Client::whole`] has found: its body.
+    pub fn take(&mut self, head: Head) -> BytesMut {
+        let mut message = self.incoming.split_to(head.bytes);
+        message.advance(5);
+        message
+    }
+
+    /// The next message, after sending what is to be sent.
+    pub async fn next(&mut self) -> Result<(u8, BytesMut), Gone> {
+        loop {
+            if let Some(head) = self.whole()? {
+                return Ok((head.kind, self.take(head)));
+            }
+            self.flush().await?;
+            self.fill().await?;
+        }
+    }
+
+    /// Reads what has come. Dropping it loses nothing.
+    pub async fn fill(&mut self) -> Result<(), Gone> {
+        if self.incoming.is_empty() && self.incoming.capacity() > BUFFER_KEPT_BYTES_MAX {
+            self.incoming = BytesMut::new();
+        }
+        self.incoming.reserve(READ_BYTES);
+        match self.stream.read_buf(&mut self.incoming).await? {
+            0 => Err(Gone::Io(io::ErrorKind::UnexpectedEof.into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads while an answer is being waited for: to hear that the client is gone. Returns only then.
+    pub async fn gone(&mut self) -> Gone {
+        loop {
+            if self.incoming.len() >= AHEAD_BYTES_MAX {
+                // It is there, and busy sending.
+                std::future::pending::<()>().await;
+            }
+            if let Err(gone) = self.fill().await {
+                return gone;
+            }
+        }
+    }
+
+    /// Sends all.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        self.stream.write_all(&self.out).await?;
+        self.stream.flush().await?;
+        self.sent += self.out.len() as u64;
+        if self.out.capacity() > BUFFER_KEPT_BYTES_MAX {
+            self.out = BytesMut::new();
+        } else {
+            self.out.clear();
+        }
+        Ok(())
+    }
+
+    /// How much was said to it so far, sent or not.
+    pub fn said(&self) -> u64 {
+        self.sent + self.out.len() as u64
+    }
+
+    /// Sends if there is much to send.
+    pub async fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.out.len() >= OUT_BYTES { self.flush().await } else { Ok(()) }
+    }
+}
+
+macro_rules! either {
+    ($self:expr, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            ClientStream::Plain($stream) => $call,
+            ClientStream::Tls($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        either!(self, stream => Pin::new(stream).poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self, stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => Pin::new(stream).poll_shutdown(context))
+    }
+}

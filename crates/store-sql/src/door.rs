@@ -1,0 +1,193 @@
+//! The SQL door: what all its sessions share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyshard_engine::Dialect;
+use polyshard_journal::Journal;
+use polyshard_map::{Map, MapName, ShardId, State};
+use polyshard_router::{Access, Router, View};
+use polyshard_sql::{Maps, Schema, SqlError, SqlState};
+use polyshard_wire::{Connection, Listener, Served, Shutdown};
+use tokio::sync::OnceCell;
+use tokio_rustls::TlsAcceptor;
+
+use crate::cache::Cache;
+use crate::cancel::Cancels;
+use crate::reply;
+use crate::scram::{SALT_BYTES, Verifier};
+use crate::settings;
+
+/// How long a client may take to say who it is.
+const LOGIN_WAIT: Duration = Duration::from_secs(30);
+
+/// Who may come in, and how.
+#[derive(Clone)]
+pub struct Login {
+    /// The user's name.
+    pub user: String,
+    /// What is kept of the password.
+    pub verifier: Verifier,
+    /// The database's name.
+    pub database: String,
+    /// Encrypts connections of clients that ask for it.
+    pub tls: Option<TlsAcceptor>,
+    /// Whether a client that does not ask for encryption is sent away.
+    pub tls_only: bool,
+}
+
+/// What one session may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How long a transaction may wait for its client's next statement.
+    pub idle_in_transaction: Duration,
+    /// Prepared statements and portals that one session may have.
+    pub names_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        // A minute is long for a program, and short for those who wait for its locks.
+        Limits { idle_in_transaction: Duration::from_secs(60), names_max: 10_000 }
+    }
+}
+
+/// Fills bytes with randomness.
+pub type Random = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
+
+/// The door's parts.
+pub struct Door {
+    pub(crate) router: Arc<Router>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) login: Login,
+    pub(crate) limits: Limits,
+    pub(crate) cache: Cache,
+    pub(crate) cancels: Arc<Cancels>,
+    random: Random,
+    defaults: OnceCell<Arc<Defaults>>,
+}
+
+/// What a session has before its client sets anything, as the shards have it.
+#[derive(Debug)]
+pub(crate) struct Defaults {
+    /// Reported when a session begins.
+    pub parameters: Vec<(String, String)>,
+    pub search_path: Arc<[String]>,
+}
+
+impl Door {
+    /// A door to the shards behind a router.
+    pub fn new(
+        router: Arc<Router>,
+        journal: Arc<Journal>,
+        login: Login,
+        limits: Limits,
+        random: Random,
+    ) -> Door {
+        Door {
+            router,
+            journal,
+            login,
+            limits,
+            cache: Cache::new(),
+            cancels: Arc::default(),
+            random,
+            defaults: OnceCell::new(),
+        }
+    }
+
+    /// What is kept of a password, with a new salt.
+    pub fn verifier(password: &str, random: &Random) -> Verifier {
+        let mut salt = [0; SALT_BYTES];
+        random(&mut salt);
+        Verifier::new(password, salt)
+    }
+
+    /// Random bytes.
+    pub(crate) fn random<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        (self.random)(&mut bytes);
+        bytes
+    }
+
+    /// Serves clients until `shutdown` starts.
+    pub async fn serve(self: Arc<Door>, listener: Listener, shutdown: Shutdown) -> Served {
+        listener.serve(shutdown, move |connection| handle(connection, self.clone())).await
+    }
+
+    /// The tables as they are now.
+    pub(crate) async fn schema(&self) -> Result<Arc<Schema>, SqlError> {
+        self.journal.schema().await.map_err(|error| error.to_sql())
+    }
+
+    /// Where statements go that could go anywhere: the first shard that is there.
+    pub(crate) fn home(&self) -> Result<ShardId, SqlError> {
+        let view = self.router.view();
+        let online = view.shards.iter().find(|(_, record)| record.state != State::Offline);
+        online.map(|(id, _)| id.clone()).ok_or_else(|| {
+            SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "there is no shard yet")
+                .hint("Add one with 'polyshard shard add'.")
+        })
+    }
+
+    /// What a session has before its client sets anything; asked of a shard once.
+    pub(crate) async fn defaults(&self) -> Result<Arc<Defaults>, SqlError> {
+        let ask = || async {
+            let of_router = |error| reply::of_router(&error);
+            let ticket = self.router.enter_unmapped(&self.home()?, Access::Read).await.map_err(of_router)?;
+            if ticket.dialect() == Dialect::Sqlite {
+                return Ok(Arc::new(Defaults::of_sqlite()));
+            }
+            let mut lent = ticket.raw().await.map_err(|error| reply::of_engine(&error))?;
+            let shown =
+                lent.run_simple("SHOW search_path").await.map_err(|error| reply::of_engine(&error))?;
+            let shown = shown.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
+            let parameters = lent.parameters().to_vec();
+            lent.finish();
+            let search_path = settings::search_path(&shown.unwrap_or_default());
+            Ok(Arc::new(Defaults { parameters, search_path }))
+        };
+        self.defaults.get_or_try_init(ask).await.cloned()
+    }
+}
+
+impl Defaults {
+    fn of_sqlite() -> Defaults {
+        let parameters = [
+            ("server_version", "15.0 (Polyshard)"),
+            ("server_encoding", "UTF8"),
+            ("client_encoding", "UTF8"),
+            ("application_name", ""),
+            ("is_superuser", "off"),
+            ("session_authorization", "polyshard"),
+            ("DateStyle", "ISO, MDY"),
+            ("IntervalStyle", "postgres"),
+            ("TimeZone", "UTC"),
+            ("integer_datetimes", "on"),
+            ("standard_conforming_strings", "on"),
+        ];
+        let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        Defaults { parameters, search_path: ["public".to_owned()].into() }
+    }
+}
+
+/// The maps of one view.
+pub(crate) struct ViewMaps<'a>(pub &'a View);
+
+impl Maps for ViewMaps<'_> {
+    fn map(&self, name: &MapName) -> Option<&Map> {
+        self.0.maps.get(name).map(|known| &known.map)
+    }
+}
+
+async fn handle(connection: Connection, door: Arc<Door>) {
+    let Connection { stream, peer: _, shutdown, guard } = connection;
+    let login = crate::startup::login(stream, &door);
+    match tokio::time::timeout(LOGIN_WAIT, login).await {
+        Ok(Ok(Some(session))) => session.run(shutdown).await,
+        Ok(Ok(None)) => {}
+        Ok(Err(gone)) => tracing::debug!(%gone, "a client did not get in"),
+        Err(_) => tracing::debug!("a client took too long to say who it is"),
+    }
+    drop(guard);
+}

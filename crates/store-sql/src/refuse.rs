@@ -1,0 +1,48 @@
+//! What would leave something behind on a session of a shard, which the next client would find.
+
+use polyshard_sql::{Kind, SqlError, Statement};
+
+/// Functions that keep something for a session beyond its transaction, with what to use instead.
+const SESSION_FUNCTIONS: [(&str, &str); 4] = [
+    ("pg_advisory_unlock", "Locks of transactions (pg_advisory_xact_lock) end by themselves."),
+    ("pg_advisory_lock", "Use pg_advisory_xact_lock inside a transaction."),
+    ("pg_try_advisory_lock", "Use pg_try_advisory_xact_lock inside a transaction."),
+    ("set_config", "Use SET, or SET LOCAL inside a transaction."),
+];
+
+/// Why a statement is refused, whatever tables it concerns.
+pub(crate) fn refusal(statement: &Statement) -> Option<SqlError> {
+    if let Kind::Ddl(ddl) = statement.kind()
+        && ddl.temporary
+    {
+        return Some(SqlError::unsupported(
+            "temporary tables are not offered: sessions of shards are shared",
+            "Use WITH … AS (…), or an ordinary table.",
+        ));
+    }
+    let (function, hint) =
+        SESSION_FUNCTIONS.iter().find(|(function, _)| contains(statement.text(), function))?;
+    if *function == "set_config" && is_local_config(statement.text()) {
+        return None;
+    }
+    Some(SqlError::unsupported(
+        format!("{function} works on a session, and sessions of shards are shared"),
+        *hint,
+    ))
+}
+
+/// Whether a word is in a text, in capitals or not.
+fn contains(text: &str, word: &str) -> bool {
+    let (text, word) = (text.as_bytes(), word.as_bytes());
+    text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
+}
+
+/// Whether every set_config says by a literal that it is for the transaction alone.
+fn is_local_config(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.split("set_config").skip(1).all(|after| {
+        let Some(end) = after.find(')') else { return false };
+        let arguments = after[..end].trim_start().trim_start_matches('(');
+        arguments.rsplit(',').next().is_some_and(|last| last.trim() == "true")
+    })
+}

@@ -1,0 +1,482 @@
+//! The extended protocol: statements prepared once, bound to values as portals, and run in series up to a Sync.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use polyshard_router::Access;
+use polyshard_sql::{Kind, Param, ParamValue, SqlError, TypeOid};
+
+use super::place::Wanted;
+use super::{Done, Session, Stop};
+use crate::backend::Broken;
+use crate::cache::{Analysed, Description, Prepared};
+use crate::codec::{self, Values};
+use crate::reply::{self, Field, Severity, state};
+
+/// Bytes sent to a shard in one series before its answers are taken, so that neither waits for the other.
+const SERIES_BYTES: usize = 64 * 1024;
+
+/// A statement with its values.
+pub(super) enum Portal {
+    /// On the shard's session, under the same name.
+    Shard,
+    /// Carried out by the door.
+    Own(Arc<Bound>),
+}
+
+/// What a portal of the door's own is for.
+pub(super) struct Bound {
+    pub prepared: Arc<Prepared>,
+    /// The values as the client sent them.
+    rest: Bytes,
+    pub description: Arc<Description>,
+}
+
+impl Bound {
+    /// The values with their types.
+    pub fn values(&self) -> Result<Values<'_>, codec::Malformed> {
+        codec::Bind { portal: "", statement: "", rest: &self.rest }.values()
+    }
+}
+
+/// Values with the types that the server reported.
+pub(super) fn params<'a>(values: &Values<'a>, types: &[TypeOid]) -> Vec<Param<'a>> {
+    let value = |(binary, value): (bool, Option<&'a [u8]>)| match (binary, value) {
+        (_, None) => ParamValue::Null,
+        (true, Some(value)) => ParamValue::Binary(value),
+        (false, Some(value)) => ParamValue::Text(value),
+    };
+    let pairs = types.iter().zip(&values.values);
+    pairs.map(|(type_oid, given)| Param { type_oid: *type_oid, value: value(*given) }).collect()
+}
+
+impl Session {
+    /// Words of the door's own, after the answers that are still to come.
+    fn say(&mut self, words: &[u8]) {
+        match &mut self.backend {
+            Some(backend) if !backend.is_settled() => backend.own(words),
+            _ => self.client.out.extend_from_slice(words),
+        }
+    }
+
+    /// `P`.
+    pub(super) async fn parse(&mut self, body: &[u8]) -> Done {
+        let parse = codec::Parse::read(body)?;
+        if !parse.name.is_empty() && self.statements.contains_key(parse.name) {
+            let message = format!("prepared statement \"{}\" already exists", parse.name);
+            return Err(SqlError::new(state::DUPLICATE_STATEMENT, message).into());
+        }
+        self.check_names(self.statements.len())?;
+        let prepared = self.door.cache.prepared(parse.text, &parse.types)?;
+        if let Some(analysed) = &prepared.analysed {
+            self.check_transaction(analysed.statement.kind())?;
+        }
+        self.description(&prepared).await?;
+        match self.statements.get_mut(parse.name) {
+            Some(known) => *known = prepared,
+            None => drop(self.statements.insert(parse.name.into(), prepared)),
+        }
+        self.say(reply::PARSE_COMPLETE);
+        Ok(())
+    }
+
+    fn check_names(&self, count: usize) -> Done {
+        if count < self.door.limits.names_max {
+            return Ok(());
+        }
+        let message = format!("the session has {count} prepared statements or portals already");
+        Err(SqlError::new(state::PROGRAM_LIMIT, message).hint("Close those that are not needed.").into())
+    }
+
+    /// What a prepared statement is like; asked of a shard once for all sessions.
+    pub(super) async fn description(&mut self, prepared: &Arc<Prepared>) -> Result<Arc<Description>, Stop> {
+        let schema = self.door.schema().await?;
+        let basis = self.basis(schema.position);
+        if let Some(known) = prepared.description(&basis) {
+            return Ok(known);
+        }
+        let description = match &prepared.analysed {
+            Some(analysed) if !is_own(analysed.statement.kind(), &self.own) => {
+                if let Some(refusal) = &analysed.refusal {
+                    return Err(refusal.clone().into());
+                }
+                Arc::new(self.ask_description(prepared).await?)
+            }
+            _ => Arc::new(self.own_description(prepared)),
+        };
+        prepared.describe(basis, description.clone());
+        Ok(description)
+    }
+
+    async fn ask_description(&mut self, prepared: &Prepared) -> Result<Description, Stop> {
+        let id = self.door.cache.next_id();
+        let inside = self.backend.is_some();
+        let outside = if inside {
+            self.settle().await?;
+            if self.told {
+                return Err(Stop::Told);
+            }
+            None
+        } else {
+            let outside = self.step_outside();
+            if let Err(stop) = self.acquire(&Wanted::Anywhere, Access::Read).await {
+                self.step_inside(outside);
+                return Err(stop);
+            }
+            Some(outside)
+        };
+        let Some(backend) = &mut self.backend else { return Err(Stop::Told) };
+        backend.ask_description(id, &prepared.text, &prepared.types, !inside);
+        let described = backend.described(id, !inside).await;
+        if let Some(outside) = outside {
+            self.release().await;
+            self.step_inside(outside);
+        }
+        let (parameter_message, row_message) = match described {
+            Ok(Ok(messages)) => messages,
+            Ok(Err(body)) => {
+                self.show_error(&body);
+                self.told = true;
+                return Err(Stop::Told);
+            }
+            Err(Broken::Client(gone)) => return Err(Stop::Gone(gone)),
+            Err(Broken::Ended(error)) => return Err(self.lose(error, false).await),
+            Err(Broken::Cut(error)) => return Err(self.lose(error, true).await),
+        };
+        let parameters = parameter_message.get(7..).unwrap_or_default();
+        let parameters = parameters
+            .chunks_exact(4)
+            .map(|oid| TypeOid(u32::from_be_bytes([oid[0], oid[1], oid[2], oid[3]])));
+        let parameters = parameters.collect();
+        Ok(Description { id, parameters, parameter_message, row_message })
+    }
+
+    /// What a statement that the door carries out is like.
+    fn own_description(&self, prepared: &Prepared) -> Description {
+        let mut columns = Vec::new();
+        let mut parameters = Vec::new();
+        if let Some(analysed) = &prepared.analysed {
+            let count = analysed.statement.parameters() as usize;
+            let given = |at: usize| prepared.types.get(at).copied().filter(|oid| *oid != 0);
+            parameters = (0..count).map(|at| given(at).map_or(TypeOid::TEXT, TypeOid)).collect();
+            match analysed.statement.kind() {
+                Kind::Show(name) => columns.push(Field::text(name)),
+                Kind::Polyshard(call) => columns.push(Field::text(&call.function)),
+                _ => {}
+            }
+        }
+        let (mut parameter_message, mut row_message) = (BytesMut::new(), BytesMut::new());
+        reply::parameter_description(&mut parameter_message, &parameters);
+        if columns.is_empty() {
+            row_message.extend_from_slice(reply::NO_DATA);
+        } else {
+            reply::row_description(&mut row_message, &columns, |_| false);
+        }
+        Description {
+            id: 0,
+            parameters,
+            parameter_message: parameter_message.freeze(),
+            row_message: row_message.freeze(),
+        }
+    }
+
+    /// `B`.
+    pub(super) async fn bind(&mut self, body: &[u8]) -> Done {
+        let bind = codec::Bind::read(body)?;
+        let Some(prepared) = self.statements.get(bind.statement).cloned() else {
+            return Err(no_statement(bind.statement).into());
+        };
+        if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
+            let message = format!("cursor \"{}\" already exists", bind.portal);
+            return Err(SqlError::new(state::DUPLICATE_CURSOR, message).into());
+        }
+        self.check_names(self.portals.len())?;
+        if let Some(analysed) = &prepared.analysed {
+            self.check_transaction(analysed.statement.kind())?;
+        }
+        let description = self.description(&prepared).await?;
+        let values = bind.values()?;
+        if values.values.len() != description.parameters.len() {
+            let message = format!(
+                "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
+                values.values.len(),
+                bind.statement,
+                description.parameters.len()
+            );
+            return Err(SqlError::new(state::PROTOCOL_VIOLATION, message).into());
+        }
+        if let Some(analysed) = &prepared.analysed
+            && !is_own(analysed.statement.kind(), &self.own)
+            && self.bind_on_shard(&bind, &values, analysed, &prepared, &description).await?
+        {
+            self.put_portal(bind.portal, Portal::Shard);
+            return Ok(());
+        }
+        let rest = Bytes::copy_from_slice(bind.rest);
+        let bound = Bound { prepared, rest, description };
+        self.put_portal(bind.portal, Portal::Own(Arc::new(bound)));
+        self.say(reply::BIND_COMPLETE);
+        Ok(())
+    }
+
+    fn put_portal(&mut self, name: &str, portal: Portal) {
+        match self.portals.get_mut(name) {
+            Some(known) => *known = portal,
+            None => drop(self.portals.insert(name.into(), portal)),
+        }
+    }
+
+    /// Binds on the one shard that the values say; false if they say several.
+    async fn bind_on_shard(
+        &mut self,
+        bind: &codec::Bind<'_>,
+        values: &Values<'_>,
+        analysed: &Analysed,
+        prepared: &Prepared,
+        description: &Description,
+    ) -> Result<bool, Stop> {
+        let params = params(values, &description.parameters);
+        let (route, analysis) = self.route(analysed, &params).await?;
+        let Some(wanted) = Wanted::of(&route) else { return Ok(false) };
+        let access = if analysis.writes() { Access::Write } else { Access::Read };
+        self.note_movable(&analysed.statement, &route, &analysis);
+        self.acquire(&wanted, access).await?;
+        self.transaction.wrote |= analysis.writes();
+        let Some(backend) = &mut self.backend else { return Ok(false) };
+        backend.prepare(description.id, &prepared.text, &prepared.types);
+        backend.bind(bind.portal, description.id, bind.rest);
+        Ok(true)
+    }
+
+    /// `D`.
+    pub(super) async fn describe(&mut self, body: &[u8]) -> Done {
+        let named = codec::Named::read(body)?;
+        if named.what == b'S' {
+            let Some(prepared) = self.statements.get(named.name).cloned() else {
+                return Err(no_statement(named.name).into());
+            };
+            let description = self.description(&prepared).await?;
+            self.say(&description.parameter_message);
+            self.say(&description.row_message);
+            return Ok(());
+        }
+        match self.portals.get(named.name) {
+            None => Err(no_portal(named.name).into()),
+            Some(Portal::Shard) => {
+                if let Some(backend) = &mut self.backend {
+                    backend.describe_portal(named.name);
+                }
+                Ok(())
+            }
+            Some(Portal::Own(bound)) => {
+                let message = bound.description.row_message.clone();
+                self.say(&message);
+                Ok(())
+            }
+        }
+    }
+
+    /// `E`.
+    pub(super) async fn execute(&mut self, body: &[u8]) -> Done {
+        let execute = codec::Execute::read(body)?;
+        match self.portals.get(execute.portal) {
+            None => Err(no_portal(execute.portal).into()),
+            Some(Portal::Shard) => {
+                self.cancel.running.begin();
+                let Some(backend) = &mut self.backend else { return Err(no_portal(execute.portal).into()) };
+                backend.execute(execute.portal, execute.rows_max);
+                if backend.waiting_bytes() > SERIES_BYTES { self.settle().await } else { Ok(()) }
+            }
+            Some(Portal::Own(bound)) => {
+                let bound = bound.clone();
+                self.settle().await?;
+                if self.told && self.skipping {
+                    return Err(Stop::Told);
+                }
+                self.run_bound(&bound).await
+            }
+        }
+    }
+
+    /// Carries out a portal of the door's own.
+    async fn run_bound(&mut self, bound: &Bound) -> Done {
+        let Some(analysed) = &bound.prepared.analysed else {
+            self.client.out.extend_from_slice(reply::EMPTY_QUERY);
+            return Ok(());
+        };
+        self.check_transaction(analysed.statement.kind())?;
+        let values = bound.values()?;
+        let params = params(&values, &bound.description.parameters);
+        self.extended = true;
+        let done = self.run_extended(analysed, &params).await;
+        self.extended = false;
+        done
+    }
+
+    async fn run_extended(&mut self, analysed: &Analysed, params: &[Param<'_>]) -> Done {
+        if let Kind::Polyshard(call) = analysed.statement.kind() {
+            return self.command(call, params).await;
+        }
+        if self.run_own(analysed).await? {
+            return if self.told && self.transaction.is_none() { Err(Stop::Told) } else { Ok(()) };
+        }
+        let (route, _) = self.route(analysed, params).await?;
+        self.run_elsewhere(analysed, route).await
+    }
+
+    /// `C`.
+    pub(super) fn close(&mut self, body: &[u8]) -> Done {
+        let named = codec::Named::read(body)?;
+        if named.what == b'S' {
+            self.statements.remove(named.name);
+        } else if let Some(Portal::Shard) = self.portals.remove(named.name)
+            && let Some(backend) = &mut self.backend
+        {
+            backend.close_portal(named.name);
+            return Ok(());
+        }
+        self.say(reply::CLOSE_COMPLETE);
+        Ok(())
+    }
+
+    /// `H`.
+    pub(super) async fn flush(&mut self) -> Done {
+        self.settle().await?;
+        self.client.flush().await?;
+        Ok(())
+    }
+
+    /// Takes all answers that a series has so far.
+    pub(super) async fn settle(&mut self) -> Done {
+        match &mut self.backend {
+            Some(backend) if !backend.is_settled() => {
+                backend.ask_answers();
+                self.drain().await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `S`.
+    pub(super) async fn sync(&mut self) -> Done {
+        self.skipping = false;
+        match self.end_series().await {
+            Ok(()) | Err(Stop::Told) => {}
+            Err(Stop::Refused(error)) => {
+                reply::error(&mut self.client.out, Severity::Error, &error);
+            }
+            Err(stop) => return Err(stop),
+        }
+        let status = self.status();
+        reply::ready(&mut self.client.out, status);
+        self.client.flush_if_full().await?;
+        Ok(())
+    }
+
+    /// Ends a series: outside a transaction, what it did is committed.
+    pub(super) async fn end_series(&mut self) -> Done {
+        let ended = match &mut self.backend {
+            Some(backend) if backend.in_series => {
+                backend.sync();
+                self.drain().await
+            }
+            _ => Ok(()),
+        };
+        let ended = match ended {
+            Err(Stop::Refused(error)) if self.transaction.is_none() && self.transaction.wrote && self.cut => {
+                Err(super::place::unknown_outcome(&error).into())
+            }
+            other => other,
+        };
+        if self.transaction.is_none() {
+            self.transaction.wrote = false;
+            self.portals.clear();
+            self.release().await;
+        }
+        ended
+    }
+
+    /// After an error in a series: the rest is passed over, and what it did so far is undone.
+    pub(super) async fn fail_series(&mut self, stop: Stop) -> Done {
+        let error = match stop {
+            Stop::Refused(error) => Some(error),
+            Stop::Told => None,
+            stop => return Err(stop),
+        };
+        if let Some(error) = error {
+            self.told = false;
+            // What came before it is answered first. If that failed, it is the error.
+            match self.settle().await {
+                Ok(()) | Err(Stop::Told) => {}
+                Err(Stop::Refused(_)) => self.told = false,
+                Err(stop) => return Err(stop),
+            }
+            if !self.told {
+                reply::error(&mut self.client.out, Severity::Error, &error);
+                if let Some(backend) = &mut self.backend
+                    && self.transaction.is_none()
+                    && backend.in_series
+                {
+                    // Sync would commit what was done.
+                    backend.query("ROLLBACK", true);
+                }
+            }
+        }
+        if self.transaction.is_explicit() {
+            self.transaction.failed = true;
+        }
+        self.skipping = true;
+        Ok(())
+    }
+
+    /// Forgets what was said of this session's prepared statements: a server says that it is not so any more.
+    pub(super) fn forget_descriptions(&mut self) {
+        for prepared in self.statements.values() {
+            prepared.forget();
+        }
+    }
+}
+
+/// Whether the door carries a statement out by itself, wherever it concerns.
+fn is_own(kind: &Kind, own: &crate::settings::Own) -> bool {
+    match kind {
+        Kind::Begin(_)
+        | Kind::Commit { .. }
+        | Kind::Rollback { .. }
+        | Kind::Savepoint(_)
+        | Kind::Release(_)
+        | Kind::RollbackTo(_)
+        | Kind::PrepareTransaction(_)
+        | Kind::CommitPrepared(_)
+        | Kind::RollbackPrepared(_)
+        | Kind::Set(_)
+        | Kind::SetTransaction { .. }
+        | Kind::SetConstraints
+        | Kind::Reset(_)
+        | Kind::Discard(_)
+        | Kind::Listen(_)
+        | Kind::Unlisten(_)
+        | Kind::Deallocate(_)
+        | Kind::Prepare(_)
+        | Kind::Execute(_)
+        | Kind::Ddl(_)
+        | Kind::Truncate(_)
+        | Kind::Vacuum
+        | Kind::Copy(_)
+        | Kind::Polyshard(_) => true,
+        Kind::Show(name) => own.show(name).is_some(),
+        _ => false,
+    }
+}
+
+fn no_statement(name: &str) -> SqlError {
+    let message = match name {
+        "" => "unnamed prepared statement does not exist".to_owned(),
+        name => format!("prepared statement \"{name}\" does not exist"),
+    };
+    SqlError::new(state::INVALID_STATEMENT_NAME, message)
+}
+
+fn no_portal(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
+}

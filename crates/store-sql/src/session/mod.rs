@@ -1,0 +1,289 @@
+//! One client's session: reads its messages, and keeps what belongs to it from one to the next.
+
+mod command;
+mod copy;
+mod extended;
+mod place;
+mod set;
+mod simple;
+mod statement;
+mod transaction;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use polyshard_sql::{SqlError, SqlState};
+use polyshard_wire::Shutdown;
+
+use crate::backend::Backend;
+use crate::cache::{Basis, Prepared};
+use crate::cancel::Cancellable;
+use crate::client::{Client, Gone};
+use crate::codec::Malformed;
+use crate::door::Door;
+use crate::reply::{self, Severity, state};
+use crate::settings::{self, Own, Settings};
+use crate::startup;
+use extended::Portal;
+use transaction::Transaction;
+
+/// A client's session.
+pub(crate) struct Session {
+    door: Arc<Door>,
+    client: Client,
+    cancel: Cancellable,
+    settings: Arc<Settings>,
+    own: Own,
+    search_path: Arc<[String]>,
+    statements: HashMap<Box<str>, Arc<Prepared>>,
+    portals: HashMap<Box<str>, Portal>,
+    transaction: Transaction,
+    /// The shard's session that works for this one: during a statement, a series, or a transaction.
+    backend: Option<Backend>,
+    /// After an error in a series, everything up to its end is passed over.
+    skipping: bool,
+    /// Whether the shard's session that was lost last may have done what it was asked.
+    cut: bool,
+    /// Whether the shard's last answer was, or had in it, an error.
+    told: bool,
+    /// Whether a statement of the extended protocol is carried out: its columns were told before.
+    extended: bool,
+}
+
+/// Why a message was not carried out.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The client is told why.
+    Refused(SqlError),
+    /// The client has been told already.
+    Told,
+    /// The client is told, and the connection ends.
+    Fatal(SqlError),
+    /// The client is gone.
+    Gone(Gone),
+}
+
+impl From<SqlError> for Stop {
+    fn from(error: SqlError) -> Stop {
+        Stop::Refused(error)
+    }
+}
+
+impl From<Gone> for Stop {
+    fn from(gone: Gone) -> Stop {
+        match gone {
+            Gone::Malformed(malformed) => malformed.into(),
+            gone => Stop::Gone(gone),
+        }
+    }
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Stop {
+        Stop::Gone(error.into())
+    }
+}
+
+impl From<Malformed> for Stop {
+    fn from(malformed: Malformed) -> Stop {
+        match malformed {
+            Malformed::Text => Stop::Refused(
+                SqlError::new(SqlState("22021"), "a statement or name is not valid UTF-8")
+                    .hint("Set client_encoding to UTF8, and send UTF-8."),
+            ),
+            _ => Stop::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, malformed.to_string())),
+        }
+    }
+}
+
+pub(crate) type Done = Result<(), Stop>;
+
+impl Session {
+    /// Begins the session of a client that has proven who it is. Nothing, if it is sent away after all.
+    pub async fn begin(
+        mut client: Client,
+        door: &Arc<Door>,
+        parameters: &[(String, String)],
+    ) -> Result<Option<Session>, Gone> {
+        let defaults = match door.defaults().await {
+            Ok(defaults) => defaults,
+            Err(error) => return refuse(client, &error).await,
+        };
+        let mut reported = defaults.parameters.clone();
+        let set = |reported: &mut Vec<(String, String)>, name: &str, value: &str| {
+            for (_, known) in reported.iter_mut().filter(|(known, _)| known == name) {
+                *known = value.to_owned();
+            }
+        };
+        // The shards are under another role; to the client, it is who it logged in as.
+        set(&mut reported, "session_authorization", &door.login.user);
+        set(&mut reported, "application_name", "");
+        let cancel = door.cancels.enter(i32::from_be_bytes(door.random()));
+        let mut session = Session {
+            door: door.clone(),
+            client,
+            cancel,
+            settings: Arc::default(),
+            own: Own::default(),
+            search_path: defaults.search_path.clone(),
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            transaction: Transaction::none(),
+            backend: None,
+            skipping: false,
+            cut: false,
+            told: false,
+            extended: false,
+        };
+        match session.take_settings(parameters, &mut reported).await {
+            Ok(()) => {}
+            Err(Stop::Refused(error) | Stop::Fatal(error)) => return refuse(session.client, &error).await,
+            Err(Stop::Gone(gone)) => return Err(gone),
+            Err(Stop::Told) => return Ok(None),
+        }
+        client = session.client;
+        for (name, value) in &reported {
+            reply::parameter(&mut client.out, name, value);
+        }
+        let (process, secret) = (session.cancel.process, session.cancel.secret);
+        reply::message(&mut client.out, b'K', |out| {
+            out.extend_from_slice(&process.to_be_bytes());
+            out.extend_from_slice(&secret.to_be_bytes());
+        });
+        reply::ready(&mut client.out, b'I');
+        session.client = client;
+        Ok(Some(session))
+    }
+
+    /// Takes in the settings of a start-up packet.
+    async fn take_settings(
+        &mut self,
+        parameters: &[(String, String)],
+        reported: &mut Vec<(String, String)>,
+    ) -> Done {
+        let mut to_check = false;
+        for (name, value) in startup::settings(parameters)? {
+            if Own::has(&name) {
+                self.own.set(&name, Some(&value)).map_err(bad_setting)?;
+                continue;
+            }
+            if name == "client_encoding" {
+                set::check_encoding(&value)?;
+                continue;
+            }
+            if name == "search_path" {
+                self.search_path = settings::search_path(&value);
+            }
+            self.settings = self.settings.with(&name, &settings::set_statement(&name, &value));
+            if name == "application_name" {
+                for (_, known) in reported.iter_mut().filter(|(known, _)| known == "application_name") {
+                    *known = value.clone();
+                }
+            } else {
+                to_check = true;
+            }
+        }
+        if to_check { self.check_settings(reported).await } else { Ok(()) }
+    }
+
+    /// Serves the client until it ends, or the server does.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        let stop = loop {
+            match self.step(&shutdown).await {
+                Ok(true) => {}
+                Ok(false) => break None,
+                Err(stop) => break Some(stop),
+            }
+        };
+        match stop {
+            Some(Stop::Refused(error) | Stop::Fatal(error)) => {
+                reply::error(&mut self.client.out, Severity::Fatal, &error);
+                if let Err(error) = self.client.flush().await {
+                    tracing::debug!(%error, "a client did not hear why its session ended");
+                }
+            }
+            Some(Stop::Gone(gone)) => tracing::debug!(%gone, "a client is gone"),
+            Some(Stop::Told) | None => {}
+        }
+        self.let_go().await;
+    }
+
+    /// Carries out the next message; false when the client has said goodbye.
+    async fn step(&mut self, shutdown: &Shutdown) -> Result<bool, Stop> {
+        let (kind, body) = self.next(shutdown).await?;
+        let done = match kind {
+            b'Q' => return self.query(body).await.map(|()| true),
+            b'S' => return self.sync().await.map(|()| true),
+            b'X' => return Ok(false),
+            // What is left of a COPY that failed.
+            b'd' | b'c' | b'f' => return Ok(true),
+            _ if self.skipping => return Ok(true),
+            b'P' => self.parse(&body).await,
+            b'B' => self.bind(&body).await,
+            b'D' => self.describe(&body).await,
+            b'E' => self.execute(&body).await,
+            b'C' => self.close(&body),
+            b'H' => self.flush().await,
+            b'F' => Err(SqlError::unsupported(
+                "the function call protocol is not offered",
+                "Call the function by SELECT.",
+            )
+            .into()),
+            _ => {
+                let message = format!("invalid frontend message type {kind}");
+                return Err(Stop::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)));
+            }
+        };
+        match done {
+            Ok(()) => Ok(true),
+            Err(stop) => self.fail_series(stop).await.map(|()| true),
+        }
+    }
+
+    /// The next message. A session that waits outside a transaction ends when the server does; one that waits too
+    /// long inside is ended.
+    async fn next(&mut self, shutdown: &Shutdown) -> Result<(u8, BytesMut), Stop> {
+        if let Some(head) = self.client.whole()? {
+            return Ok((head.kind, self.client.take(head)));
+        }
+        let idle = self.transaction.is_none() && self.backend.is_none();
+        let limit = self.door.limits.idle_in_transaction;
+        tokio::select! {
+            biased;
+            next = self.client.next() => Ok(next?),
+            () = shutdown.started(), if idle => {
+                let message = "terminating connection due to administrator command";
+                Err(Stop::Fatal(SqlError::new(state::ADMIN_SHUTDOWN, message)))
+            }
+            () = tokio::time::sleep(limit), if !idle => {
+                let message = "terminating connection due to idle-in-transaction timeout";
+                Err(Stop::Fatal(SqlError::new(state::IDLE_IN_TRANSACTION, message)))
+            }
+        }
+    }
+
+    /// What ReadyForQuery says.
+    fn status(&self) -> u8 {
+        self.transaction.status()
+    }
+
+    fn notice(&mut self, severity: Severity, error: &SqlError) {
+        reply::error(&mut self.client.out, severity, error);
+    }
+
+    /// What statements are read against.
+    fn basis(&self, position: u64) -> Basis {
+        Basis { position, search_path: self.search_path.clone(), strict: self.own.strict }
+    }
+}
+
+pub(crate) fn bad_setting(message: String) -> SqlError {
+    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+}
+
+async fn refuse(mut client: Client, error: &SqlError) -> Result<Option<Session>, Gone> {
+    reply::error(&mut client.out, Severity::Fatal, error);
+    client.flush().await?;
+    Ok(None)
+}

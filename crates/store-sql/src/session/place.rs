@@ -1,0 +1,300 @@
+//! On which shard a statement runs, and how its session is lent, used and given back.
+
+use polyshard_map::{Key, KeyRange, MapName, ShardId};
+use polyshard_router::{Access, RouterError, Ticket};
+use polyshard_sql::{Analysis, Kind, Route, SqlError, Statement};
+
+use super::{Done, Session, Stop};
+use crate::backend::{Backend, Broken, Drained};
+use crate::reply::{self, state};
+
+/// Tries of a statement that provably was not carried out.
+const TRIES_MAX: u32 = 8;
+
+/// Keys of maps.
+type Keys = Vec<(MapName, Vec<Key>)>;
+
+/// Where a statement wants to go.
+pub(super) enum Wanted<'a> {
+    /// Wherever the transaction is, or anywhere.
+    Anywhere,
+    /// To this shard.
+    Shard(&'a ShardId),
+    /// To the shard that has these.
+    Keys { keys: &'a Keys, ranges: &'a [(MapName, Vec<KeyRange>)], shard: &'a ShardId },
+}
+
+impl<'a> Wanted<'a> {
+    /// Of a route that leads to one shard.
+    pub fn of(route: &'a Route) -> Option<Wanted<'a>> {
+        match route {
+            Route::Anywhere | Route::ReferenceRead | Route::Nowhere { .. } => Some(Wanted::Anywhere),
+            Route::Local(shard) => Some(Wanted::Shard(shard)),
+            Route::One { shard, keys, ranges } => Some(Wanted::Keys { keys, ranges, shard }),
+            _ => None,
+        }
+    }
+}
+
+impl Session {
+    /// Makes sure that a shard's session for this place works for us, with our settings and in our transaction.
+    pub(super) async fn acquire(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        if self.backend.is_some() {
+            return self.stay(wanted, access).await;
+        }
+        if self.transaction.lost {
+            return Err(super::transaction::failed_transaction().into());
+        }
+        let (lent, tickets, keys) = self.lend(wanted, access).await?;
+        let mut backend = Backend::new(lent, tickets, keys);
+        self.cancel.running.add(backend.cancel()).await;
+        let mut to_confirm = backend.apply(&self.settings);
+        if let Some((begin, prelude)) = self.transaction.opening() {
+            backend.query(begin, true);
+            for statement in prelude {
+                backend.query(statement, true);
+                to_confirm = true;
+            }
+        }
+        self.backend = Some(backend);
+        if !to_confirm {
+            return Ok(());
+        }
+        // What was set may not be possible here; then nothing else may run as if it were.
+        self.drain().await?;
+        let failure = self.backend.as_mut().and_then(|backend| backend.take_quiet_error());
+        match failure {
+            None => Ok(()),
+            Some(body) => {
+                self.show_error(&body);
+                if self.transaction.is_none() {
+                    self.let_go().await;
+                } else {
+                    self.transaction.failed = true;
+                }
+                Err(Stop::Told)
+            }
+        }
+    }
+
+    async fn lend(
+        &mut self,
+        wanted: &Wanted<'_>,
+        access: Access,
+    ) -> Result<(polyshard_engine::RawLent, Vec<Ticket>, Vec<(MapName, Vec<Key>, Access)>), Stop> {
+        let door = self.door.clone();
+        let mut tries = 0;
+        loop {
+            let entered = self.enter(wanted, access).await;
+            let error = match entered {
+                Ok(tickets) => {
+                    door.journal.ready(tickets[0].shard()).await.map_err(|error| error.to_sql())?;
+                    match tickets[0].raw().await {
+                        Ok(lent) => {
+                            let keys = match wanted {
+                                Wanted::Keys { keys, .. } => keys
+                                    .iter()
+                                    .map(|(map, keys)| (map.clone(), keys.clone(), access))
+                                    .collect(),
+                                _ => Vec::new(),
+                            };
+                            return Ok((lent, tickets, keys));
+                        }
+                        Err(error) => RouterError::Engine(error),
+                    }
+                }
+                Err(error) => error,
+            };
+            tries += 1;
+            let waited = matches!(error, RouterError::Moving(_));
+            if tries >= TRIES_MAX || waited || !door.router.heal(&error).await {
+                return Err(reply::of_router(&error).into());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5 << tries.min(6))).await;
+        }
+    }
+
+    async fn enter(&self, wanted: &Wanted<'_>, access: Access) -> Result<Vec<Ticket>, RouterError> {
+        let router = &self.door.router;
+        match wanted {
+            Wanted::Anywhere => {
+                let home = self.door.home().map_err(|_| RouterError::Offline("every shard".to_owned()))?;
+                Ok(vec![router.enter_unmapped(&home, access).await?])
+            }
+            Wanted::Shard(shard) => Ok(vec![router.enter_unmapped(shard, access).await?]),
+            Wanted::Keys { keys, ranges, shard } => {
+                let mut tickets = match keys.as_slice() {
+                    [] => Vec::new(),
+                    [(map, keys)] => vec![router.enter(map, keys, access).await?],
+                    several => router.enter_all(several, access).await?,
+                };
+                if !ranges.is_empty() {
+                    let by_shard = router.enter_ranges(ranges, access).await?;
+                    let shard = tickets.first().map_or(*shard, |ticket: &Ticket| ticket.shard()).clone();
+                    if by_shard.keys().any(|other| *other != shard) {
+                        // The map has changed since the route was found.
+                        return Err(RouterError::CrossShard(by_shard.into_keys().collect()));
+                    }
+                    tickets.extend(by_shard.into_values().flatten());
+                    if tickets.is_empty() {
+                        tickets.push(router.enter_unmapped(&shard, access).await?);
+                    }
+                }
+                Ok(tickets)
+            }
+        }
+    }
+
+    /// A transaction or series stays on its shard; more keys of the same shard need more tickets.
+    async fn stay(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        match wanted {
+            Wanted::Anywhere => Ok(()),
+            Wanted::Shard(shard) if **shard == backend.shard => Ok(()),
+            Wanted::Shard(shard) | Wanted::Keys { shard, .. } if **shard != backend.shard => {
+                let refusal = other_shard(&backend.shard, shard);
+                if !self.can_move() {
+                    return Err(refusal.into());
+                }
+                self.leave().await?;
+                Box::pin(self.acquire(wanted, access)).await
+            }
+            Wanted::Shard(_) => Ok(()),
+            Wanted::Keys { keys, ranges, shard } => {
+                for (map, keys) in keys.iter() {
+                    if backend.covers(map, keys, access) {
+                        continue;
+                    }
+                    let router = &self.door.router;
+                    match router.enter_within_map(backend.ticket(), map, keys, access).await {
+                        Ok(ticket) => backend.add(ticket, map.clone(), keys.clone(), access),
+                        Err(RouterError::CrossShard(_)) => {
+                            return Err(reply::of_router(&RouterError::Moving(map.clone())).into());
+                        }
+                        Err(error) => return Err(reply::of_router(&error).into()),
+                    }
+                }
+                for (map, ranges) in ranges.iter() {
+                    let router = &self.door.router;
+                    for range in ranges {
+                        match router.enter_shard(map, range, shard, access).await {
+                            Ok(ticket) => backend.add(ticket, map.clone(), Vec::new(), access),
+                            Err(error) => return Err(reply::of_router(&error).into()),
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether what was done so far could as well be done on another shard.
+    fn can_move(&self) -> bool {
+        if self.transaction.is_none() { !self.transaction.wrote } else { self.transaction.movable }
+    }
+
+    /// Leaves a shard on which nothing was done that counts.
+    async fn leave(&mut self) -> Done {
+        if self.transaction.is_none() {
+            return self.end_series().await;
+        }
+        self.settle().await?;
+        if let Some(backend) = &mut self.backend {
+            if backend.in_series {
+                backend.sync();
+            }
+            backend.query("COMMIT", true);
+        }
+        self.drain().await?;
+        self.release().await;
+        Ok(())
+    }
+
+    /// Notes whether a transaction may still move to another shard after this statement: it must have read only what
+    /// every shard has, under an isolation where each statement sees what is there.
+    pub(super) fn note_movable(&mut self, statement: &Statement, route: &Route, analysis: &Analysis) {
+        const BOUND: [&str; 5] = ["lock", "nextval", "set_config", "xact", "xid"];
+        let everywhere = matches!(route, Route::Anywhere | Route::ReferenceRead | Route::Nowhere { .. });
+        let plain = matches!(statement.kind(), Kind::Select | Kind::Show(_)) && !analysis.writes();
+        if !everywhere || !plain || BOUND.iter().any(|word| statement.text().contains(word)) {
+            self.transaction.movable = false;
+        }
+    }
+
+    /// Passes the shard's answers on until there is nothing more to come, and the client's data where it is asked.
+    pub(super) async fn drain(&mut self) -> Done {
+        let mut failed = false;
+        loop {
+            let Some(backend) = &mut self.backend else { return Ok(()) };
+            match backend.drain(&mut self.client, &mut failed).await {
+                Ok(Drained::Done) => break,
+                Ok(Drained::CopyIn) => self.copy_in().await?,
+                Err(Broken::Client(gone)) => return Err(Stop::Gone(gone)),
+                Err(Broken::Ended(error)) => return Err(self.lose(error, false).await),
+                Err(Broken::Cut(error)) => return Err(self.lose(error, true).await),
+            }
+        }
+        self.told = failed;
+        let status = self.backend.as_ref().map_or(b'I', |backend| backend.status);
+        if (failed || status == b'E') && !self.transaction.is_none() {
+            self.transaction.failed = true;
+        }
+        if self.backend.as_ref().is_some_and(|backend| backend.stale) {
+            self.forget_descriptions();
+        }
+        Ok(())
+    }
+
+    /// The shard's session is lost: what ran on it is over.
+    pub(super) async fn lose(&mut self, error: SqlError, cut: bool) -> Stop {
+        self.cut = cut;
+        if !self.transaction.is_none() {
+            self.transaction.failed = true;
+            self.transaction.lost = true;
+        }
+        self.portals.clear();
+        self.let_go().await;
+        Stop::Refused(error)
+    }
+
+    /// Gives the session back, if nothing is open on it.
+    pub(super) async fn release(&mut self) {
+        let Some(backend) = self.backend.take() else { return };
+        self.cancel.running.clear().await;
+        self.portals.clear();
+        if backend.status == b'I' && backend.is_settled() && !backend.stale {
+            backend.finish();
+        } else {
+            backend.abandon().await;
+        }
+    }
+
+    /// Ends the session, whatever is open on it.
+    pub(super) async fn let_go(&mut self) {
+        if let Some(backend) = self.backend.take() {
+            self.cancel.running.clear().await;
+            backend.abandon().await;
+        }
+    }
+
+    /// Shows a shard's error to the client.
+    pub(super) fn show_error(&mut self, body: &[u8]) {
+        reply::message(&mut self.client.out, b'E', |out| out.extend_from_slice(body));
+    }
+}
+
+fn other_shard(mine: &ShardId, other: &ShardId) -> SqlError {
+    let message = format!("the transaction is on shard {mine}, and this statement needs shard {other}");
+    SqlError::new(polyshard_sql::SqlState::FEATURE_NOT_SUPPORTED, message).hint(
+        "Keep a transaction to keys of one shard, or SET polyshard.multi_shard = 'two_phase' before it begins.",
+    )
+}
+
+/// The answer to a write whose shard was lost on the way.
+pub(super) fn unknown_outcome(error: &SqlError) -> SqlError {
+    SqlError::new(
+        state::OUTCOME_UNKNOWN,
+        format!("it is not known whether the statement was done: {}", error.message),
+    )
+    .hint("Read the data before you try again.")
+}

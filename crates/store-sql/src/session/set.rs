@@ -1,0 +1,270 @@
+//! SET, RESET, SHOW and DISCARD: settings belong to the client's session, whichever shard's session works for it.
+
+use std::sync::Arc;
+
+use polyshard_router::Access;
+use polyshard_sql::{Discard, Setting, SqlError, SqlState, Statement, TransactionModes};
+
+use super::place::Wanted;
+use super::transaction::Transaction;
+use super::{Done, Session, Stop, bad_setting};
+use crate::reply::{self, Field, Severity, state};
+use crate::settings::{self, Own, Settings};
+
+impl Session {
+    /// SET.
+    pub(super) async fn set(&mut self, statement: &Statement, setting: &Setting) -> Done {
+        let name = setting.name.as_str();
+        let value = setting.values.as_ref().map(|values| values.join(", "));
+        if Own::has(name) {
+            self.own.set(name, value.as_deref()).map_err(bad_setting)?;
+            reply::complete(&mut self.client.out, "SET");
+            return Ok(());
+        }
+        if name == "client_encoding" || name == "names" {
+            check_encoding(value.as_deref().unwrap_or("UTF8"))?;
+            reply::complete(&mut self.client.out, "SET");
+            return Ok(());
+        }
+        if setting.local {
+            self.in_transaction(statement, "SET LOCAL").await?;
+        } else {
+            self.set_for_session(name, statement.text(), setting.values.is_some()).await?;
+        }
+        if name == "search_path" && !self.transaction.failed {
+            self.search_path = match &setting.values {
+                Some(values) => values.iter().filter(|name| *name != "$user").cloned().collect(),
+                None => self.door.defaults().await?.search_path.clone(),
+            };
+            self.transaction.note_search_path(setting.local, &self.search_path);
+        }
+        Ok(())
+    }
+
+    /// RESET.
+    pub(super) async fn reset(&mut self, statement: &Statement, name: Option<&str>) -> Done {
+        match name {
+            Some(name) if Own::has(name) => {
+                self.own.set(name, None).map_err(bad_setting)?;
+                reply::complete(&mut self.client.out, "RESET");
+            }
+            Some("client_encoding") => reply::complete(&mut self.client.out, "RESET"),
+            Some(name) => {
+                self.set_for_session(name, statement.text(), false).await?;
+                if name == "search_path" && !self.transaction.failed {
+                    self.search_path = self.door.defaults().await?.search_path.clone();
+                    self.transaction.note_search_path(false, &self.search_path);
+                }
+            }
+            None => self.reset_all("RESET").await?,
+        }
+        Ok(())
+    }
+
+    async fn reset_all(&mut self, tag: &str) -> Done {
+        if self.backend.is_some() {
+            return Err(SqlError::unsupported(
+                "all settings cannot be reset inside a transaction",
+                "End the transaction first, or reset them one by one.",
+            )
+            .into());
+        }
+        self.own = Own::default();
+        self.search_path = self.door.defaults().await?.search_path.clone();
+        let path = self.search_path.clone();
+        self.transaction.note_search_path(false, &path);
+        if !self.settings.is_empty() {
+            self.settings = Arc::default();
+            // A shard's session is brought to it at once, so that the client hears what its settings are now.
+            let outside = self.step_outside();
+            let acquired = self.acquire(&Wanted::Anywhere, Access::Read).await;
+            self.release().await;
+            self.step_inside(outside);
+            acquired?;
+        }
+        reply::complete(&mut self.client.out, tag);
+        Ok(())
+    }
+
+    /// Sets something for the session, on a shard first: it knows whether the value can be.
+    async fn set_for_session(&mut self, name: &str, text: &Arc<str>, has_value: bool) -> Done {
+        if self.backend.is_some() {
+            self.pass_query(text).await?;
+        } else {
+            let outside = self.step_outside();
+            let mut done = self.acquire(&Wanted::Anywhere, Access::Read).await;
+            if done.is_ok() {
+                done = self.pass_query(text).await;
+            }
+            if done.is_ok() && !self.told {
+                // Noted before it is given back: the next one to lend it must know.
+                let settings = self.settings_after(name, text, has_value);
+                if let Some(backend) = &mut self.backend {
+                    backend.note_settings(&settings);
+                }
+            }
+            self.release().await;
+            self.step_inside(outside);
+            done?;
+            if self.told {
+                return Err(Stop::Told);
+            }
+        }
+        if self.transaction.failed || self.told {
+            return Ok(());
+        }
+        self.settings = self.settings_after(name, text, has_value);
+        if let Some(backend) = &mut self.backend {
+            backend.note_settings(&self.settings);
+        }
+        Ok(())
+    }
+
+    fn settings_after(&self, name: &str, text: &str, has_value: bool) -> Arc<Settings> {
+        if has_value { self.settings.with(name, text) } else { self.settings.without(name) }
+    }
+
+    /// Acts as if there were no transaction until [`Session::step_inside`]: it is not on a shard so far.
+    pub(super) fn step_outside(&mut self) -> Transaction {
+        std::mem::replace(&mut self.transaction, Transaction::none())
+    }
+
+    pub(super) fn step_inside(&mut self, transaction: Transaction) {
+        self.transaction = transaction;
+    }
+
+    /// Something that concerns the running transaction alone.
+    pub(super) async fn in_transaction(&mut self, statement: &Statement, what: &str) -> Done {
+        if self.transaction.is_none() {
+            let message = format!("{what} can only be used in transaction blocks");
+            self.notice(Severity::Warning, &SqlError::new(state::NO_ACTIVE_TRANSACTION, message));
+        } else if self.backend.is_some() {
+            return self.pass_query(statement.text()).await;
+        } else {
+            self.say_first(statement.text());
+        }
+        reply::complete(&mut self.client.out, if what == "SET LOCAL" { "SET" } else { what });
+        Ok(())
+    }
+
+    /// SET TRANSACTION, and SET SESSION CHARACTERISTICS.
+    pub(super) async fn set_transaction(
+        &mut self,
+        statement: &Statement,
+        session: bool,
+        modes: &TransactionModes,
+    ) -> Done {
+        if session {
+            return self.set_for_session("session characteristics", statement.text(), true).await;
+        }
+        self.note_modes(modes);
+        self.in_transaction(statement, "SET LOCAL").await
+    }
+
+    /// SHOW of a setting of the door's own; false for any other.
+    pub(super) async fn show(&mut self, name: &str) -> Result<bool, Stop> {
+        let Some(value) = self.own.show(name) else { return Ok(false) };
+        self.columns(&[Field::text(name)]);
+        reply::data_row(&mut self.client.out, [Some(value)].into_iter());
+        reply::complete(&mut self.client.out, "SHOW");
+        Ok(true)
+    }
+
+    /// DISCARD. What a session of a shard keeps is not the client's to discard.
+    pub(super) async fn discard(&mut self, what: Discard) -> Done {
+        if what == Discard::All {
+            if !self.transaction.is_none() {
+                let message = "DISCARD ALL cannot run inside a transaction block";
+                return Err(SqlError::new(state::ACTIVE_TRANSACTION, message).into());
+            }
+            self.statements.clear();
+            self.portals.clear();
+            return self.reset_all("DISCARD ALL").await;
+        }
+        let tag = match what {
+            Discard::All => "DISCARD ALL",
+            Discard::Plans => "DISCARD PLANS",
+            Discard::Sequences => "DISCARD SEQUENCES",
+            Discard::Temporary => "DISCARD TEMP",
+        };
+        reply::complete(&mut self.client.out, tag);
+        Ok(())
+    }
+
+    /// DEALLOCATE.
+    pub(super) fn deallocate(&mut self, name: Option<&str>) -> Done {
+        match name {
+            None => {
+                self.statements.clear();
+                reply::complete(&mut self.client.out, "DEALLOCATE ALL");
+            }
+            Some(name) => {
+                if self.statements.remove(name).is_none() {
+                    let message = format!("prepared statement \"{name}\" does not exist");
+                    return Err(SqlError::new(state::INVALID_STATEMENT_NAME, message).into());
+                }
+                reply::complete(&mut self.client.out, "DEALLOCATE");
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the settings of a start-up packet on a shard, and hears what it reports of them.
+    pub(super) async fn check_settings(&mut self, reported: &mut Vec<(String, String)>) -> Done {
+        let before = self.client.out.len();
+        let acquired = self.acquire(&Wanted::Anywhere, Access::Read).await;
+        // What the shard said was meant for this, not for the client: it is not that far yet.
+        let mut said = self.client.out.split_off(before);
+        let refused = self.told;
+        self.release().await;
+        while said.len() >= 5 {
+            let length = u32::from_be_bytes([said[1], said[2], said[3], said[4]]) as usize + 1;
+            let message = said.split_to(length.min(said.len()));
+            let body = &message[5..];
+            match message[0] {
+                b'S' => {
+                    let mut parts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+                    let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+                    for (_, known) in reported.iter_mut().filter(|(known, _)| *known == name) {
+                        *known = value.clone().into_owned();
+                    }
+                }
+                b'E' => {
+                    let said =
+                        crate::backend::field(body, b'M').unwrap_or("a setting was refused").to_owned();
+                    return Err(Stop::Fatal(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, said)));
+                }
+                _ => {}
+            }
+        }
+        debug_assert!(!refused || acquired.is_err());
+        acquired
+    }
+
+    /// Settings made since a savepoint are undone with it: the search path must be what the shard has.
+    pub(super) async fn settings_rolled_back(&mut self) -> Done {
+        if !self.transaction.search_path_changed() {
+            return Ok(());
+        }
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        match backend.ask("SHOW search_path").await {
+            Ok(shown) => {
+                self.search_path = settings::search_path(&shown);
+                Ok(())
+            }
+            Err(error) => Err(self.lose(crate::reply::of_engine(&error), true).await),
+        }
+    }
+}
+
+/// Only UTF-8 is spoken: a key in another encoding would be placed by other bytes.
+pub(super) fn check_encoding(value: &str) -> Result<(), SqlError> {
+    let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
+    if plain.eq_ignore_ascii_case("utf8") || plain.eq_ignore_ascii_case("unicode") || plain == "auto" {
+        return Ok(());
+    }
+    Err(SqlError::unsupported(
+        format!("client_encoding {value} is not offered"),
+        "Set client_encoding to UTF8.",
+    ))
+}

@@ -1,0 +1,93 @@
+//! The simple protocol: a text of one or more statements, answered as a whole.
+
+use bytes::BytesMut;
+use polyshard_sql::Kind;
+
+use super::{Done, Session, Stop};
+use crate::cache::Query;
+use crate::codec;
+use crate::reply::{self, Severity};
+
+impl Session {
+    /// `Q`.
+    pub(super) async fn query(&mut self, body: BytesMut) -> Done {
+        self.skipping = false;
+        // A series without its end is ended by this.
+        self.end_series().await?;
+        match self.run_query(&body).await {
+            Ok(()) => {}
+            Err(Stop::Refused(error)) => {
+                reply::error(&mut self.client.out, Severity::Error, &error);
+                self.fail().await?;
+            }
+            Err(Stop::Told) => self.fail().await?,
+            Err(stop) => return Err(stop),
+        }
+        let status = self.status();
+        reply::ready(&mut self.client.out, status);
+        self.client.flush_if_full().await?;
+        Ok(())
+    }
+
+    async fn run_query(&mut self, body: &[u8]) -> Done {
+        let text = codec::text(body)?;
+        let query = self.door.cache.query(text)?;
+        match query.statements.as_slice() {
+            [] => {
+                self.client.out.extend_from_slice(reply::EMPTY_QUERY);
+                Ok(())
+            }
+            [one] => {
+                self.run_statement(one).await?;
+                self.end_failed_autocommit().await
+            }
+            _ => self.run_many(&query).await,
+        }
+    }
+
+    /// Several statements are one transaction, unless they say otherwise.
+    async fn run_many(&mut self, query: &Query) -> Done {
+        for (at, analysed) in query.statements.iter().enumerate() {
+            let last = at + 1 == query.statements.len();
+            let controls = matches!(
+                analysed.statement.kind(),
+                Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. } | Kind::Set(_) | Kind::Show(_)
+            );
+            // The last one alone after a COMMIT needs no transaction of its own.
+            if self.transaction.is_none() && !controls && !last {
+                self.begin_implicitly();
+            }
+            self.run_statement(analysed).await?;
+            if self.transaction.failed {
+                return Err(Stop::Told);
+            }
+        }
+        if !self.transaction.is_none() && !self.transaction.is_explicit() {
+            self.end_transaction(true).await?;
+        }
+        Ok(())
+    }
+
+    /// After a refusal or error: an explicit transaction has failed, any other is rolled back.
+    pub(super) async fn fail(&mut self) -> Done {
+        if self.transaction.is_explicit() {
+            self.transaction.failed = true;
+            return Ok(());
+        }
+        if self.transaction.is_none() {
+            self.release().await;
+            return Ok(());
+        }
+        match self.end_transaction(false).await {
+            Err(Stop::Told | Stop::Refused(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn end_failed_autocommit(&mut self) -> Done {
+        if self.transaction.is_none() && self.backend.is_some() {
+            self.release().await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! Carries out one statement of the simple protocol, and those of the extended one that the door answers itself.
+
+use std::sync::Arc;
+
+use polyshard_router::Access;
+use polyshard_sql::{Analysis, Context, Kind, Param, Route, SqlError, SqlState};
+
+use super::place::{Wanted, unknown_outcome};
+use super::transaction::failed_transaction;
+use super::{Done, Session, Stop};
+use crate::cache::Analysed;
+use crate::door::ViewMaps;
+use crate::reply::{self, state};
+
+impl Session {
+    /// Where a statement goes with these parameters.
+    pub(super) async fn route(
+        &mut self,
+        analysed: &Analysed,
+        params: &[Param<'_>],
+    ) -> Result<(Route, Arc<Analysis>), Stop> {
+        let schema = self.door.schema().await?;
+        let basis = self.basis(schema.position);
+        let analysis = analysed.analysis(&basis, |statement| {
+            let search_path = &basis.search_path;
+            polyshard_sql::analyse(statement, &Context { schema: &schema, search_path, strict: basis.strict })
+        })?;
+        let view = self.door.router.view();
+        let route = analysis.route(params, &ViewMaps(&view))?;
+        Ok((route, analysis))
+    }
+
+    /// Refuses what a failed transaction does not allow.
+    pub(super) fn check_transaction(&self, kind: &Kind) -> Done {
+        let allowed = matches!(kind, Kind::Commit { .. } | Kind::Rollback { .. } | Kind::RollbackTo(_));
+        if self.transaction.failed && !allowed { Err(failed_transaction().into()) } else { Ok(()) }
+    }
+
+    /// Carries out one statement; its answer goes to the client, without the final word.
+    pub(super) async fn run_statement(&mut self, analysed: &Analysed) -> Done {
+        let statement = &analysed.statement;
+        self.check_transaction(statement.kind())?;
+        if self.run_own(analysed).await? {
+            return Ok(());
+        }
+        if let Some(refusal) = &analysed.refusal {
+            return Err(refusal.clone().into());
+        }
+        let (route, analysis) = self.route(analysed, &[]).await?;
+        match Wanted::of(&route) {
+            Some(wanted) => {
+                self.note_movable(statement, &route, &analysis);
+                self.run_here(&wanted, analysis.writes(), statement.text()).await
+            }
+            None => self.run_elsewhere(analysed, route).await,
+        }
+    }
+
+    /// Carries out a statement that the door answers by itself; false if it is none.
+    pub(super) async fn run_own(&mut self, analysed: &Analysed) -> Result<bool, Stop> {
+        let statement = &analysed.statement;
+        match statement.kind() {
+            Kind::Begin(modes) => self.begin_explicitly(statement, modes).await?,
+            Kind::Commit { chain } => self.commit(*chain).await?,
+            Kind::Rollback { chain } => self.rollback(*chain).await?,
+            Kind::Savepoint(_) | Kind::Release(_) | Kind::RollbackTo(_) => self.savepoint(statement).await?,
+            Kind::PrepareTransaction(_) | Kind::CommitPrepared(_) | Kind::RollbackPrepared(_) => {
+                return Err(SqlError::unsupported(
+                    "transactions cannot be prepared through the door",
+                    "SET polyshard.multi_shard = 'two_phase' has a transaction over several shards committed as one.",
+                )
+                .into());
+            }
+            Kind::Set(setting) => self.set(statement, setting).await?,
+            Kind::SetTransaction { session, modes } => {
+                self.set_transaction(statement, *session, modes).await?
+            }
+            Kind::SetConstraints => self.in_transaction(statement, "SET CONSTRAINTS").await?,
+            Kind::Reset(name) => self.reset(statement, name.as_deref()).await?,
+            Kind::Show(name) => return self.show(name).await,
+            Kind::Discard(what) => self.discard(*what).await?,
+            Kind::Fetch(name) => {
+                if self.backend.is_none() {
+                    return Err(no_cursor(name).into());
+                }
+                return Ok(false);
+            }
+            Kind::Listen(_) | Kind::Unlisten(Some(_)) => {
+                return Err(SqlError::unsupported(
+                    "LISTEN is not offered: sessions of shards are shared",
+                    "Connect to a shard itself to listen there.",
+                )
+                .into());
+            }
+            Kind::Unlisten(None) => reply::complete(&mut self.client.out, "UNLISTEN"),
+            Kind::Deallocate(name) => self.deallocate(name.as_deref())?,
+            Kind::Prepare(_) | Kind::Execute(_) => {
+                return Err(SqlError::unsupported(
+                    "PREPARE and EXECUTE as SQL statements are not offered",
+                    "Use your driver's prepared statements, which are.",
+                )
+                .into());
+            }
+            Kind::Polyshard(call) => self.command(call, &[]).await?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Runs a text on one shard, as it is.
+    pub(super) async fn run_here(&mut self, wanted: &Wanted<'_>, writes: bool, text: &str) -> Done {
+        let alone = self.backend.is_none() && self.transaction.is_none();
+        let access = if writes { Access::Write } else { Access::Read };
+        let said = self.client.said();
+        let mut again = true;
+        loop {
+            self.acquire(wanted, access).await?;
+            self.transaction.wrote |= writes;
+            match self.pass_query(text).await {
+                // The session was dead already, or died of this: a read that has said nothing can be repeated.
+                Err(Stop::Refused(_)) if alone && again && !writes && self.client.said() == said => {
+                    again = false
+                }
+                Err(Stop::Refused(error)) if alone && writes && self.cut => {
+                    return Err(unknown_outcome(&error).into());
+                }
+                other => {
+                    if self.transaction.is_none() {
+                        self.release().await;
+                    }
+                    return other;
+                }
+            }
+        }
+    }
+
+    /// Sends a text to the shard that works for us, and passes the answer on.
+    pub(super) async fn pass_query(&mut self, text: &str) -> Done {
+        self.cancel.running.begin();
+        let said_error = self.client.said();
+        if let Some(backend) = &mut self.backend {
+            backend.query(text, false);
+        }
+        self.drain().await?;
+        let failure = self.backend.as_mut().and_then(|backend| backend.take_quiet_error());
+        if let Some(body) = failure {
+            // BEGIN or a savepoint failed before it: nothing of the statement counts.
+            debug_assert!(self.client.said() >= said_error);
+            self.show_error(&body);
+            self.transaction.failed = true;
+            return Err(Stop::Told);
+        }
+        Ok(())
+    }
+
+    /// Carries out a statement that concerns several shards.
+    pub(super) async fn run_elsewhere(&mut self, analysed: &Analysed, route: Route) -> Done {
+        let kind = analysed.statement.kind();
+        match route {
+            Route::Many { shards, .. } => Err(SqlError::unsupported(
+                format!("the statement concerns {} shards", shards.len()),
+                "Name the key, so that it concerns one.",
+            )
+            .into()),
+            Route::Split(parts) => Err(SqlError::unsupported(
+                format!("the rows belong to {} shards", parts.len()),
+                "Insert rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase'.",
+            )
+            .into()),
+            Route::ReferenceWrite | Route::Everywhere => Err(SqlError::unsupported(
+                format!("{kind:?} on every shard is not built yet"),
+                "Use the command line.",
+            )
+            .into()),
+            _ => Err(SqlError::new(SqlState::INTERNAL_ERROR, "a statement for one shard was not sent to it")
+                .into()),
+        }
+    }
+}
+
+fn no_cursor(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
+}

@@ -1,0 +1,319 @@
+//! A client's transaction: begun on a shard only when a statement says on which.
+
+use std::sync::Arc;
+
+use polyshard_sql::{Isolation, Kind, SqlError, Statement, TransactionModes};
+
+use super::{Done, Session, Stop};
+use crate::reply::{self, Severity, state};
+use crate::settings::{Own, Settings};
+
+/// How a transaction came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// There is none.
+    Not,
+    /// By several statements in one message.
+    Implicitly,
+    /// By BEGIN.
+    Explicitly,
+}
+
+/// What is known of the transaction.
+pub(super) struct Transaction {
+    begun: Begun,
+    /// A statement has failed: everything but its end is refused.
+    pub failed: bool,
+    /// The statement that begins it on a shard.
+    begin: Arc<str>,
+    /// What was said before a shard was chosen: savepoints, and settings of the transaction.
+    prelude: Vec<Arc<str>>,
+    savepoints: Vec<String>,
+    /// What the session had before, in case it is rolled back.
+    before: Option<(Arc<Settings>, Own, Arc<[String]>)>,
+    /// Whether something was written.
+    pub wrote: bool,
+    /// The session that it ran on is lost.
+    pub lost: bool,
+    pub read_only: bool,
+    /// Whether it may still go on on another shard.
+    pub movable: bool,
+    /// Whether its search path was changed.
+    search_path_set: bool,
+    /// What the session's search path is once it is committed.
+    search_path_after: Option<Arc<[String]>>,
+}
+
+impl Transaction {
+    pub fn none() -> Transaction {
+        Transaction {
+            begun: Begun::Not,
+            failed: false,
+            begin: Arc::from("BEGIN"),
+            prelude: Vec::new(),
+            savepoints: Vec::new(),
+            before: None,
+            wrote: false,
+            lost: false,
+            read_only: false,
+            movable: true,
+            search_path_set: false,
+            search_path_after: None,
+        }
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.begun == Begun::Not
+    }
+
+    pub fn is_explicit(&self) -> bool {
+        self.begun == Begun::Explicitly
+    }
+
+    pub fn status(&self) -> u8 {
+        match (self.begun, self.failed) {
+            (Begun::Explicitly, true) => b'E',
+            (Begun::Explicitly, false) => b'T',
+            _ => b'I',
+        }
+    }
+
+    /// Notes that the search path was set, for the transaction or for the session.
+    pub fn note_search_path(&mut self, local: bool, path: &Arc<[String]>) {
+        self.search_path_set = true;
+        if !local {
+            self.search_path_after = Some(path.clone());
+        }
+    }
+
+    pub fn search_path_changed(&self) -> bool {
+        self.search_path_set
+    }
+
+    /// The statements that begin it on a shard; none outside a transaction.
+    pub fn opening(&self) -> Option<(&Arc<str>, &[Arc<str>])> {
+        (!self.is_none()).then_some((&self.begin, &self.prelude))
+    }
+}
+
+impl Session {
+    /// Begins a transaction of several statements in one message.
+    pub(super) fn begin_implicitly(&mut self) {
+        if self.transaction.is_none() {
+            self.transaction = Transaction::none();
+            self.transaction.begun = Begun::Implicitly;
+            self.transaction.before = Some(self.remembered());
+        }
+    }
+
+    fn remembered(&self) -> (Arc<Settings>, Own, Arc<[String]>) {
+        (self.settings.clone(), self.own, self.search_path.clone())
+    }
+
+    /// BEGIN.
+    pub(super) async fn begin_explicitly(&mut self, statement: &Statement, modes: &TransactionModes) -> Done {
+        match self.transaction.begun {
+            Begun::Explicitly => {
+                let warning =
+                    SqlError::new(state::ACTIVE_TRANSACTION, "there is already a transaction in progress");
+                self.notice(Severity::Warning, &warning);
+            }
+            Begun::Implicitly => {
+                self.transaction.begun = Begun::Explicitly;
+                if self.backend.is_none() {
+                    self.transaction.begin = statement.text().clone();
+                }
+            }
+            Begun::Not => {
+                let before = self.remembered();
+                self.transaction = Transaction::none();
+                self.transaction.begun = Begun::Explicitly;
+                self.transaction.begin = statement.text().clone();
+                self.transaction.read_only = modes.read_only.unwrap_or(false);
+                self.transaction.movable = is_by_statement(modes);
+                self.transaction.before = Some(before);
+            }
+        }
+        reply::complete(&mut self.client.out, "BEGIN");
+        Ok(())
+    }
+
+    /// COMMIT. True if the transaction was committed rather than rolled back.
+    pub(super) async fn commit(&mut self, chain: bool) -> Done {
+        if self.transaction.begun != Begun::Explicitly {
+            let warning = SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress");
+            self.notice(Severity::Warning, &warning);
+        }
+        let again = chain.then(|| (self.transaction.begin.clone(), self.transaction.read_only));
+        let tag = if self.transaction.failed { "ROLLBACK" } else { "COMMIT" };
+        let ended = if self.transaction.failed {
+            self.end_transaction(false).await
+        } else {
+            self.end_transaction(true).await
+        };
+        ended?;
+        reply::complete(&mut self.client.out, tag);
+        self.begin_again(again);
+        Ok(())
+    }
+
+    /// ROLLBACK.
+    pub(super) async fn rollback(&mut self, chain: bool) -> Done {
+        if self.transaction.begun != Begun::Explicitly {
+            let warning = SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress");
+            self.notice(Severity::Warning, &warning);
+        }
+        let again = chain.then(|| (self.transaction.begin.clone(), self.transaction.read_only));
+        self.end_transaction(false).await?;
+        reply::complete(&mut self.client.out, "ROLLBACK");
+        self.begin_again(again);
+        Ok(())
+    }
+
+    fn begin_again(&mut self, again: Option<(Arc<str>, bool)>) {
+        let Some((begin, read_only)) = again else { return };
+        let before = self.remembered();
+        self.transaction = Transaction::none();
+        self.transaction.begun = Begun::Explicitly;
+        self.transaction.begin = begin;
+        self.transaction.read_only = read_only;
+        self.transaction.before = Some(before);
+    }
+
+    /// Ends the transaction on its shard, if it is on one. Afterwards there is none, whatever happened.
+    pub(super) async fn end_transaction(&mut self, commit: bool) -> Done {
+        let transaction = std::mem::replace(&mut self.transaction, Transaction::none());
+        self.portals.clear();
+        match transaction.before {
+            Some((settings, own, search_path)) if !commit => {
+                (self.settings, self.own, self.search_path) = (settings, own, search_path);
+            }
+            Some((_, _, search_path)) if transaction.search_path_set => {
+                self.search_path = transaction.search_path_after.unwrap_or(search_path);
+            }
+            _ => {}
+        }
+        if self.backend.is_none() {
+            return Ok(());
+        }
+        if commit { self.commit_backend(transaction.wrote).await } else { self.roll_back_backend().await }
+    }
+
+    async fn commit_backend(&mut self, wrote: bool) -> Done {
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        backend.query("COMMIT", true);
+        match self.drain().await {
+            Ok(()) => {}
+            Err(Stop::Refused(error)) if wrote => {
+                let message =
+                    format!("it is not known whether the transaction was committed: {}", error.message);
+                return Err(SqlError::new(state::OUTCOME_UNKNOWN, message)
+                    .hint("Read the data before you try again.")
+                    .into());
+            }
+            Err(stop) => return Err(stop),
+        }
+        let failure = self.backend.as_mut().and_then(|backend| backend.take_quiet_error());
+        self.release().await;
+        match failure {
+            None => Ok(()),
+            Some(body) => {
+                self.show_error(&body);
+                Err(Stop::Told)
+            }
+        }
+    }
+
+    async fn roll_back_backend(&mut self) -> Done {
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        backend.query("ROLLBACK", true);
+        match self.drain().await {
+            // It is gone, and what it did with it.
+            Err(Stop::Refused(_)) => return Ok(()),
+            other => other?,
+        }
+        if let Some(backend) = &mut self.backend {
+            backend.take_quiet_error();
+        }
+        self.release().await;
+        Ok(())
+    }
+
+    /// SAVEPOINT, RELEASE and ROLLBACK TO.
+    pub(super) async fn savepoint(&mut self, statement: &Statement) -> Done {
+        self.transaction.movable &= self.backend.is_none();
+        let (tag, name) = match statement.kind() {
+            Kind::Savepoint(name) => ("SAVEPOINT", name),
+            Kind::Release(name) => ("RELEASE", name),
+            Kind::RollbackTo(name) => ("ROLLBACK", name),
+            _ => return Ok(()),
+        };
+        let verb = if tag == "ROLLBACK" { "ROLLBACK TO SAVEPOINT" } else { tag };
+        let verb = if tag == "RELEASE" { "RELEASE SAVEPOINT" } else { verb };
+        if self.transaction.begun != Begun::Explicitly {
+            let message = format!("{verb} can only be used in transaction blocks");
+            return Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, message).into());
+        }
+        if self.transaction.failed && tag != "ROLLBACK" {
+            return Err(failed_transaction().into());
+        }
+        let known = self.transaction.savepoints.iter().rposition(|known| known == name);
+        match (tag, known) {
+            ("SAVEPOINT", _) => {}
+            (_, None) => {
+                let message = format!("savepoint \"{name}\" does not exist");
+                return Err(SqlError::new(state::INVALID_SAVEPOINT, message).into());
+            }
+            _ if self.transaction.lost => return Err(failed_transaction().into()),
+            _ => {}
+        }
+        if self.backend.is_some() {
+            let failed = std::mem::replace(&mut self.transaction.failed, false);
+            if let Err(stop) = self.pass_query(statement.text()).await {
+                self.transaction.failed = failed;
+                return Err(stop);
+            }
+            if self.transaction.failed {
+                return Ok(());
+            }
+        } else {
+            self.transaction.prelude.push(statement.text().clone());
+            self.transaction.failed = false;
+            reply::complete(&mut self.client.out, tag);
+        }
+        match (tag, known) {
+            ("SAVEPOINT", _) => self.transaction.savepoints.push(name.clone()),
+            ("RELEASE", Some(at)) => self.transaction.savepoints.truncate(at),
+            ("ROLLBACK", Some(at)) => self.transaction.savepoints.truncate(at + 1),
+            _ => {}
+        }
+        if tag == "ROLLBACK" { self.settings_rolled_back().await } else { Ok(()) }
+    }
+
+    /// Says something at the beginning of the transaction, once it is on a shard.
+    pub(super) fn say_first(&mut self, text: &Arc<str>) {
+        self.transaction.prelude.push(text.clone());
+        self.transaction.movable = false;
+    }
+
+    /// Notes the modes that SET TRANSACTION gives, which are part of its beginning.
+    pub(super) fn note_modes(&mut self, modes: &TransactionModes) {
+        if let Some(read_only) = modes.read_only {
+            self.transaction.read_only = read_only;
+        }
+        self.transaction.movable &= is_by_statement(modes);
+    }
+}
+
+/// Whether each statement sees what is there when it begins.
+fn is_by_statement(modes: &TransactionModes) -> bool {
+    !matches!(modes.isolation, Some(Isolation::RepeatableRead | Isolation::Serializable))
+}
+
+/// What everything but the end of a failed transaction is told.
+pub(super) fn failed_transaction() -> SqlError {
+    SqlError::new(
+        state::IN_FAILED_TRANSACTION,
+        "current transaction is aborted, commands ignored until end of transaction block",
+    )
+}

@@ -1,0 +1,204 @@
+//! What a client has set for its session, and how a lent session is brought to the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Settings by name, each as the statement that sets it. What is not here has the shard's own default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    by_name: BTreeMap<String, Arc<str>>,
+}
+
+impl Settings {
+    /// With one set by this statement.
+    pub fn with(&self, name: &str, statement: &str) -> Arc<Settings> {
+        let mut next = self.clone();
+        next.by_name.insert(name.to_owned(), Arc::from(statement));
+        Arc::new(next)
+    }
+
+    /// With one as it was in the beginning.
+    pub fn without(&self, name: &str) -> Arc<Settings> {
+        let mut next = self.clone();
+        next.by_name.remove(name);
+        Arc::new(next)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The statements that turn a session with `from` into one with these; none if they are the same.
+    pub fn difference(self: &Arc<Settings>, from: &Arc<Settings>) -> Option<String> {
+        if Arc::ptr_eq(self, from) || self == from {
+            return None;
+        }
+        let mut statements = String::new();
+        for name in from.by_name.keys().filter(|name| !self.by_name.contains_key(*name)) {
+            statements.push_str("RESET ");
+            statements.push_str(&quoted_name(name));
+            statements.push(';');
+        }
+        for (name, statement) in &self.by_name {
+            if from.by_name.get(name) != Some(statement) {
+                statements.push_str(statement);
+                statements.push(';');
+            }
+        }
+        Some(statements)
+    }
+}
+
+/// SET with a value that is not to be read as anything but text.
+pub(crate) fn set_statement(name: &str, value: &str) -> String {
+    let value = quoted(value);
+    match name {
+        // Lists are set by the function: as one text, SET would take it for one element.
+        "search_path" | "datestyle" => format!("SELECT pg_catalog.set_config('{name}', {value}, false)"),
+        _ => format!("SET {} TO {value}", quoted_name(name)),
+    }
+}
+
+/// A name with its dots, as SET and RESET take it.
+fn quoted_name(name: &str) -> String {
+    let parts = name.split('.').map(|part| format!("\"{}\"", part.replace('"', "\"\"")));
+    parts.collect::<Vec<_>>().join(".")
+}
+
+/// A text as a literal, whatever `standard_conforming_strings` says.
+pub(crate) fn quoted(text: &str) -> String {
+    let escaped = text.replace('\'', "''");
+    if escaped.contains('\\') {
+        format!("E'{}'", escaped.replace('\\', "\\\\"))
+    } else {
+        format!("'{escaped}'")
+    }
+}
+
+/// The schemas in a list as `search_path` has it: `"$user", public`. The user's own schema is left out: nobody
+/// here logs in to the shards under his own name.
+pub(crate) fn search_path(text: &str) -> Arc<[String]> {
+    let mut found = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let (name, after) = match rest.strip_prefix('"') {
+            Some(quoted) => match quoted.find('"') {
+                Some(end) => (quoted[..end].to_owned(), &quoted[end + 1..]),
+                None => (quoted.to_owned(), ""),
+            },
+            None => {
+                let end = rest.find(',').unwrap_or(rest.len());
+                (rest[..end].trim().to_lowercase(), &rest[end..])
+            }
+        };
+        if name != "$user" && !name.is_empty() {
+            found.push(name);
+        }
+        rest = after.trim_start().trim_start_matches(',').trim_start();
+    }
+    found.into()
+}
+
+/// Settings of the door's own, `SET polyshard.…`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// What happens to a write that concerns several shards.
+    pub multi_shard: MultiShard,
+    /// Whether an answer across shards may leave out shards that failed.
+    pub partial_results: bool,
+    /// Whether a write that names no key is refused.
+    pub strict: bool,
+}
+
+/// What happens to a transaction or write that concerns several shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MultiShard {
+    /// It is refused.
+    Refuse,
+    /// It is carried out by two-phase commit.
+    TwoPhase,
+}
+
+impl Default for Own {
+    fn default() -> Own {
+        Own { multi_shard: MultiShard::Refuse, partial_results: false, strict: true }
+    }
+}
+
+impl Own {
+    /// Whether a setting is the door's own.
+    pub fn has(name: &str) -> bool {
+        name.starts_with("polyshard.")
+    }
+
+    /// Sets one by its name; an error says what is known. No value is the default.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        let default = Own::default();
+        let truth = |value: &str| match value.to_lowercase().as_str() {
+            "on" | "true" | "yes" | "1" => Ok(true),
+            "off" | "false" | "no" | "0" => Ok(false),
+            _ => Err(format!("{name} is on or off")),
+        };
+        match (name, value) {
+            ("polyshard.multi_shard", None) => self.multi_shard = default.multi_shard,
+            ("polyshard.multi_shard", Some("refuse" | "off")) => self.multi_shard = MultiShard::Refuse,
+            ("polyshard.multi_shard", Some("two_phase")) => self.multi_shard = MultiShard::TwoPhase,
+            ("polyshard.multi_shard", Some(_)) => return Err(format!("{name} is 'refuse' or 'two_phase'")),
+            ("polyshard.partial_results", None) => self.partial_results = default.partial_results,
+            ("polyshard.partial_results", Some(value)) => self.partial_results = truth(value)?,
+            ("polyshard.strict", None) => self.strict = default.strict,
+            ("polyshard.strict", Some(value)) => self.strict = truth(value)?,
+            _ => {
+                return Err(format!(
+                    "there is no setting {name}: polyshard.multi_shard, polyshard.partial_results and \
+                     polyshard.strict are known"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What one is set to.
+    pub fn show(&self, name: &str) -> Option<&'static str> {
+        let word = |truth| if truth { "on" } else { "off" };
+        match name {
+            "polyshard.multi_shard" => Some(match self.multi_shard {
+                MultiShard::Refuse => "refuse",
+                MultiShard::TwoPhase => "two_phase",
+            }),
+            "polyshard.partial_results" => Some(word(self.partial_results)),
+            "polyshard.strict" => Some(word(self.strict)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_set() {
+        let none = Arc::new(Settings::default());
+        let utc = none.with("timezone", "SET TimeZone TO 'UTC'");
+        assert_eq!(none.difference(&none), None);
+        assert_eq!(utc.difference(&none).as_deref(), Some("SET TimeZone TO 'UTC';"));
+        assert_eq!(none.difference(&utc).as_deref(), Some("RESET \"timezone\";"));
+        let again = none.with("timezone", "SET TimeZone TO 'UTC'");
+        assert_eq!(again.difference(&utc), None);
+    }
+
+    #[test]
+    fn a_search_path_is_read_as_it_is_shown() {
+        let read = |text| search_path(text).to_vec();
+        assert_eq!(read("\"$user\", public"), ["public"]);
+        assert_eq!(read("A, \"B c\",d"), ["a", "B c", "d"]);
+        assert!(read("").is_empty());
+    }
+
+    #[test]
+    fn texts_are_quoted_safely() {
+        assert_eq!(quoted("it's"), "'it''s'");
+        assert_eq!(quoted("a\\b'"), "E'a\\\\b'''");
+    }
+}
