@@ -384,6 +384,11 @@ impl Router {
         &self.state.meter
     }
 
+    /// What the engine of one shard has done; none if it was not used yet.
+    pub fn engine_stats(&self, id: &ShardId) -> Option<engine::Stats> {
+        self.shards.opened(id)?.stats()
+    }
+
     /// What was counted of requests to one shard.
     pub fn shard_counts(&self, id: &ShardId) -> ShardCounts {
         self.state.shard(id).meter.counts()

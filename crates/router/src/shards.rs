@@ -136,6 +136,12 @@ impl Shards {
         Ok(shard)
     }
 
+    /// The shard, if it is open.
+    pub(crate) fn opened(&self, id: &ShardId) -> Option<Arc<Shard>> {
+        let slots = self.slots.lock().expect("no panic while held");
+        slots.get(id)?.open.get().map(|open| open.shard.clone())
+    }
+
     fn slot(&self, id: &ShardId) -> Result<Arc<Slot>, ShardError> {
         let view = self.state.view();
         let Some(record) = view.shards.get(id) else {

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::RunOptions;
 use crate::config::{Config, SecretSource};
 use crate::error::ServerError;
+use crate::watch::DoorCounters;
 
 /// The tables that the stores keep on every shard.
 pub(crate) fn schemas() -> Vec<StoreSchema> {
@@ -31,6 +32,8 @@ pub(crate) fn schemas() -> Vec<StoreSchema> {
 pub(crate) struct Doors {
     tasks: Vec<JoinHandle<Served>>,
     upkeep: Vec<Rounds>,
+    /// What each counts.
+    pub(crate) counters: Vec<DoorCounters>,
     /// Name → address.
     pub(crate) addresses: BTreeMap<String, String>,
 }
@@ -44,7 +47,7 @@ impl Doors {
         driver: &Arc<Driver>,
         shutdown: &Shutdown,
     ) -> Result<Doors, ServerError> {
-        let mut doors = Doors { tasks: Vec::new(), upkeep: Vec::new(), addresses: BTreeMap::new() };
+        let mut doors = Doors { tasks: Vec::new(), upkeep: Vec::new(), counters: Vec::new(), addresses: BTreeMap::new() };
         let (accounts, transport) = (Arc::new(accounts(config, options)?), transport(config)?);
         if let Some(listen) = config.queue {
             let random = Arc::new(rand::random::<u64>);
@@ -73,6 +76,7 @@ impl Doors {
     ) -> Result<(), ServerError> {
         let listener = Listener::bind(name, listen, ListenerLimits::default()).await?;
         let scheme = if matches!(door.transport, Transport::Plain) { "http" } else { "https" };
+        self.counters.push((name.to_owned(), listener.counters()));
         self.addresses.insert(name.to_owned(), format!("{scheme}://{}", listener.address()));
         self.tasks.push(tokio::spawn(polyshard_azure_http::serve(listener, shutdown.clone(), door)));
         Ok(())

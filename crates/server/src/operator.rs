@@ -19,6 +19,9 @@ use polyshard_catalog::{Catalog, Driver};
 use polyshard_map::{MapName, ShardId};
 use polyshard_router::Router;
 
+pub(crate) use datasets::is_shown as is_shown_dataset;
+pub(crate) use views::shard_engine;
+
 use crate::config::Config;
 use crate::problem;
 
@@ -50,7 +53,7 @@ impl Operations {
         self.router.refresh().await.map_err(|error| problem::of_router(&error))
     }
 
-    async fn operation_views(&self) -> Result<Vec<OperationView>, Problem> {
+    pub(crate) async fn operation_views(&self) -> Result<Vec<OperationView>, Problem> {
         let records =
             self.catalog.operations(OPERATIONS_SHOWN).await.map_err(|error| problem::of_catalog(&error))?;
         Ok(records.iter().map(views::operation).collect())
@@ -67,7 +70,7 @@ impl Operations {
 }
 
 /// Milliseconds since 1970.
-fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use polyshard_admin::{Auth, DEVELOPMENT_TOKEN};
+use polyshard_admin::{Auth, DEVELOPMENT_TOKEN, PageFile};
 use polyshard_catalog::{Catalog, CatalogError, Driver, FenceLimits, NewShard, PasswordSource, Resolver};
 use polyshard_engine::Options;
 use polyshard_router::{Router, RouterOptions};
@@ -19,6 +19,7 @@ use crate::data_dir::DataDir;
 use crate::doors::Doors;
 use crate::error::ServerError;
 use crate::operator::Operations;
+use crate::watch::Watcher;
 use crate::{RunOptions, connect, doors, failpoint, logging};
 
 /// A request that waits for a fence gives up after so many times the hold limit: a few attempts, and the time
@@ -52,8 +53,18 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         server.router.clone(),
         server.driver.clone(),
     ));
-    let admin =
-        tokio::spawn(polyshard_admin::serve(listener, shutdown, polyshard_admin::router(operator, auth)));
+    let mut counters = doors.counters.clone();
+    counters.push(("admin".to_owned(), listener.counters()));
+    let (watcher, watching) = Watcher::start(
+        operator.clone(),
+        server.router.clone(),
+        counters,
+        shutdown.clone(),
+    );
+    let routes = polyshard_admin::router(operator, auth.clone())
+        .merge(polyshard_admin::watch_router(watcher, auth))
+        .merge(polyshard_admin::page_router(pages()));
+    let admin = tokio::spawn(polyshard_admin::serve(listener, shutdown, routes));
 
     announce(&config, &addresses, &server.router);
     terminate.recv().await;
@@ -63,9 +74,23 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         tracing::error!(%error, "the admin door failed");
     }
     doors.closed().await;
+    for task in watching {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "a task that measures failed");
+        }
+    }
     server.stop().await;
     println!("stopped");
     Ok(())
+}
+
+/// The web console's files.
+fn pages() -> impl Iterator<Item = PageFile> {
+    polyshard_console::ASSETS.iter().map(|asset| PageFile {
+        path: asset.path,
+        content_type: asset.content_type,
+        bytes: asset.bytes,
+    })
 }
 
 /// Opens the admin door and those of the stores; none is left open if one cannot be.

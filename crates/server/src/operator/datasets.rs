@@ -113,7 +113,7 @@ impl Operations {
 }
 
 /// Bindings, what is gone, and what stores keep about accounts are no datasets to an operator.
-fn is_shown(record: &DatasetRecord) -> bool {
+pub(crate) fn is_shown(record: &DatasetRecord) -> bool {
     let inner = [BINDING_SUFFIX, "-gone", "-service"].iter().any(|suffix| record.store.ends_with(suffix));
     !inner && !record.name.contains('$')
 }

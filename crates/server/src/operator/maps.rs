@@ -27,7 +27,7 @@ impl Operations {
     }
 
     /// A map as the router knows it; one that is not there may have come since.
-    pub(super) async fn known(&self, name: &MapName) -> Result<Arc<KnownMap>, Problem> {
+    pub(crate) async fn known(&self, name: &MapName) -> Result<Arc<KnownMap>, Problem> {
         if let Some(known) = self.router.view().maps.get(name) {
             return Ok(known.clone());
         }

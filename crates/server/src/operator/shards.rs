@@ -227,7 +227,7 @@ impl Operations {
         tokio::time::timeout(ASK_WAIT, ask).await.ok().flatten()
     }
 
-    fn ranges_by_shard(&self) -> BTreeMap<ShardId, u64> {
+    pub(crate) fn ranges_by_shard(&self) -> BTreeMap<ShardId, u64> {
         let mut counts = BTreeMap::new();
         for known in self.router.view().maps.values() {
             for (shard, count) in known.map.count_by_shard() {

@@ -41,10 +41,15 @@ pub(super) fn engine(dialect: Dialect) -> Engine {
     }
 }
 
+/// What a shard is kept in.
+pub(crate) fn shard_engine(record: &ShardRecord) -> Engine {
+    if record.url.starts_with("sqlite:") { Engine::Sqlite } else { Engine::Postgres }
+}
+
 /// A shard's record, and what the shard itself said if it answered.
 pub(super) fn shard(record: &ShardRecord, meta: Option<&Meta>, ranges: u64) -> ShardView {
     let limit = |number: Option<u64>| number.and_then(NonZeroU64::new);
-    let engine = if record.url.starts_with("sqlite:") { Engine::Sqlite } else { Engine::Postgres };
+    let engine = shard_engine(record);
     ShardView {
         id: record.id.clone(),
         engine,

@@ -1,0 +1,123 @@
+//! One shardlet's page: where it is, why, and what belongs to it in all stores.
+
+use polyshard_admin::types::{ShardletAnswer, ShardletData};
+use polyshard_admin::{Operator, Problem};
+use polyshard_engine::{Dialect, Statement, Value};
+use polyshard_map::{Key, KeyRange, MapDefinition, MapName, Scheme};
+use polyshard_router::{Access, RouterError, Ticket};
+use polyshard_shard::{Dataset, Placement};
+
+use super::Watcher;
+use crate::operator::is_shown_dataset;
+use crate::problem;
+
+/// Rows are counted up to here: more take long, and nobody asks for the exact number.
+const ROWS_COUNTED_MAX: u64 = 100_000;
+
+impl Watcher {
+    pub(super) async fn shardlet_page(&self, map: MapName, text: String) -> Result<ShardletAnswer, Problem> {
+        let located = self.operations.locate(map.clone(), text.clone()).await?;
+        let known = self.operations.known(&map).await?;
+        let definition = known.map.definition();
+        let key = definition.key_type().parse(&text);
+        let key = key.map_err(|error| Problem::invalid("key", error.to_string()))?;
+        let placement = known.map.placement(&key).map_err(Problem::from)?;
+        let bucket = definition.bucket_of(placement.as_slice()).map(|(_, bucket)| u64::from(bucket));
+        let position = self.index(&map).await?.position(&placement).unwrap_or(0);
+        let view = self.router.view();
+        let records = view.datasets.values().filter(|record| record.map == map && is_shown_dataset(record));
+        let mut datasets: Vec<(String, ShardletData)> = records
+            .map(|record| {
+                let dataset = format!("{}:{}", record.store, record.name);
+                (record.name_on_shards(), ShardletData { dataset, rows: None, of_key: true })
+            })
+            .collect();
+        let counted = self.count(definition, &key, &mut datasets).await;
+        Ok(ShardletAnswer {
+            located,
+            position,
+            bucket,
+            datasets: datasets.into_iter().map(|(_, data)| data).collect(),
+            uncounted: counted.err().map(|problem| problem.message),
+        })
+    }
+
+    async fn count(
+        &self,
+        definition: &MapDefinition,
+        key: &Key,
+        datasets: &mut [(String, ShardletData)],
+    ) -> Result<(), Problem> {
+        let fail = |error: RouterError| problem::of_router(&error);
+        let ticket = self.router.enter(definition.name(), std::slice::from_ref(key), Access::Read).await;
+        let ticket = ticket.map_err(fail)?;
+        let shard = self.router.administer(ticket.shard()).await;
+        let shard =
+            shard.map_err(|error| fail(RouterError::Shard { shard: ticket.shard().clone(), error }))?;
+        let there = shard.datasets(definition.name()).await;
+        let there =
+            there.map_err(|error| fail(RouterError::Shard { shard: ticket.shard().clone(), error }))?;
+        for (name, data) in datasets {
+            let Some(dataset) = there.iter().find(|dataset| dataset.name == *name) else {
+                data.rows = Some(0);
+                continue;
+            };
+            let (rows, of_key) = count_one(&ticket, dataset, definition, key).await?;
+            data.rows = Some(rows);
+            data.of_key = of_key;
+        }
+        Ok(())
+    }
+}
+
+/// How many rows of one dataset are of a key, or of its bucket where a row does not tell its key.
+async fn count_one(
+    ticket: &Ticket,
+    dataset: &Dataset,
+    definition: &MapDefinition,
+    key: &Key,
+) -> Result<(u64, bool), Problem> {
+    let internal = |message: String| Problem::new(polyshard_admin::ErrorCode::Unavailable, message);
+    let placement = definition.placement(key).map_err(Problem::from)?;
+    let ranges = [KeyRange::point(placement)];
+    let dialect = ticket.dialect();
+    let condition = dataset.placement.in_ranges(dialect, definition, &ranges, "");
+    let mut condition = condition.map_err(|error| internal(error.to_string()))?;
+    let hashes = !matches!(definition.scheme(), Scheme::List | Scheme::Range);
+    let mut of_key = !hashes;
+    let mut values = Vec::new();
+    if let (Placement::Key(columns), true) = (&dataset.placement, hashes)
+        && let Some(equal) = equal(columns, key, dialect, &mut values)
+    {
+        condition = format!("{condition} AND {equal}");
+        of_key = true;
+    }
+    if let Some((column, number)) = &dataset.rows {
+        condition = format!("{condition} AND {column} = {number}");
+    }
+    let limit = ROWS_COUNTED_MAX;
+    let table = &dataset.table;
+    let text =
+        format!("SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {condition} LIMIT {limit}) AS rows");
+    let statement = values.into_iter().fold(Statement::new(text), Statement::bind);
+    let counted = ticket.read(statement).await.and_then(|rows| rows.one()?.int(0));
+    let counted = counted.map_err(|error| internal(error.to_string()))?;
+    Ok((u64::try_from(counted).unwrap_or(0), of_key))
+}
+
+/// A condition that the key's columns have its values, for the kinds of keys that both engines compare alike.
+fn equal(columns: &[String], key: &Key, dialect: Dialect, values: &mut Vec<Value>) -> Option<String> {
+    let [column] = columns else { return None };
+    values.push(match key {
+        Key::BigInt(number) => Value::Int(*number),
+        Key::Int(number) => Value::Int((*number).into()),
+        Key::Text(text) => Value::Text(text.clone()),
+        _ => return None,
+    });
+    let cast = match (dialect, key) {
+        (Dialect::Postgres, Key::BigInt(_) | Key::Int(_)) => "::bigint",
+        (Dialect::Postgres, _) => "::text",
+        (Dialect::Sqlite, _) => "",
+    };
+    Some(format!("{column} = $1{cast}"))
+}
