@@ -8,7 +8,7 @@ use sqlparser::parser::Parser;
 
 use crate::cursor::Cursor;
 use crate::error::{SqlError, SqlState};
-use crate::kind::Kind;
+use crate::kind::{Ddl, Kind};
 use crate::lexer::{Lexeme, Lexer, Token};
 use crate::utility;
 
@@ -23,6 +23,7 @@ pub struct Statement {
     ast: Option<ast::Statement>,
     parameters: u32,
     failure: Option<SqlError>,
+    has_only: bool,
 }
 
 impl Statement {
@@ -51,6 +52,11 @@ impl Statement {
         self.failure.as_ref()
     }
 
+    /// Whether ONLY stands before a table's name: the tree does not have it.
+    pub fn has_only(&self) -> bool {
+        self.has_only
+    }
+
     /// Reads one statement, whose tokens are known.
     pub(crate) fn read(text: &str, tokens: &[Token]) -> Result<Statement, SqlError> {
         let mut parameters = 0;
@@ -63,18 +69,28 @@ impl Statement {
                 )
             })?);
         }
-        let made = |kind, ast, failure| Statement { text: Arc::from(text), kind, ast, parameters, failure };
+        let without_only = without_only(text, tokens);
+        let has_only = without_only.is_some();
+        let parsed = without_only.as_deref().unwrap_or(text);
+        let made = |kind, ast, failure| Statement {
+            text: Arc::from(text),
+            kind,
+            ast,
+            parameters,
+            failure,
+            has_only,
+        };
         let mut cursor = Cursor::new(text, tokens);
         if let Some(kind) = utility::kind(&mut cursor)? {
             if !matches!(kind, Kind::Ddl(_)) {
                 return Ok(made(kind, None, None));
             }
-            return Ok(match parse(text, tokens) {
+            return Ok(match parse(parsed, tokens) {
                 Ok(ast) => made(kind, Some(ast), None),
                 Err(failure) => made(kind, None, Some(failure)),
             });
         }
-        Ok(match parse(text, tokens) {
+        Ok(match parse(parsed, tokens) {
             Ok(ast) => made(kind_of(&ast), Some(ast), None),
             Err(failure) => made(Kind::Unparsed, None, Some(failure)),
         })
@@ -166,6 +182,36 @@ fn parse(text: &str, tokens: &[Token]) -> Result<ast::Statement, SqlError> {
     ))
 }
 
+/// The text with blanks for each ONLY before a table's name, which the parser would take for the name; none if there
+/// is no such word.
+fn without_only(text: &str, tokens: &[Token]) -> Option<String> {
+    let word = |at: usize| {
+        let token = tokens.get(at).filter(|token| token.lexeme == Lexeme::Word)?;
+        Some(text[token.start..token.end].to_ascii_lowercase())
+    };
+    let mut changed: Option<Vec<u8>> = None;
+    for at in 1..tokens.len() {
+        if !tokens[at].lexeme.eq(&Lexeme::Word)
+            || tokens[at].end - tokens[at].start != 4
+            || word(at)? != "only"
+        {
+            continue;
+        }
+        let follows_table_place = match word(at - 1) {
+            Some(before) => matches!(before.as_str(), "from" | "join" | "update" | "using" | "into"),
+            None => tokens[at - 1].lexeme == Lexeme::Mark(b','),
+        };
+        let names_something = tokens
+            .get(at + 1)
+            .is_some_and(|next| matches!(next.lexeme, Lexeme::Word | Lexeme::Quoted | Lexeme::Mark(b'(')));
+        if follows_table_place && names_something {
+            let bytes = changed.get_or_insert_with(|| text.as_bytes().to_vec());
+            bytes[tokens[at].start..tokens[at].end].fill(b' ');
+        }
+    }
+    changed.and_then(|bytes| String::from_utf8(bytes).ok())
+}
+
 /// Longest chain of operators (`a OR b OR c …`): the tree is as deep, and whoever walks it needs a stack.
 const CHAIN_MAX: usize = 2_000;
 
@@ -238,6 +284,15 @@ fn kind_of(statement: &ast::Statement) -> Kind {
             ast::SetExpr::Update(_) => Kind::Update,
             ast::SetExpr::Delete(_) => Kind::Delete,
             ast::SetExpr::Merge(_) => Kind::Merge,
+            ast::SetExpr::Select(select) => match &select.into {
+                Some(into) => Kind::Ddl(Ddl {
+                    tag: "SELECT INTO".to_owned(),
+                    temporary: into.temporary,
+                    outside_transaction: false,
+                    name: None,
+                }),
+                None => Kind::Select,
+            },
             _ => Kind::Select,
         },
         ast::Statement::Insert(_) => Kind::Insert,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use polyshard_map::{MapName, ShardId};
 
+use super::builder::Use;
 use super::formula::{Formula, KeyColumn, Operand};
 use crate::error::SqlError;
-use crate::schema::TableName;
+use crate::schema::{TableName, Volatility};
 
 /// What is known of a statement before its parameters; may be cached by text, schema position and search path.
 #[derive(Debug, Clone)]
@@ -17,6 +18,22 @@ pub struct Analysis {
     pub(super) strict: bool,
     /// What cannot be done on several shards, such as FOR UPDATE: in words.
     pub(super) one_shard_only: Option<String>,
+    /// The tables met, and whether they are written.
+    pub(super) tables: Vec<(TableName, bool)>,
+    /// Relations that are not known.
+    pub(super) unknown: Vec<String>,
+    pub(super) called: Vec<Called>,
+}
+
+/// A function that the statement calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Called {
+    /// Its name without its schema.
+    pub name: String,
+    /// What may be assumed of its answer.
+    pub volatility: Volatility,
+    /// Whether it is the user's and may read tables.
+    pub reads_tables: bool,
 }
 
 /// What is to be decided by the parameters.
@@ -37,9 +54,7 @@ pub(super) enum Action {
 pub(super) struct Occurrence {
     pub table: TableName,
     pub place: Place,
-    pub written: bool,
-    /// The key that an UPDATE sets: it must be the one that the row has.
-    pub sets_key: Option<Operand>,
+    pub use_: Use,
 }
 
 /// Where an occurrence's rows are.
@@ -56,6 +71,8 @@ pub(super) struct InsertRows {
     pub map: MapName,
     pub column_name: String,
     pub column: KeyColumn,
+    /// Most characters of the key column, if it has a length: a longer value would be cut, or refused.
+    pub length: Option<usize>,
     /// The key of each row.
     pub keys: Vec<Operand>,
     /// Other tables, in sub-queries.
@@ -74,6 +91,21 @@ impl Analysis {
     /// Whether it reads reference tables: the shard must have applied every change of theirs.
     pub fn reads_reference(&self) -> bool {
         self.reads_reference
+    }
+
+    /// The tables it names, views expanded, each with whether it is written; the same table may stand there again.
+    pub fn tables(&self) -> &[(TableName, bool)] {
+        &self.tables
+    }
+
+    /// Relations that are neither known nor the system's: temporary tables, or mistakes.
+    pub fn unknown_relations(&self) -> &[String] {
+        &self.unknown
+    }
+
+    /// The functions it calls.
+    pub fn called(&self) -> &[Called] {
+        &self.called
     }
 
     /// Whether the route depends on the parameters' values.

@@ -1,65 +1,376 @@
-//! First cut of the analysis: every sharded table is on all shards.
+//! A statement's analysis, put together from what the walk through it has found.
 
-use std::ops::ControlFlow;
-
-use sqlparser::ast::{ObjectName, visit_relations};
+use polyshard_map::ShardId;
+use sqlparser::ast::{self, SetExpr};
 
 use super::Context;
-use super::analysis::{Action, Analysis, Occurrence, Place};
-use super::formula::{Formula, KeyColumn};
+use super::analysis::{Action, Analysis, Called, Occurrence, Place};
+use super::builder::{Builder, Use};
+use super::cte::Env;
+use super::formula::KeyColumn;
+use super::mention;
+use super::scope::relation_of;
 use super::value::Family;
-use crate::error::SqlError;
-use crate::kind::Kind;
-use crate::schema::{Collation, Placement, Table};
+use crate::error::{SqlError, SqlState};
+use crate::kind::{CopyWhat, Ddl, Kind, RelationName};
+use crate::schema::{Placement, Schema, Table, TableName, Volatility};
 use crate::statement::Statement;
 
+/// Functions whose effect is on one database, so that several must not run them for one statement.
+const ONE_SHARD_FUNCTIONS: [&str; 9] = [
+    "nextval",
+    "currval",
+    "lastval",
+    "setval",
+    "set_config",
+    "pg_notify",
+    "pg_export_snapshot",
+    "txid_current",
+    "dblink",
+];
+
 pub(super) fn build(statement: &Statement, context: &Context<'_>) -> Result<Analysis, SqlError> {
-    let writes = !matches!(statement.kind(), Kind::Select);
-    let mut occurrences = Vec::new();
-    let mut reads_reference = false;
-    if let Some(ast) = statement.ast() {
-        let _: ControlFlow<()> = visit_relations(ast, |name: &ObjectName| {
-            let parts: Vec<String> =
-                name.0.iter().map(|part| part.to_string().to_ascii_lowercase()).collect();
-            let schema = parts.len().checked_sub(2).map(|at| parts[at].as_str());
-            let name = parts.last().map_or("", String::as_str);
-            if let Some(table) = context.schema.table(schema, name, context.search_path) {
-                match occurrence(table) {
-                    Some(occurrence) => occurrences.push(occurrence),
-                    None => reads_reference = true,
-                }
-            }
-            ControlFlow::Continue(())
-        });
+    match statement.kind() {
+        Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Merge => parsed(statement, context),
+        Kind::Copy(copy) => match &copy.what {
+            CopyWhat::Query(query) => build(query, context),
+            CopyWhat::Table { name, .. } => whole(&[name.clone()], copy.from, context),
+        },
+        Kind::Explain(explain) => build(&explain.statement, context),
+        Kind::Declare(declare) => build(&declare.query, context),
+        Kind::Prepare(prepare) => build(&prepare.statement, context),
+        Kind::Truncate(tables) => truncate(tables, context),
+        Kind::Lock(tables) => whole(tables, false, context),
+        Kind::Ddl(ddl) => schema_change(statement, ddl, context),
+        Kind::Vacuum => Ok(plain(Action::Everywhere, true, context)),
+        Kind::Call | Kind::Do | Kind::Unparsed => unparsed(statement, context),
+        Kind::Begin(_)
+        | Kind::Commit { .. }
+        | Kind::Rollback { .. }
+        | Kind::Savepoint(_)
+        | Kind::Release(_)
+        | Kind::RollbackTo(_)
+        | Kind::PrepareTransaction(_)
+        | Kind::CommitPrepared(_)
+        | Kind::RollbackPrepared(_)
+        | Kind::Set(_)
+        | Kind::SetTransaction { .. }
+        | Kind::SetConstraints
+        | Kind::Reset(_)
+        | Kind::Show(_)
+        | Kind::Discard(_)
+        | Kind::Fetch(_)
+        | Kind::Close(_)
+        | Kind::Execute(_)
+        | Kind::Deallocate(_)
+        | Kind::Listen(_)
+        | Kind::Unlisten(_)
+        | Kind::Notify { .. }
+        | Kind::Polyshard(_) => Ok(plain(Action::Anywhere, false, context)),
     }
-    let action = match (occurrences.is_empty(), reads_reference, writes) {
-        (false, _, false) => Action::Placed(occurrences),
-        (true, true, false) => Action::ReferenceRead,
-        (true, true, true) => Action::ReferenceWrite,
-        (true, false, _) if matches!(statement.kind(), Kind::Ddl(_)) => Action::Everywhere,
-        (true, false, _) => Action::Anywhere,
-        (false, _, true) => return Err(SqlError::unsupported("not routed yet", "")),
-    };
-    Ok(Analysis { action, writes, reads_reference, strict: context.strict, one_shard_only: None })
 }
 
-fn occurrence(table: &Table) -> Option<Occurrence> {
-    let place = match &table.placement {
-        Placement::Reference { .. } => return None,
-        Placement::Local(shard) => Place::Local(shard.clone()),
-        Placement::Sharded { map, column, key_type } => {
-            let column = &table.columns[*column];
-            Place::Sharded {
-                map: map.clone(),
-                column_name: column.name.clone(),
-                column: KeyColumn {
-                    key_type: key_type.clone(),
-                    family: Family::of_column(column)?,
-                    ordered: column.collation == Collation::C,
-                },
-                formula: Formula::All,
+fn plain(action: Action, writes: bool, context: &Context<'_>) -> Analysis {
+    Analysis {
+        action,
+        writes,
+        reads_reference: false,
+        strict: context.strict,
+        one_shard_only: None,
+        tables: Vec::new(),
+        unknown: Vec::new(),
+        called: Vec::new(),
+    }
+}
+
+fn parsed(statement: &Statement, context: &Context<'_>) -> Result<Analysis, SqlError> {
+    let mut builder = Builder::new(context);
+    let env = Env::empty();
+    match statement.ast() {
+        Some(ast::Statement::Query(query)) => drop(builder.query(query, None, &env)?),
+        Some(other) => drop(builder.write(other, &env)?),
+        None => return unparsed(statement, context),
+    }
+    if statement.has_only() {
+        builder.one_shard_only.get_or_insert_with(|| "ONLY".to_owned());
+    }
+    let top_insert = is_plain_insert(statement);
+    finish(builder, statement, top_insert)
+}
+
+/// An INSERT of values that is the whole statement: only that can be cut.
+fn is_plain_insert(statement: &Statement) -> bool {
+    let insert = match statement.ast() {
+        Some(ast::Statement::Insert(insert)) => insert,
+        Some(ast::Statement::Query(query)) => match query.body.as_ref() {
+            SetExpr::Insert(ast::Statement::Insert(insert)) => insert,
+            _ => return false,
+        },
+        _ => return false,
+    };
+    insert.source.as_ref().is_some_and(|source| matches!(source.body.as_ref(), SetExpr::Values(_)))
+}
+
+fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> Result<Analysis, SqlError> {
+    let context = builder.context;
+    let called = called(&builder, context.schema);
+    let mut occurrences = Vec::new();
+    let (mut reads_reference, mut reference_written) = (false, None);
+    let mut tables = Vec::with_capacity(builder.instances.len());
+    for instance in 0..builder.instances.len() {
+        let table = builder.instances[instance].table.clone();
+        let use_ = builder.instances[instance].use_.clone();
+        tables.push((table.name.clone(), use_ != Use::Read));
+        match &table.placement {
+            Placement::Reference { .. } if use_ == Use::Read => reads_reference = true,
+            Placement::Reference { .. } => reference_written = Some(table.name.clone()),
+            Placement::Local(_) | Placement::Sharded { .. } => {
+                occurrences.push(occurrence(&mut builder, instance, &table, use_)?);
             }
         }
+    }
+    let writes = tables.iter().any(|(_, written)| *written);
+    if let (Some(written), Some(other)) = (&reference_written, occurrences.first()) {
+        return Err(SqlError::unsupported(
+            format!(
+                "the statement writes reference table {written} and uses table {}, which is not on every shard",
+                other.table
+            ),
+            "Read the rows first, and write the reference table by a statement of its own.",
+        ));
+    }
+    let one_shard_only = builder.one_shard_only.take().or_else(|| {
+        let one_shard = called.iter().find(|called| {
+            ONE_SHARD_FUNCTIONS.contains(&called.name.as_str())
+                || called.name.starts_with("pg_advisory")
+                || called.name.starts_with("pg_try_advisory")
+                || called.name.starts_with("lo_")
+        });
+        one_shard.map(|called| format!("{}()", called.name))
+    });
+    let action = if reference_written.is_some() {
+        Action::ReferenceWrite
+    } else if occurrences.is_empty() {
+        if reads_reference { Action::ReferenceRead } else { Action::Anywhere }
+    } else {
+        match builder.insert.take() {
+            Some(mut insert) if top_insert => {
+                let rows = insert.keys.len();
+                // The table's own occurrence is what the rows say.
+                let own = occurrences.iter().position(|found| matches!(found.use_, Use::Add { .. }));
+                own.map(|own| occurrences.remove(own));
+                insert.others = occurrences;
+                insert.text = statement.text().clone();
+                insert.spans = if rows > 1 { super::insert::spans(statement.text(), rows) } else { None };
+                Action::Insert(Box::new(insert))
+            }
+            _ => Action::Placed(occurrences),
+        }
     };
-    Some(Occurrence { table: table.name.clone(), place, written: false, sets_key: None })
+    if !matches!(action, Action::Placed(_) | Action::Insert(_)) {
+        check_functions(&called)?;
+    }
+    let unknown = std::mem::take(&mut builder.unknown);
+    if !unknown.is_empty() {
+        mention::check_unknown(statement, &unknown, context)?;
+    }
+    Ok(Analysis {
+        action,
+        writes,
+        reads_reference,
+        strict: context.strict,
+        one_shard_only,
+        tables,
+        unknown,
+        called,
+    })
+}
+
+fn occurrence(
+    builder: &mut Builder<'_>,
+    instance: usize,
+    table: &Table,
+    use_: Use,
+) -> Result<Occurrence, SqlError> {
+    let place = match &table.placement {
+        Placement::Sharded { map, column, key_type } => {
+            let definition = &table.columns[*column];
+            let (Some(node), Some(family)) = (builder.key_node(instance), Family::of_column(definition))
+            else {
+                return Err(SqlError::new(
+                    SqlState::INVALID_TABLE_DEFINITION,
+                    format!("column \"{}\" of table {} cannot be a key", definition.name, table.name),
+                )
+                .hint("Use a column of type integer, bigint, text, uuid, date, timestamptz or bytea."));
+            };
+            Place::Sharded {
+                map: map.clone(),
+                column_name: definition.name.clone(),
+                column: KeyColumn { key_type: key_type.clone(), family },
+                formula: builder.graph.formula(node),
+            }
+        }
+        Placement::Local(shard) => Place::Local(shard.clone()),
+        Placement::Reference { .. } => {
+            return Err(SqlError::new(SqlState::INTERNAL_ERROR, "a reference table has no place of its own"));
+        }
+    };
+    Ok(Occurrence { table: table.name.clone(), place, use_ })
+}
+
+/// The functions that are called and are not known to be harmless.
+fn called(builder: &Builder<'_>, schema: &Schema) -> Vec<Called> {
+    let mut found = Vec::new();
+    for (schema_name, name) in &builder.functions {
+        if schema_name.as_deref() == Some("polyshard") {
+            continue;
+        }
+        let schemas: Vec<&str> = match schema_name {
+            Some(schema) => vec![schema],
+            None => builder.context.search_path.iter().map(String::as_str).collect(),
+        };
+        let user = schemas.iter().find_map(|schema_name| {
+            let full = TableName { schema: (*schema_name).to_owned(), name: name.clone() };
+            schema.functions.get(&full)
+        });
+        let builtin = schema.unstable_builtins.get(name).copied().unwrap_or(Volatility::Immutable);
+        found.push(match user {
+            Some(function) => Called {
+                name: name.clone(),
+                volatility: function.volatility,
+                reads_tables: !function.table_free && function.volatility != Volatility::Immutable,
+            },
+            None => Called { name: name.clone(), volatility: builtin, reads_tables: false },
+        });
+    }
+    found
+}
+
+/// A function of the user's could read a sharded table, and would see one shard's part of it.
+fn check_functions(called: &[Called]) -> Result<(), SqlError> {
+    match called.iter().find(|called| called.reads_tables) {
+        None => Ok(()),
+        Some(called) => Err(SqlError::unsupported(
+            format!("function {} may read tables, and the statement names no key", called.name),
+            "Name a key by a condition on a sharded table, make the function IMMUTABLE, or declare that it reads no table.",
+        )),
+    }
+}
+
+/// Statements about whole tables.
+fn whole(tables: &[RelationName], writes: bool, context: &Context<'_>) -> Result<Analysis, SqlError> {
+    let mut builder = Builder::new(context);
+    let env = Env::empty();
+    let mut scope = super::scope::Scope::new(None);
+    for table in tables {
+        builder.relation(table.schema.clone(), table.name.clone(), None, Vec::new(), &mut scope, &env)?;
+    }
+    let mut occurrences = Vec::new();
+    let (mut reference, mut names) = (false, Vec::new());
+    for instance in 0..builder.instances.len() {
+        let table = builder.instances[instance].table.clone();
+        names.push((table.name.clone(), writes));
+        match &table.placement {
+            Placement::Reference { .. } => reference = true,
+            _ => occurrences.push(occurrence(&mut builder, instance, &table, Use::Read)?),
+        }
+    }
+    let action = match (occurrences.is_empty(), reference) {
+        (false, _) => Action::Placed(occurrences),
+        (true, true) if writes => Action::ReferenceWrite,
+        (true, true) => Action::ReferenceRead,
+        (true, false) => Action::Anywhere,
+    };
+    let analysis = plain(action, writes, context);
+    Ok(Analysis {
+        reads_reference: reference && !writes,
+        tables: names,
+        unknown: builder.unknown,
+        ..analysis
+    })
+}
+
+/// TRUNCATE empties a table on every shard, or a local one on its own.
+fn truncate(tables: &[RelationName], context: &Context<'_>) -> Result<Analysis, SqlError> {
+    let mut analysis = whole(tables, true, context)?;
+    if let Action::Placed(occurrences) = &analysis.action {
+        let shards: Vec<Option<&ShardId>> = occurrences
+            .iter()
+            .map(|occurrence| match &occurrence.place {
+                Place::Local(shard) => Some(shard),
+                Place::Sharded { .. } => None,
+            })
+            .collect();
+        let local = shards.iter().any(Option::is_some);
+        let alone =
+            occurrences.len() == analysis.tables.len() && shards.windows(2).all(|pair| pair[0] == pair[1]);
+        if local && !alone {
+            return Err(SqlError::unsupported(
+                "TRUNCATE of a local table together with others is not supported",
+                "Truncate the local table by a statement of its own.",
+            ));
+        }
+        if !local {
+            analysis.action = Action::Everywhere;
+        }
+    }
+    Ok(analysis)
+}
+
+/// Schema changes go to every shard; those that fill a table from a sharded one would fill it with a part.
+fn schema_change(statement: &Statement, ddl: &Ddl, context: &Context<'_>) -> Result<Analysis, SqlError> {
+    if ddl.temporary {
+        return Ok(plain(Action::Anywhere, true, context));
+    }
+    let filled_from = match statement.ast() {
+        Some(ast::Statement::CreateTable(table)) => table.query.as_deref(),
+        Some(ast::Statement::CreateView(view)) if view.materialized => Some(view.query.as_ref()),
+        Some(ast::Statement::Query(query)) => Some(query.as_ref()),
+        _ => None,
+    };
+    let unreadable = statement.ast().is_none() && mention::fills_table(statement);
+    let placed = match filled_from {
+        None => unreadable && mention::names_placed_table(statement.text(), context),
+        Some(query) => {
+            let mut builder = Builder::new(context);
+            builder.query(query, None, &Env::empty())?;
+            let mut tables = builder.instances.iter().map(|instance| &instance.table.placement);
+            tables.any(|placement| !matches!(placement, Placement::Reference { .. }))
+        }
+    };
+    if placed {
+        return Err(SqlError::unsupported(
+            format!("{} from a table that is not on every shard is not supported", ddl.tag),
+            "Create the table first, declare where its rows are, and fill it key by key.",
+        ));
+    }
+    Ok(plain(Action::Everywhere, true, context))
+}
+
+/// What could not be parsed may pass if it names nothing of the user's.
+fn unparsed(statement: &Statement, context: &Context<'_>) -> Result<Analysis, SqlError> {
+    match mention::first(statement.text(), context) {
+        None => Ok(plain(Action::Anywhere, true, context)),
+        Some(name) => {
+            let why = statement.failure().map(|failure| failure.message.to_string());
+            let error = SqlError::unsupported(
+                format!("it could not be told which shard the statement is for: it names {name}"),
+                "Write the statement in a simpler form, or run it on the shard itself.",
+            );
+            Err(match why {
+                Some(why) => error.detail(why),
+                None => error,
+            })
+        }
+    }
+}
+
+/// The names of the relations that a parsed statement mentions, for the checks of others.
+pub(super) fn relation_names(statement: &ast::Statement) -> Vec<(Option<String>, String)> {
+    let mut names = Vec::new();
+    let _: std::ops::ControlFlow<()> = ast::visit_relations(statement, |name| {
+        names.extend(relation_of(name));
+        std::ops::ControlFlow::Continue(())
+    });
+    names
 }

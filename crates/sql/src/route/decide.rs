@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use polyshard_map::{Key, KeyRange, LocateError, Map, MapName, ShardId};
 
 use super::analysis::{Action, Analysis, InsertRows, Occurrence, Place};
+use super::builder::Use;
 use super::formula::{KeyColumn, Set};
 use super::value::Keyed;
 use super::{Maps, Part, Route};
 use crate::error::{SqlError, SqlState};
 use crate::param::Param;
+use crate::schema::TableName;
 
 impl Analysis {
     /// Where the statement goes with these parameters.
@@ -59,16 +61,24 @@ impl Analysis {
         };
         let map = known_map(maps, map_name)?;
         let set = formula.keys(column, params, map);
-        if occurrence.written && self.strict && set == Set::All {
-            return Err(missing_key(occurrence, column_name));
+        match &occurrence.use_ {
+            Use::Read => {}
+            // Rows that come from elsewhere may have keys that nobody has a place for.
+            Use::Add { colocated: false } if !matches!(set, Set::Points(_)) => {
+                return Err(unknown_key(&occurrence.table, column_name));
+            }
+            Use::Add { .. } | Use::Change { .. } if self.strict && set == Set::All => {
+                return Err(missing_key(occurrence, column_name));
+            }
+            Use::Add { .. } | Use::Change { .. } => {}
         }
-        if let Some(operand) = &occurrence.sets_key {
+        if let Use::Change { sets_key: Some(operand) } = &occurrence.use_ {
             let same = match (&set, operand.key(column, params)) {
                 (Set::Points(points), Keyed::Key(key)) => points.iter().all(|point| *point == key),
                 (set, _) => set.is_nothing(),
             };
             if !same {
-                return Err(changes_key(occurrence, column_name));
+                return Err(changes_key(&occurrence.table, column_name));
             }
         }
         found.add(map_name, map, set)
@@ -80,10 +90,15 @@ impl Analysis {
         for (row, operand) in insert.keys.iter().enumerate() {
             let key = match operand.key(&insert.column, params) {
                 Keyed::Key(key) => key,
-                Keyed::Null => return Err(null_key(insert)),
+                Keyed::Null => return Err(null_key(&insert.table, &insert.column_name)),
                 Keyed::Above | Keyed::Below => return Err(out_of_range(insert)),
-                Keyed::Unknown => return Err(unknown_key(insert)),
+                Keyed::Unknown => return Err(unknown_key(&insert.table, &insert.column_name)),
             };
+            if let (Key::Text(text), Some(length)) = (&key, insert.length) {
+                if text.chars().count() > length {
+                    return Err(unknown_key(&insert.table, &insert.column_name));
+                }
+            }
             let shard = map.locate(&key).map_err(unmapped)?.shard();
             let (numbers, keys) = rows.entry(shard).or_default();
             numbers.push(row);
@@ -224,7 +239,9 @@ fn split(insert: &InsertRows, rows: BTreeMap<&ShardId, (Vec<usize>, Vec<Key>)>) 
             "Insert the rows of each shard by a statement of its own.",
         )
     })?;
-    let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Err(unknown_key(insert)) };
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+        return Err(unknown_key(&insert.table, &insert.column_name));
+    };
     let (before, after) = (&insert.text[..first.0], &insert.text[last.1..]);
     let part = |(shard, (rows, keys)): (&ShardId, (Vec<usize>, Vec<Key>))| {
         let mut text = before.to_owned();
@@ -265,8 +282,7 @@ fn missing_key(occurrence: &Occurrence, column: &str) -> SqlError {
     )
 }
 
-fn changes_key(occurrence: &Occurrence, column: &str) -> SqlError {
-    let table = &occurrence.table;
+pub(super) fn changes_key(table: &TableName, column: &str) -> SqlError {
     SqlError::unsupported(
         format!(
             "column \"{column}\" of table {table} is its key, and a row's key cannot be changed in place"
@@ -275,10 +291,10 @@ fn changes_key(occurrence: &Occurrence, column: &str) -> SqlError {
     )
 }
 
-fn null_key(insert: &InsertRows) -> SqlError {
+pub(super) fn null_key(table: &TableName, column: &str) -> SqlError {
     SqlError::new(
         SqlState::NOT_NULL_VIOLATION,
-        format!("null value in column \"{}\" of table {}: it is the key", insert.column_name, insert.table),
+        format!("null value in column \"{column}\" of table {table}: it is the key"),
     )
     .hint("Give every row a key.")
 }
@@ -294,11 +310,10 @@ fn out_of_range(insert: &InsertRows) -> SqlError {
     )
 }
 
-fn unknown_key(insert: &InsertRows) -> SqlError {
-    let (column, table) = (&insert.column_name, &insert.table);
+pub(super) fn unknown_key(table: &TableName, column: &str) -> SqlError {
     SqlError::unsupported(
         format!(
-            "it cannot be told which shard a row for table {table} belongs to from its value for key column \"{column}\""
+            "it cannot be told from its key column \"{column}\" which shard a row for table {table} belongs to"
         ),
         format!("Give \"{column}\" as a literal or a parameter of the column's own type."),
     )

@@ -18,7 +18,7 @@ pub(crate) enum Formula {
     Equal(Operand),
     /// Equal to one of the array's values.
     Any(Operand),
-    /// On this side of the value.
+    /// On this side of the value; only of columns whose order is that of the map's keys.
     Compare(Comparison, Operand),
     /// All of these.
     And(Vec<Formula>),
@@ -58,8 +58,6 @@ pub(crate) struct Parameter {
 pub(crate) struct KeyColumn {
     pub key_type: KeyType,
     pub family: Family,
-    /// Whether the engine's order of the column is that of the map.
-    pub ordered: bool,
 }
 
 /// Keys that rows can have.
@@ -101,6 +99,19 @@ impl Formula {
         }
     }
 
+    /// Equal to one of the values.
+    pub(crate) fn one_of(operands: Vec<Operand>) -> Formula {
+        let mut points: Vec<Formula> = operands.into_iter().map(Formula::Equal).collect();
+        match (points.pop(), points.is_empty()) {
+            (None, _) => Formula::Nothing,
+            (Some(only), true) => only,
+            (Some(last), false) => {
+                points.push(last);
+                Formula::Or(points)
+            }
+        }
+    }
+
     /// Whether it is the same for all parameters.
     pub(crate) fn is_constant(&self) -> bool {
         match self {
@@ -124,7 +135,7 @@ impl Formula {
             },
             Formula::Any(operand) => operand.elements(column, params).unwrap_or(Set::All),
             Formula::Compare(comparison, operand) => {
-                if !column.ordered || !matches!(map.definition().scheme(), Scheme::List | Scheme::Range) {
+                if !matches!(map.definition().scheme(), Scheme::List | Scheme::Range) {
                     return Set::All;
                 }
                 comparison.keys(operand.key(column, params), map)

@@ -7,15 +7,26 @@
 mod analysis;
 mod array;
 mod build;
+mod builder;
+mod cte;
 mod decide;
 mod formula;
+mod from;
+mod graph;
+mod insert;
+mod literal;
+mod mention;
+mod predicate;
+mod query;
+mod scope;
 mod value;
+mod write;
 
 use std::collections::BTreeSet;
 
 use polyshard_map::{Key, KeyRange, Map, MapName, ShardId};
 
-pub use analysis::{Analysis, analyse};
+pub use analysis::{Analysis, Called, analyse};
 
 use crate::schema::Schema;
 
