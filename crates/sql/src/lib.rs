@@ -8,6 +8,7 @@ mod error;
 mod kind;
 mod lexer;
 mod param;
+mod plan;
 mod route;
 mod schema;
 mod statement;
@@ -19,7 +20,8 @@ pub use kind::{
     PolyshardCall, Prepare, RelationName, Setting, TransactionModes,
 };
 pub use param::{Param, ParamValue};
-pub use route::{Analysis, Context, Maps, Part, Route, analyse};
+pub use plan::{Fragment, Mode, Plan, Source, plan};
+pub use route::{Analysis, Called, Context, Maps, Part, Route, analyse};
 pub use schema::{
     Collation, Column, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid, View,
     Volatility,

@@ -47,12 +47,10 @@ fn figure(expr: &Expr) -> Named {
         Expr::Value(value) if matches!(value.value, Value::Boolean(_)) => {
             Some(("bool".to_owned(), Strength::Weak))
         }
-        Expr::Case { else_result, .. } => {
-            match else_result.as_ref().and_then(|result| figure(result)) {
-                found @ Some((_, Strength::Strong)) => found,
-                _ => Some(("case".to_owned(), Strength::Weak)),
-            }
-        }
+        Expr::Case { else_result, .. } => match else_result.as_ref().and_then(|result| figure(result)) {
+            found @ Some((_, Strength::Strong)) => found,
+            _ => Some(("case".to_owned(), Strength::Weak)),
+        },
         Expr::Exists { negated: false, .. } => strong("exists"),
         Expr::Subquery(query) => match query.body.as_ref() {
             SetExpr::Select(select) => {

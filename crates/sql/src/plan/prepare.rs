@@ -3,10 +3,12 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, Function, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut,
+    Expr, Function, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value,
+    ValueWithSpan, VisitMut, VisitorMut,
 };
 
+use super::shape::is_shard_name;
 use super::tree::{self, folded, function_name, relation};
 use super::{Request, names};
 use crate::error::SqlError;
@@ -47,6 +49,14 @@ impl Preparing<'_> {
         Ok(Expr::Nested(Box::new(tree::expression(literal)?)))
     }
 
+    /// polyshard.shard() under the name by which it is found again.
+    fn shard(&self, function: &Function) -> Expr {
+        let mut function = function.clone();
+        let name = Ident::new(self.request.shard_function.clone());
+        function.name = ObjectName::from(vec![Ident::new("polyshard"), name]);
+        Expr::Function(function)
+    }
+
     /// now() and its like as a constant, if the caller said what time it is.
     fn time(&self, function: &Function) -> Option<Result<Expr, SqlError>> {
         let now = self.request.now?;
@@ -70,7 +80,11 @@ impl Preparing<'_> {
     }
 
     /// The sub-select that a view stands for.
-    fn view(&mut self, name: &ObjectName, alias: Option<&TableAlias>) -> Result<Option<TableFactor>, SqlError> {
+    fn view(
+        &mut self,
+        name: &ObjectName,
+        alias: Option<&TableAlias>,
+    ) -> Result<Option<TableFactor>, SqlError> {
         let Some((schema, short)) = relation(name) else { return Ok(None) };
         if schema.is_none() && self.ctes.iter().flatten().any(|cte| *cte == short) {
             return Ok(None);
@@ -92,10 +106,11 @@ impl Preparing<'_> {
             Preparing { request: self.request, ctes: Vec::new(), names: Vec::new(), depth: self.depth + 1 };
         inner.run(&mut subquery)?;
         let renamed = alias.map_or(&[][..], |alias| alias.columns.as_slice());
-        let kept = view.columns.iter().skip(renamed.len()).map(|column| TableAliasColumnDef {
-            name: Ident::with_quote('"', column),
-            data_type: None,
-        });
+        let kept = view
+            .columns
+            .iter()
+            .skip(renamed.len())
+            .map(|column| TableAliasColumnDef { name: Ident::with_quote('"', column), data_type: None });
         let columns = renamed.iter().cloned().chain(kept).collect();
         let named = alias.map_or_else(|| Ident::with_quote('"', short), |alias| alias.name.clone());
         Ok(Some(TableFactor::Derived {
@@ -129,10 +144,15 @@ fn open_table(body: &mut SetExpr) -> Result<(), SqlError> {
     match body {
         SetExpr::Table(table) => {
             // The parser drops the quotes, so that a name of other letters could mean two things.
-            let is_plain = |name: &String| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            let is_plain = |name: &String| {
+                name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+            };
             let names: Vec<&String> = table.schema_name.iter().chain(table.table_name.iter()).collect();
             if !names.iter().all(|name| is_plain(name)) {
-                return Err(SqlError::unsupported("TABLE is not planned across shards", "Write SELECT * FROM."));
+                return Err(SqlError::unsupported(
+                    "TABLE is not planned across shards",
+                    "Write SELECT * FROM.",
+                ));
             }
             let name = names.iter().map(|name| tree::quoted(name)).collect::<Vec<_>>().join(".");
             *body = *tree::query(&format!("SELECT * FROM {name}"))?.body;
@@ -157,7 +177,8 @@ impl VisitorMut for Preparing<'_> {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
-        let names = query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| folded(&cte.alias.name)).collect();
+        let names =
+            query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| folded(&cte.alias.name)).collect();
         self.ctes.push(names);
         ended(open_table(&mut query.body))
     }
@@ -201,6 +222,7 @@ impl VisitorMut for Preparing<'_> {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         let replaced = match &*expr {
             Expr::Value(ValueWithSpan { value: Value::Placeholder(name), .. }) => Some(self.parameter(name)),
+            Expr::Function(function) if is_shard_name(function) => Some(Ok(self.shard(function))),
             Expr::Function(function) => self.time(function),
             Expr::CompoundIdentifier(parts)
                 if parts.len() == 3 && self.is_relation(&folded(&parts[0]), &folded(&parts[1])) =>

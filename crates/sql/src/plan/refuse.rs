@@ -2,9 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Function, Ident, ObjectName, Query, Select, SetExpr, TableFactor, Visit, Visitor};
+use sqlparser::ast::{
+    Expr, Function, Ident, ObjectName, Query, Select, SetExpr, TableFactor, Visit, Visitor,
+};
 
 use super::functions;
+use super::shape::is_shard_function;
 use super::tree::{folded, parts, relation};
 use crate::error::SqlError;
 use crate::route::Context;
@@ -26,7 +29,10 @@ struct Checking<'c> {
 }
 
 fn refused(what: impl std::fmt::Display, hint: &'static str) -> ControlFlow<SqlError> {
-    ControlFlow::Break(SqlError::unsupported(format!("{what} cannot be used in a query over several shards"), hint))
+    ControlFlow::Break(SqlError::unsupported(
+        format!("{what} cannot be used in a query over several shards"),
+        hint,
+    ))
 }
 
 const ONE_KEY: &str = "Give a key, so that the statement concerns one shard.";
@@ -47,7 +53,7 @@ impl Checking<'_> {
         }
         if schema.is_some_and(|schema| schema == "polyshard") {
             return match short.as_str() {
-                "shard" => ControlFlow::Continue(()),
+                name if is_shard_function(name) => ControlFlow::Continue(()),
                 _ => refused(format_args!("polyshard.{short}()"), ONE_KEY),
             };
         }
@@ -144,7 +150,9 @@ impl Visitor for Checking<'_> {
             TableFactor::Derived { sample: None, .. }
             | TableFactor::UNNEST { .. }
             | TableFactor::NestedJoin { .. } => ControlFlow::Continue(()),
-            TableFactor::TableFunction { expr: Expr::Function(Function { name, .. }), .. } => self.function(name),
+            TableFactor::TableFunction { expr: Expr::Function(Function { name, .. }), .. } => {
+                self.function(name)
+            }
             _ => refused("this form of FROM", ONE_KEY),
         }
     }

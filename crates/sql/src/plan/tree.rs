@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    BinaryOperator, CastKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart,
-    Query, SetExpr, Statement as Tree, UnaryOperator, Value, Visit, Visitor,
+    BinaryOperator, CastKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, ObjectNamePart, Query, SetExpr, Statement as Tree, UnaryOperator, Value, Visit, Visitor,
 };
 
 use crate::error::SqlError;
@@ -90,10 +90,13 @@ pub(super) fn whole(expr: &Expr) -> Option<u64> {
         },
         Expr::Cast { kind: CastKind::DoubleColon | CastKind::Cast, expr, data_type, .. } => {
             let name = data_type.to_string().to_lowercase();
-            let is_whole = matches!(name.as_str(), "bigint" | "int8" | "int" | "int4" | "integer" | "smallint");
+            let is_whole =
+                matches!(name.as_str(), "bigint" | "int8" | "int" | "int4" | "integer" | "smallint");
             match bare(expr) {
                 Expr::Value(value) if is_whole => match &value.value {
-                    Value::Number(digits, _) | Value::SingleQuotedString(digits) => digits.trim().parse().ok(),
+                    Value::Number(digits, _) | Value::SingleQuotedString(digits) => {
+                        digits.trim().parse().ok()
+                    }
                     _ => None,
                 },
                 _ => None,
@@ -197,7 +200,10 @@ impl Visitor for Facts {
                     FunctionArguments::Subquery(_) => &[],
                 };
                 let plain = |argument: &FunctionArg| {
-                    matches!(argument, FunctionArg::Unnamed(FunctionArgExpr::Expr(_) | FunctionArgExpr::Wildcard))
+                    matches!(
+                        argument,
+                        FunctionArg::Unnamed(FunctionArgExpr::Expr(_) | FunctionArgExpr::Wildcard)
+                    )
                 };
                 self.odd |= !list.iter().all(plain);
                 self.functions.push(function.clone());

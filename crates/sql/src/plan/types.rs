@@ -33,9 +33,7 @@ pub(super) fn of(expr: &Expr, scope: &Scope) -> Option<TypeOid> {
         Expr::Case { conditions, else_result, .. } => {
             let mut results = conditions.iter().map(|when| &when.result).chain(else_result.as_deref());
             let first = of(results.next()?, scope)?;
-            results
-                .all(|result| is_null(result) || of(result, scope) == Some(first))
-                .then_some(first)
+            results.all(|result| is_null(result) || of(result, scope) == Some(first)).then_some(first)
         }
         Expr::Function(function) if function.over.is_none() => match function_name(function)?.as_str() {
             "length" | "char_length" | "octet_length" | "strpos" | "ascii" => Some(TypeOid::INT4),
