@@ -3,7 +3,7 @@
 //! Only the mover writes the target's rows of the range. So a row that differs is right only if its change is still in
 //! the capture: that is looked at together with the row, in one snapshot of the source.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use polyshard_engine::{Access, Statement, Value};
@@ -92,31 +92,29 @@ impl Session {
         }
         let on_source = MoveError::engine(self.source.id());
         let pair = &self.tables[table];
-        let pending: std::sync::Arc<str> = format!(
-            "SELECT 1 FROM {} WHERE capture = $1 AND tab = $2 AND pk = $3 LIMIT 1",
+        let pending = format!(
+            "SELECT pk FROM {} WHERE capture = $1 AND tab = $2",
             self.source.dialect().own_table("capture_log")
-        )
-        .into();
-        let mut statements = Vec::with_capacity(keys.len() * 2);
-        for key in &keys {
-            statements.push(pair.from.by_key(key));
-            let captured = Statement::new(pending.clone())
-                .bind(self.carry.forward.to_string())
-                .bind(pair.from.table.clone())
-                .bind(key.to_text());
-            statements.push(captured);
-        }
+        );
+        let pending =
+            Statement::new(pending).bind(self.carry.forward.to_string()).bind(pair.from.table.clone());
+        let mut statements = vec![pending];
+        statements.extend(keys.iter().map(|key| pair.from.by_key(key)));
         let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
         let mut tx = db.begin(Access::Read).await.map_err(&on_source)?;
         let answers = tx.run_all(statements).await.map_err(&on_source)?;
         tx.rollback().await.map_err(&on_source)?;
-        let mut fresh = crate::apply::Fresh::new();
         let mut answers = answers.into_iter();
-        for key in keys {
-            let (row, captured) = (answers.next(), answers.next());
-            if captured.is_none_or(|rows| rows.is_empty()) {
-                let row = row.and_then(|rows| rows_of(rows).into_iter().next());
-                fresh.insert((table, key.to_text()), (key, row));
+        let mut captured: BTreeSet<String> = BTreeSet::new();
+        for row in answers.next().into_iter().flatten() {
+            // Read and written again: the engines write the same key in different ways.
+            let key = RowKey::from_text(row.text(0).map_err(&on_source)?);
+            captured.insert(key.map_err(MoveError::on(self.source.id()))?.to_text());
+        }
+        let mut fresh = crate::apply::Fresh::new();
+        for (key, rows) in keys.into_iter().zip(answers) {
+            if !captured.contains(&key.to_text()) {
+                fresh.insert((table, key.to_text()), (key, rows_of(rows).into_iter().next()));
             }
         }
         Ok(self.compare(&fresh).await?.into_iter().map(|(_, key)| key).collect())
