@@ -1,0 +1,6 @@
+//! The SQL door as its clients see it, before PostgreSQL shards.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod first;

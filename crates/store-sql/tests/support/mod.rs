@@ -1,0 +1,231 @@
+//! A door in this process, before shards of a PostgreSQL server of its own; and the clients that knock.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyshard_catalog::{
+    Catalog, Driver, FenceLimits, NewShard, PasswordSource, Resolver, ShardLimits, ShardRecord,
+};
+use polyshard_engine::{Options, Target};
+use polyshard_journal::{Journal, JournalOptions};
+use polyshard_map::ShardId;
+use polyshard_router::{Router, RouterOptions};
+use polyshard_shard::{RouterId, ShardOptions};
+use polyshard_store_sql::{Door, Limits, Login, Random};
+use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
+use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown, ShutdownTrigger};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use uuid::Uuid;
+
+pub const PASSWORD: &str = "a password";
+
+/// A process with an SQL door.
+pub struct Cluster {
+    pub server: Arc<PgServer>,
+    pub port: u16,
+    pub router: Arc<Router>,
+    pub driver: Arc<Driver>,
+    pub journal: Arc<Journal>,
+    catalog: Arc<Catalog>,
+    resolver: Resolver,
+    trigger: ShutdownTrigger,
+    served: JoinHandle<Served>,
+}
+
+/// How a cluster differs from the usual.
+pub struct Setup {
+    pub shards: usize,
+    pub limits: Limits,
+    pub settings: Vec<(String, String)>,
+    pub raw_max: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup { shards: 2, limits: Limits::default(), settings: Vec::new(), raw_max: 20 }
+    }
+}
+
+impl Cluster {
+    /// Two shards, nothing on them.
+    pub async fn start() -> Cluster {
+        Cluster::start_with(Setup::default()).await
+    }
+
+    pub async fn start_with(setup: Setup) -> Cluster {
+        let mut settings = setup.settings.clone();
+        settings.push(("max_prepared_transactions".to_owned(), "20".to_owned()));
+        let options = PgOptions { durability: Durability::NoFsync, settings };
+        let server = PgServer::start_with(options);
+        server.create_database("catalog");
+        for number in 1..=setup.shards {
+            server.create_database(&format!("s{number}"));
+        }
+        let cluster = Cluster::on(Arc::new(server), &setup).await;
+        for number in 1..=setup.shards {
+            cluster.add_shard(&format!("s{number}")).await;
+        }
+        cluster
+    }
+
+    /// A process on the databases of a server.
+    pub async fn on(server: Arc<PgServer>, setup: &Setup) -> Cluster {
+        let engine = Options {
+            unavailable_wait: Duration::from_millis(300),
+            connect_timeout: Duration::from_secs(5),
+            postgres_readers: 1,
+            postgres_raw_max: setup.raw_max,
+            ..Options::default()
+        };
+        let located = server.clone();
+        let target = move |name: &str| Target::parse(&located.url(name)).unwrap();
+        let owner = format!("process {}", Uuid::new_v4());
+        let catalog =
+            Arc::new(Catalog::new(target("catalog"), engine.clone(), owner, Arc::new(Uuid::new_v4)));
+        let router_options = RouterOptions {
+            router: RouterId::new(rand::random()),
+            shard: ShardOptions {
+                data: engine,
+                stores: vec![polyshard_journal::schema()],
+                ..ShardOptions::default()
+            },
+            hold_max: Duration::from_secs(2),
+            wait_max: Duration::from_secs(20),
+            poll: Duration::from_millis(500),
+            saved: None,
+        };
+        let connect = Arc::new(move |record: &ShardRecord| Ok(target(&record.url)));
+        let router = Arc::new(Router::start(catalog.clone(), connect, router_options).await.unwrap());
+        let driver =
+            Arc::new(Driver::new(catalog.clone(), router.shard_source(), FenceLimits::default(), None));
+        let resolver = Resolver::start(driver.clone());
+        let journal = Arc::new(Journal::new(router.clone(), driver.clone(), JournalOptions::default()));
+        let random: Random = Arc::new(|bytes: &mut [u8]| rand::fill(bytes));
+        let login = Login {
+            user: "polyshard".to_owned(),
+            verifier: Door::verifier(PASSWORD, &random),
+            database: "polyshard".to_owned(),
+            tls: None,
+            tls_only: false,
+        };
+        let door = Arc::new(Door::new(router.clone(), journal.clone(), login, setup.limits, random));
+        let listener =
+            Listener::bind("sql", "127.0.0.1:0".parse().unwrap(), ListenerLimits::default()).await.unwrap();
+        let port = listener.address().port();
+        let (trigger, shutdown) = Shutdown::new();
+        let served = tokio::spawn(door.serve(listener, shutdown));
+        Cluster { server, port, router, driver, journal, catalog, resolver, trigger, served }
+    }
+
+    pub async fn add_shard(&self, name: &str) {
+        let new = NewShard {
+            id: ShardId::new(name).unwrap(),
+            url: name.to_owned(),
+            password: PasswordSource::Config,
+            server: None,
+            region: None,
+            tier: None,
+            limits: ShardLimits::default(),
+        };
+        let opened = self.router.open_candidate(&new.candidate()).await.unwrap();
+        let record = self.driver.add_shard(new, &opened).await.unwrap();
+        self.router.adopt(record, opened).await;
+        self.router.refresh().await.unwrap();
+    }
+
+    /// The table `notes`, sharded by tenant, and the reference table `countries`.
+    pub async fn with_tables() -> Cluster {
+        let cluster = Cluster::start().await;
+        cluster.make_tables().await;
+        cluster
+    }
+
+    pub async fn make_tables(&self) {
+        self.journal.create_map("tenants", "hash", "bigint").await.unwrap();
+        let statements = [
+            "CREATE TABLE notes (tenant bigint, id bigint, body text, PRIMARY KEY (tenant, id))".to_owned(),
+            "CREATE TABLE countries (code text PRIMARY KEY, name text)".to_owned(),
+            "INSERT INTO countries VALUES ('ch', 'Switzerland'), ('is', 'Iceland')".to_owned(),
+        ];
+        self.journal.apply(&statements).await.unwrap();
+        self.journal
+            .declare(polyshard_journal::Declaration::Sharded {
+                table: polyshard_sql::TableName::public("notes"),
+                map: polyshard_map::MapName::new("tenants").unwrap(),
+                column: "tenant".to_owned(),
+            })
+            .await
+            .unwrap();
+    }
+
+    pub fn connect_string(&self) -> String {
+        format!("host=127.0.0.1 port={} user=polyshard password='{PASSWORD}' dbname=polyshard", self.port)
+    }
+
+    pub async fn connect(&self) -> Client {
+        let (client, connection) = tokio_postgres::connect(&self.connect_string(), NoTls).await.unwrap();
+        tokio::spawn(async move {
+            // Its end is seen by the client.
+            let _ended = connection.await;
+        });
+        client
+    }
+
+    /// Runs a program of PostgreSQL's against the door.
+    pub async fn program(&self, name: &str, arguments: &[&str]) -> (bool, String) {
+        let output = tokio::process::Command::new(name)
+            .args(arguments)
+            .env("PGHOST", "127.0.0.1")
+            .env("PGPORT", self.port.to_string())
+            .env("PGUSER", "polyshard")
+            .env("PGDATABASE", "polyshard")
+            .env("PGPASSWORD", PASSWORD)
+            .env("PSQLRC", "/dev/null")
+            .output()
+            .await
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// What a query says on a shard itself, beside the door.
+    pub fn on_shard(&self, shard: &str, sql: &str) -> String {
+        self.server.execute(shard, sql).trim().to_owned()
+    }
+
+    pub async fn close(self) {
+        self.trigger.start();
+        self.served.await.unwrap();
+        self.journal.close().await;
+        self.resolver.stop().await;
+        self.driver.close().await;
+        self.router.close().await;
+        self.catalog.close().await;
+    }
+}
+
+/// The rows of a simple query as text.
+pub async fn rows(client: &Client, sql: &str) -> Vec<Vec<String>> {
+    let messages = client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    let mut rows = Vec::new();
+    for message in messages {
+        if let SimpleQueryMessage::Row(row) = message {
+            let field = |at| row.get(at).unwrap_or("NULL").to_owned();
+            rows.push((0..row.len()).map(field).collect());
+        }
+    }
+    rows
+}
+
+/// The state and message of a refusal.
+pub async fn refusal(client: &Client, sql: &str) -> (String, String) {
+    let error = match client.simple_query(sql).await {
+        Ok(_) => panic!("{sql} was not refused"),
+        Err(error) => error,
+    };
+    let db = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
+    (db.code().code().to_owned(), db.message().to_owned())
+}
