@@ -9,6 +9,7 @@ mod error;
 mod options;
 mod secret;
 mod settings;
+mod sql;
 mod toml_file;
 
 use std::net::SocketAddr;
@@ -43,6 +44,8 @@ pub struct Config {
     pub queue: Option<SocketAddr>,
     /// Where the table door listens, if there is one.
     pub table: Option<SocketAddr>,
+    /// The SQL door, if there is one.
+    pub sql: Option<SqlConfig>,
     /// The router.
     pub router: RouterConfig,
     /// The databases.
@@ -133,6 +136,27 @@ pub struct TlsConfig {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+}
+
+/// The SQL door.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SqlConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The user who may come in.
+    pub user: String,
+    /// His password; [`SecretSource::None`] is the development password, accepted on loopback only.
+    pub password: SecretSource,
+    /// What the database is called.
+    pub database: String,
+    /// With it, clients may ask for encryption.
+    pub tls: Option<TlsConfig>,
+    /// Whether they must.
+    pub require_tls: bool,
+    /// How long a transaction may wait for its client.
+    pub idle_in_transaction: Duration,
+    /// Sessions to each PostgreSQL shard.
+    pub sessions_max: usize,
 }
 
 /// The router.

@@ -10,6 +10,7 @@ use polyshard_azure_http::{
     Accounts, DEVELOPMENT_KEY, Door, Limits, Service, Surroundings, Timestamp, Transport,
 };
 use polyshard_catalog::Driver;
+use polyshard_journal::Journal;
 use polyshard_router::{Rounds, Router};
 use polyshard_shard::StoreSchema;
 use polyshard_store_queue::{QueueService, QueueStore};
@@ -21,17 +22,19 @@ use uuid::Uuid;
 use crate::RunOptions;
 use crate::config::{Config, SecretSource};
 use crate::error::ServerError;
+use crate::sql_door;
 use crate::watch::DoorCounters;
 
 /// The tables that the stores keep on every shard.
 pub(crate) fn schemas() -> Vec<StoreSchema> {
-    vec![polyshard_store_queue::schema(), polyshard_store_table::schema()]
+    vec![polyshard_store_queue::schema(), polyshard_store_table::schema(), polyshard_journal::schema()]
 }
 
 /// The doors that are open, and what keeps their stores tidy.
 pub(crate) struct Doors {
     tasks: Vec<JoinHandle<Served>>,
     upkeep: Vec<Rounds>,
+    journal: Option<Arc<Journal>>,
     /// What each counts.
     pub(crate) counters: Vec<DoorCounters>,
     /// Name → address.
@@ -47,7 +50,13 @@ impl Doors {
         driver: &Arc<Driver>,
         shutdown: &Shutdown,
     ) -> Result<Doors, ServerError> {
-        let mut doors = Doors { tasks: Vec::new(), upkeep: Vec::new(), counters: Vec::new(), addresses: BTreeMap::new() };
+        let mut doors = Doors {
+            tasks: Vec::new(),
+            upkeep: Vec::new(),
+            journal: None,
+            counters: Vec::new(),
+            addresses: BTreeMap::new(),
+        };
         let (accounts, transport) = (Arc::new(accounts(config, options)?), transport(config)?);
         if let Some(listen) = config.queue {
             let random = Arc::new(rand::random::<u64>);
@@ -63,6 +72,16 @@ impl Doors {
             let service = Arc::new(TableService::new(store));
             let door = azure_door(service, &accounts, &transport);
             doors.serve("table", listen, door, shutdown).await?;
+        }
+        if let Some(sql) = &config.sql {
+            let journal = sql_door::journal(router, driver);
+            let door = sql_door::door(sql, options, router, &journal)?;
+            let listener = Listener::bind("sql", sql.listen, ListenerLimits::default()).await?;
+            let (user, address) = (&sql.user, listener.address());
+            doors.counters.push(("sql".to_owned(), listener.counters()));
+            doors.addresses.insert("sql".to_owned(), format!("postgres://{user}@{address}/{}", sql.database));
+            doors.tasks.push(tokio::spawn(door.serve(listener, shutdown.clone())));
+            doors.journal = Some(journal);
         }
         Ok(doors)
     }
@@ -91,6 +110,9 @@ impl Doors {
         }
         for rounds in self.upkeep {
             rounds.stop().await;
+        }
+        if let Some(journal) = self.journal {
+            journal.close().await;
         }
     }
 }

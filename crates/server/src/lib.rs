@@ -10,6 +10,7 @@ mod logging;
 mod operator;
 mod problem;
 mod run;
+mod sql_door;
 mod watch;
 
 use std::sync::Arc;

@@ -55,12 +55,8 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     ));
     let mut counters = doors.counters.clone();
     counters.push(("admin".to_owned(), listener.counters()));
-    let (watcher, watching) = Watcher::start(
-        operator.clone(),
-        server.router.clone(),
-        counters,
-        shutdown.clone(),
-    );
+    let (watcher, watching) =
+        Watcher::start(operator.clone(), server.router.clone(), counters, shutdown.clone());
     let routes = polyshard_admin::router(operator, auth.clone())
         .merge(polyshard_admin::watch_router(watcher, auth))
         .merge(polyshard_admin::page_router(pages()));
@@ -201,6 +197,7 @@ fn engine_options(config: &Config) -> Options {
         postgres_pool_max: config.engine.postgres_pool_max,
         queue_max: config.engine.queue_max,
         statement_cache_max: config.engine.statement_cache_max,
+        postgres_raw_max: config.sql.as_ref().map_or(1, |sql| sql.sessions_max),
         ..Options::default()
     }
 }

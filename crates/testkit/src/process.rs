@@ -79,6 +79,7 @@ impl Setup {
             .env("POLYSHARD__ADMIN__LISTEN", "127.0.0.1:0")
             .env("POLYSHARD__QUEUE__LISTEN", "127.0.0.1:0")
             .env("POLYSHARD__TABLE__LISTEN", "127.0.0.1:0")
+            .env("POLYSHARD__SQL__LISTEN", "127.0.0.1:0")
     }
 
     /// With this configuration file.

@@ -13,6 +13,7 @@ use super::azure;
 use super::error::{ConfigErrors, Origin};
 use super::secret::SecretSource;
 use super::settings::{Setting, Settings, Values};
+use super::sql;
 use super::{
     AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, RouterConfig,
     ShardConfig, ShardLimits,
@@ -45,6 +46,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
     let azure = azure::build(settings, errors)?;
     let (queue, table) = (door(values, "queue")?, door(values, "table")?);
     azure::check_keys(&azure, values, errors);
+    let sql = sql::build(values, errors)?;
     check_deadlines(values, errors);
     Some(Config {
         data: PathBuf::from(&values.get("data")?.text),
@@ -55,6 +57,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         azure,
         queue,
         table,
+        sql,
         router: RouterConfig {
             hold_max: milliseconds(values, "router.hold_ms_max")?,
             poll: milliseconds(values, "router.poll_ms")?,
@@ -82,11 +85,11 @@ pub(super) fn door(values: &Values, name: &str) -> Option<Option<SocketAddr>> {
     Some((values.get(format!("{name}.open").as_str())?.text == "true").then_some(listen))
 }
 
-fn number<T: std::str::FromStr>(values: &Values, path: &str) -> Option<T> {
+pub(super) fn number<T: std::str::FromStr>(values: &Values, path: &str) -> Option<T> {
     values.get(path)?.text.parse().ok()
 }
 
-fn milliseconds(values: &Values, path: &str) -> Option<Duration> {
+pub(super) fn milliseconds(values: &Values, path: &str) -> Option<Duration> {
     number(values, path).map(Duration::from_millis)
 }
 

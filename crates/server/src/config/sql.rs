@@ -1,0 +1,59 @@
+//! The SQL door's part of the configuration.
+
+use std::path::PathBuf;
+
+use super::build::{door, milliseconds, number, secret};
+use super::error::ConfigErrors;
+use super::secret::SecretSource;
+use super::settings::Values;
+use super::{SqlConfig, TlsConfig};
+
+/// What the values say; every mistake is in `errors`.
+pub(super) fn build(values: &Values, errors: &mut ConfigErrors) -> Option<Option<SqlConfig>> {
+    let Some(listen) = door(values, "sql")? else { return Some(None) };
+    let password = secret(values, "sql.password", "sql.password_env", "sql.password_file", None, errors);
+    if !listen.ip().is_loopback() && password == SecretSource::None {
+        errors.push(
+            &values.get("sql.listen")?.origin,
+            format!("sql.listen {listen} is not a loopback address, and sql.password is the well-known one"),
+            "set sql.password_env or sql.password_file, or listen on 127.0.0.1",
+        );
+    }
+    let tls = tls(values, errors);
+    let require_tls = values.get("sql.require_tls")?;
+    if require_tls.text == "true" && tls.is_none() {
+        errors.push(
+            &require_tls.origin,
+            "sql.require_tls is true, and there is no certificate",
+            "give sql.certificate_file and sql.certificate_key_file",
+        );
+    }
+    Some(Some(SqlConfig {
+        listen,
+        user: values.get("sql.user")?.text.clone(),
+        password,
+        database: values.get("sql.database")?.text.clone(),
+        tls,
+        require_tls: require_tls.text == "true",
+        idle_in_transaction: milliseconds(values, "sql.idle_in_transaction_ms_max")?,
+        sessions_max: number(values, "sql.sessions_max")?,
+    }))
+}
+
+fn tls(values: &Values, errors: &mut ConfigErrors) -> Option<TlsConfig> {
+    match (values.get("sql.certificate_file"), values.get("sql.certificate_key_file")) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => {
+            Some(TlsConfig { certificate: PathBuf::from(&certificate.text), key: PathBuf::from(&key.text) })
+        }
+        (Some(alone), None) | (None, Some(alone)) => {
+            let message = "a certificate is of no use without its key, nor a key without its certificate";
+            errors.push(
+                &alone.origin,
+                message,
+                "give both sql.certificate_file and sql.certificate_key_file",
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The SQL door: its journal, its login, its certificate.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use polyshard_catalog::Driver;
+use polyshard_journal::{Journal, JournalOptions};
+use polyshard_router::Router;
+use polyshard_store_sql::{Door, Limits, Login, Random, TlsAcceptor};
+
+use crate::RunOptions;
+use crate::config::{SqlConfig, TlsConfig};
+use crate::error::ServerError;
+
+/// The password of development setups, which is accepted on loopback addresses only.
+const DEVELOPMENT_PASSWORD: &str = "polyshard";
+
+/// What keeps tables alike on all shards.
+pub(crate) fn journal(router: &Arc<Router>, driver: &Arc<Driver>) -> Arc<Journal> {
+    Arc::new(Journal::new(router.clone(), driver.clone(), JournalOptions::default()))
+}
+
+/// The door as it is configured.
+pub(crate) fn door(
+    sql: &SqlConfig,
+    options: &RunOptions,
+    router: &Arc<Router>,
+    journal: &Arc<Journal>,
+) -> Result<Arc<Door>, ServerError> {
+    let password = sql.password.resolve(|name| options.variable(name))?;
+    let password = password.as_ref().map_or(DEVELOPMENT_PASSWORD, |password| password.reveal());
+    if !sql.listen.ip().is_loopback() && password == DEVELOPMENT_PASSWORD {
+        return Err(ServerError::Config(
+            "sql.password is the well-known one, which opens the SQL door on loopback addresses only; give it another"
+                .to_owned(),
+        ));
+    }
+    let random: Random = Arc::new(|bytes: &mut [u8]| rand::fill(bytes));
+    let login = Login {
+        user: sql.user.clone(),
+        verifier: Door::verifier(password, &random),
+        database: sql.database.clone(),
+        tls: sql.tls.as_ref().map(tls).transpose()?,
+        tls_only: sql.require_tls,
+    };
+    let limits = Limits { idle_in_transaction: sql.idle_in_transaction, ..Limits::default() };
+    Ok(Arc::new(Door::new(router.clone(), journal.clone(), login, limits, random)))
+}
+
+fn tls(tls: &TlsConfig) -> Result<TlsAcceptor, ServerError> {
+    let (certificate, key) = (read(&tls.certificate)?, read(&tls.key)?);
+    polyshard_store_sql::tls_from_pem(&certificate, &key).map_err(|error| {
+        let (certificate, key) = (tls.certificate.display(), tls.key.display());
+        ServerError::Config(format!(
+            "the certificate {certificate} and its key {key} cannot be used: {error}"
+        ))
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
+    std::fs::read(path)
+        .map_err(|error| ServerError::Config(format!("{} cannot be read: {error}", path.display())))
+}
