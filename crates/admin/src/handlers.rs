@@ -3,6 +3,7 @@
 pub(crate) mod datasets;
 pub(crate) mod health;
 pub(crate) mod maps;
+pub(crate) mod moves;
 pub(crate) mod operations;
 pub(crate) mod shards;
 
@@ -44,6 +45,10 @@ pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
         .route("/v1/datasets", get(datasets::list))
         .route("/v1/datasets/bind", post(datasets::bind))
         .route("/v1/datasets/unbind", post(datasets::unbind))
+        .route("/v1/maps/{name}/moves", post(moves::begin))
+        .route("/v1/maps/{name}/balance", get(moves::balance))
+        .route("/v1/maps/{name}/rows", get(moves::rows))
+        .route("/v1/operations/{id}/wish", post(moves::wish))
         .route("/v1/operations", get(operations::list))
         .route("/v1/operations/{id}", get(operations::show))
         .fallback(no_such_path)

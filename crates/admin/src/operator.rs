@@ -6,9 +6,9 @@ use polyshard_map::{MapName, ShardId};
 
 use crate::problem::Problem;
 use crate::types::{
-    BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, EntriesAnswer, Located, MapView,
-    NewMap, NewShard, OperationView, RepairAnswer, RepairRequest, ShardPatch, ShardView, Status,
-    UnbindRequest,
+    BalanceAnswer, BalanceRequest, BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView,
+    EntriesAnswer, Located, MapView, MoveAnswer, MoveRequest, MoveWish, NewMap, NewShard, OperationView,
+    RepairAnswer, RepairRequest, RowsCheckAnswer, ShardPatch, ShardView, Status, UnbindRequest,
 };
 
 /// A boxed future, so that the trait can be used as `Arc<dyn Operator>`.
@@ -98,6 +98,15 @@ pub trait Operator: Send + Sync + 'static {
     fn bind_dataset(&self, bind: BindRequest) -> Answer<'_, DatasetView>;
     /// Forget what a name is bound to.
     fn unbind_dataset(&self, unbind: UnbindRequest) -> Answer<'_, ()>;
+
+    /// Move a part of a map to another shard, or look at what that would be.
+    fn move_range(&self, name: MapName, request: MoveRequest, basis: Basis) -> Answer<'_, MoveAnswer>;
+    /// How a map's rows are spread, and which moves would even them out or empty a shard.
+    fn balance(&self, name: MapName, request: BalanceRequest) -> Answer<'_, BalanceAnswer>;
+    /// Look for rows on shards that do not own them.
+    fn check_rows(&self, name: MapName) -> Answer<'_, RowsCheckAnswer>;
+    /// Pause, resume, cancel, undo or clean up a move.
+    fn wish(&self, id: String, wish: MoveWish) -> Answer<'_, OperationView>;
 
     /// The unfinished operations and the latest finished ones, the latest first.
     fn operations(&self) -> Answer<'_, Vec<OperationView>>;

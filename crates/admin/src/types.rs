@@ -3,6 +3,7 @@
 mod change;
 mod dataset;
 mod map;
+mod moves;
 mod operation;
 mod range;
 mod repair;
@@ -20,6 +21,10 @@ pub use dataset::{BindRequest, DatasetView, DatasetsAnswer, KeyRuleText, UnbindR
 pub use map::{
     EntriesAnswer, EntryView, HashView, Located, LockView, MapKind, MapView, MapsAnswer, NewMap,
     PAGE_ENTRIES_DEFAULT, PAGE_ENTRIES_MAX, PageRequest,
+};
+pub use moves::{
+    BalanceAnswer, BalanceRequest, MisplacedRows, MoveAnswer, MoveLoad, MovePart, MoveRequest, MoveWish,
+    PlannedMove, ProgressView, RowsCheckAnswer, ShardLoad, WishRequest,
 };
 pub use operation::{OperationState, OperationView, OperationsAnswer};
 pub use range::{KeyText, RangeView};

@@ -36,6 +36,10 @@ impl Mover {
         Mover { shards, sessions: Mutex::default() }
     }
 
+    pub(crate) fn shards(&self) -> &dyn ShardSource {
+        self.shards.as_ref()
+    }
+
     async fn session(&self, record: &OpRecord) -> Result<Arc<tokio::sync::Mutex<Session>>> {
         {
             let sessions = self.sessions.lock().expect("no panic while held");
@@ -113,7 +117,7 @@ impl Session {
         Ok(())
     }
 
-    async fn refuse_rows_on_target(&self) -> Result<()> {
+    pub(crate) async fn refuse_rows_on_target(&self) -> Result<()> {
         let on_target = MoveError::engine(self.target.id());
         let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
         for unit in &self.units {
@@ -130,18 +134,24 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) async fn count_source(&self) -> Result<u64> {
-        let on_source = MoveError::engine(self.source.id());
-        let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
+    async fn count_source(&self) -> Result<u64> {
         let mut total = 0;
         for unit in &self.units {
-            let mut scan =
-                db.scan(self.tables[unit.table].from.count(unit.number), 1).await.map_err(&on_source)?;
-            while let Some(page) = scan.next().await.map_err(&on_source)? {
-                total += page.one().and_then(|row| row.int(0)).map_err(&on_source)? as u64;
-            }
+            total += self.count_unit(unit).await?;
         }
         Ok(total)
+    }
+
+    pub(crate) async fn count_unit(&self, unit: &crate::session::Unit) -> Result<u64> {
+        let on_source = MoveError::engine(self.source.id());
+        let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
+        let mut rows = 0;
+        let count = self.tables[unit.table].from.count(unit.number);
+        let mut scan = db.scan(count, 1).await.map_err(&on_source)?;
+        while let Some(page) = scan.next().await.map_err(&on_source)? {
+            rows += page.one().and_then(|row| row.int(0)).map_err(&on_source)? as u64;
+        }
+        Ok(rows)
     }
 
     /// Begins the capture on the target, so that what is written there can be taken back.

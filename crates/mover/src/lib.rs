@@ -9,9 +9,14 @@ mod carry;
 mod clean;
 mod copy;
 mod error;
+mod misplaced;
+pub mod plan;
+mod preflight;
 mod session;
 mod table;
 mod verify;
 
 pub use carry::Mover;
 pub use error::MoveError;
+pub use misplaced::Misplaced;
+pub use preflight::Load;

@@ -66,12 +66,22 @@ impl Session {
         let carry = record.op.carry.clone().ok_or_else(missing)?;
         let definition =
             record.op.edits.first().map(|(_, edit)| edit.definition.clone()).ok_or_else(missing)?;
-        let (source, target) = (shard(shards, &carry.from).await?, shard(shards, &carry.to).await?);
-        let op = record.op_ref();
-        for side in [&source, &target] {
+        let session = Session::new(shards, record.op_ref(), carry, definition).await?;
+        for side in [&session.source, &session.target] {
             side.ensure_move_tables().await.map_err(MoveError::on(side.id()))?;
-            side.claim(op).await.map_err(MoveError::on(side.id()))?;
+            side.claim(session.op).await.map_err(MoveError::on(side.id()))?;
         }
+        Ok(session)
+    }
+
+    /// The same, with nothing claimed: it may look, and nothing else.
+    pub(crate) async fn new(
+        shards: &dyn ShardSource,
+        op: OpRef,
+        carry: Carry,
+        definition: MapDefinition,
+    ) -> Result<Session> {
+        let (source, target) = (shard(shards, &carry.from).await?, shard(shards, &carry.to).await?);
         Ok(Session {
             op,
             carry,
@@ -98,13 +108,24 @@ impl Session {
         if found == self.known {
             return Ok(());
         }
+        for dataset in &found {
+            self.target
+                .ensure_table(&self.on_target(dataset).table)
+                .await
+                .map_err(MoveError::on(self.target.id()))?;
+            self.target.bind(&self.on_target(dataset)).await.map_err(MoveError::on(self.target.id()))?;
+        }
+        self.read_tables(found).await
+    }
+
+    /// Reads what the tables of these datasets look like on both sides, and whether they can be moved.
+    pub(crate) async fn read_tables(&mut self, found: Vec<Dataset>) -> Result<()> {
         let mut tables: BTreeMap<String, Pair> = BTreeMap::new();
         for dataset in &found {
             let there = self.on_target(dataset);
             if !tables.contains_key(&dataset.table) {
                 tables.insert(dataset.table.clone(), self.pair(dataset, &there).await?);
             }
-            self.target.bind(&there).await.map_err(MoveError::on(self.target.id()))?;
         }
         let tables = parents_first(tables)?;
         let at = |dataset: &Dataset| tables.iter().position(|pair| pair.from.table == dataset.table);
@@ -130,11 +151,7 @@ impl Session {
         let refuse = |why: String| MoveError::Refused(format!("{} cannot be moved: {why}", dataset.name));
         let mut shapes = Vec::new();
         for (side, table) in [(&self.source, &dataset.table), (&self.target, &there.table)] {
-            let mut shape = side.shape(table).await.map_err(MoveError::on(side.id()))?;
-            if shape.is_none() {
-                side.ensure_tables().await.map_err(MoveError::on(side.id()))?;
-                shape = side.shape(table).await.map_err(MoveError::on(side.id()))?;
-            }
+            let shape = side.shape(table).await.map_err(MoveError::on(side.id()))?;
             let shape = shape.ok_or_else(|| {
                 refuse(format!("shard {} has no table {table}; create it there first", side.id()))
             })?;

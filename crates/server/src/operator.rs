@@ -2,6 +2,7 @@
 
 mod datasets;
 mod maps;
+mod moves;
 mod shards;
 mod views;
 
@@ -10,13 +11,14 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use polyshard_admin::types::{
-    BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, EntriesAnswer, Located, MapView,
-    NewMap, NewShard, OperationView, RepairAnswer, RepairRequest, ShardPatch, ShardView, Status,
-    UnbindRequest,
+    BalanceAnswer, BalanceRequest, BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView,
+    EntriesAnswer, Located, MapView, MoveAnswer, MoveRequest, MoveWish, NewMap, NewShard, OperationView,
+    RepairAnswer, RepairRequest, RowsCheckAnswer, ShardPatch, ShardView, Status, UnbindRequest,
 };
 use polyshard_admin::{Answer, Basis, Data, Exported, Operator, Page, Problem};
 use polyshard_catalog::{Catalog, Driver};
 use polyshard_map::{MapName, ShardId};
+use polyshard_mover::Mover;
 use polyshard_router::Router;
 
 pub(crate) use datasets::is_shown as is_shown_dataset;
@@ -35,6 +37,8 @@ pub(crate) struct Operations {
     catalog: Arc<Catalog>,
     router: Arc<Router>,
     driver: Arc<Driver>,
+    /// Looks before moves; those under way are carried by the driver's own.
+    mover: Mover,
 }
 
 impl Operations {
@@ -45,7 +49,8 @@ impl Operations {
         router: Arc<Router>,
         driver: Arc<Driver>,
     ) -> Operations {
-        Operations { config, doors, catalog, router, driver }
+        let mover = Mover::new(router.shard_source());
+        Operations { config, doors, catalog, router, driver, mover }
     }
 
     /// Makes this process see at once what it has just done.
@@ -56,7 +61,11 @@ impl Operations {
     pub(crate) async fn operation_views(&self) -> Result<Vec<OperationView>, Problem> {
         let records =
             self.catalog.operations(OPERATIONS_SHOWN).await.map_err(|error| problem::of_catalog(&error))?;
-        Ok(records.iter().map(views::operation).collect())
+        let mut shown = Vec::with_capacity(records.len());
+        for record in &records {
+            shown.push(self.shown(record).await?);
+        }
+        Ok(shown)
     }
 
     async fn operation_view(&self, id: &str) -> Result<OperationView, Problem> {
@@ -65,7 +74,7 @@ impl Operations {
                 .with_remedy("see 'polyshard ops list'")
         })?;
         let record = self.catalog.operation(id).await.map_err(|error| problem::of_catalog(&error))?;
-        Ok(views::operation(&record))
+        self.shown(&record).await
     }
 }
 
@@ -157,6 +166,18 @@ impl Operator for Operations {
     }
     fn unbind_dataset(&self, unbind: UnbindRequest) -> Answer<'_, ()> {
         Box::pin(self.unbind(unbind))
+    }
+    fn move_range(&self, name: MapName, request: MoveRequest, basis: Basis) -> Answer<'_, MoveAnswer> {
+        Box::pin(self.begin_move(name, request, basis))
+    }
+    fn balance(&self, name: MapName, request: BalanceRequest) -> Answer<'_, BalanceAnswer> {
+        Box::pin(self.plan_balance(name, request))
+    }
+    fn check_rows(&self, name: MapName) -> Answer<'_, RowsCheckAnswer> {
+        Box::pin(self.find_misplaced(name))
+    }
+    fn wish(&self, id: String, wish: MoveWish) -> Answer<'_, OperationView> {
+        Box::pin(self.wish_for(id, wish))
     }
     fn operations(&self) -> Answer<'_, Vec<OperationView>> {
         Box::pin(self.operation_views())

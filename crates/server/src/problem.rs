@@ -89,7 +89,7 @@ fn of_engine(error: &engine::Error) -> ErrorCode {
 }
 
 /// Messages here end with the remedy, after a semicolon.
-fn worded(code: ErrorCode, text: &str) -> Problem {
+pub(crate) fn worded(code: ErrorCode, text: &str) -> Problem {
     match text.rsplit_once("; ") {
         Some((message, remedy)) => Problem::new(code, message).with_remedy(remedy),
         None => Problem::new(code, text),

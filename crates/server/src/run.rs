@@ -8,6 +8,7 @@ use std::time::Duration;
 use polyshard_admin::{Auth, DEVELOPMENT_TOKEN, PageFile};
 use polyshard_catalog::{Catalog, CatalogError, Driver, FenceLimits, NewShard, PasswordSource, Resolver};
 use polyshard_engine::Options;
+use polyshard_mover::Mover;
 use polyshard_router::{Router, RouterOptions};
 use polyshard_shard::{RouterId, ShardOptions};
 use polyshard_wire::{Limits, Listener, Shutdown};
@@ -130,6 +131,7 @@ impl Server {
         let limits = FenceLimits { silent: hold / 2, hold };
         let failpoint = failpoint::from_variable(|name| options.variable(name));
         let driver = Arc::new(Driver::new(catalog.clone(), router.shard_source(), limits, failpoint));
+        driver.set_carrier(Arc::new(Mover::new(router.shard_source())));
         if router.status().fresh
             && let Err(error) = first_shards(config, &catalog, &router, &driver).await
         {

@@ -58,6 +58,14 @@ impl Shard {
         schema::create_stores(self.control(), &self.options().stores).await
     }
 
+    /// Makes the tables of the stores, if this one is missing.
+    pub async fn ensure_table(&self, table: &str) -> Result<(), ShardError> {
+        match self.shape(table).await? {
+            Some(_) => Ok(()),
+            None => self.ensure_tables().await,
+        }
+    }
+
     /// The datasets that a map places here.
     pub async fn datasets(&self, map: &MapName) -> Result<Vec<Dataset>, ShardError> {
         let rows = self.control().read(sql_local::select_datasets(self.dialect(), map)).await?;

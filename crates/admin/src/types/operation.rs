@@ -1,8 +1,10 @@
 //! Operations: the journalled changes of catalog and shards.
 
-use polyshard_map::MapName;
+use polyshard_map::{MapName, ShardId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use super::ProgressView;
 
 /// How far an operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -42,6 +44,17 @@ pub struct OperationView {
     pub state: OperationState,
     /// The last step that was recorded.
     pub step: String,
+    /// The shard that rows leave, if it moves rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub from: Option<ShardId>,
+    /// The shard that they go to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub to: Option<ShardId>,
+    /// How far the move is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressView>,
     /// When it was asked for, in milliseconds since 1970.
     pub started_ms: i64,
     /// Why it waits or was rolled back.

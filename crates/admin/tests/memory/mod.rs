@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use polyshard_admin::types::{
-    BindRequest, CatalogView, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, Difference, Engine,
-    EntriesAnswer, Found, KeyText, Located, MapView, NewMap, NewShard, OperationState, OperationView,
-    RangeView, RepairAnswer, RepairRequest, RouterView, ShardPatch, ShardView, Side, Status, UnbindRequest,
+    BalanceAnswer, BalanceRequest, BindRequest, CatalogView, ChangeAnswer, ChangeRequest, CheckAnswer,
+    DatasetView, Difference, Engine, EntriesAnswer, Found, KeyText, Located, MapView, MoveAnswer, MovePart,
+    MoveRequest, MoveWish, NewMap, NewShard, OperationState, OperationView, RangeView, RepairAnswer,
+    RepairRequest, RouterView, RowsCheckAnswer, ShardPatch, ShardView, Side, Status, UnbindRequest,
     Unreachable,
 };
 use polyshard_admin::{
@@ -242,6 +243,9 @@ fn operation() -> OperationView {
         map: Some("orders".parse().unwrap()),
         state: OperationState::RolledBack,
         step: "prepared".to_owned(),
+        from: None,
+        to: None,
+        progress: None,
         started_ms: NOW_MS,
         message: None,
     }
@@ -419,6 +423,28 @@ impl Operator for Memory {
             let missing = || Problem::not_found(format!("{} is not bound", unbind.dataset));
             contents.bound.remove(&unbind.dataset).map(drop).ok_or_else(missing)
         })
+    }
+
+    fn move_range(&self, name: MapName, request: MoveRequest, _: Basis) -> Answer<'_, MoveAnswer> {
+        answer(self, move |_| {
+            let part = MovePart {
+                range: request.range,
+                from: "s1".parse().unwrap(),
+                to: request.to,
+                datasets: vec![],
+                operation: (!request.dry_run).then(|| "op1".to_owned()),
+            };
+            Ok(MoveAnswer { map: name, parts: vec![part] })
+        })
+    }
+    fn balance(&self, name: MapName, _: BalanceRequest) -> Answer<'_, BalanceAnswer> {
+        answer(self, move |_| Ok(BalanceAnswer { map: name, shards: vec![], moves: vec![] }))
+    }
+    fn check_rows(&self, name: MapName) -> Answer<'_, RowsCheckAnswer> {
+        answer(self, move |_| Ok(RowsCheckAnswer { map: name, misplaced: vec![], unreachable: vec![] }))
+    }
+    fn wish(&self, id: String, _: MoveWish) -> Answer<'_, OperationView> {
+        self.operation(id)
     }
 
     fn operations(&self) -> Answer<'_, Vec<OperationView>> {

@@ -7,7 +7,7 @@ use polyshard_admin::convert::{hash_view, kind_view, range_view};
 use polyshard_admin::types::{
     Difference, Engine, Found as Shown, MapView, OperationState, OperationView, ShardLimits, ShardView, Side,
 };
-use polyshard_catalog::{Difference as Found, Found as Kind, OpRecord, OpState, ShardRecord};
+use polyshard_catalog::{Difference as Found, Found as Kind, OpRecord, OpState, ShardRecord, Step};
 use polyshard_engine::Dialect;
 use polyshard_map::{Entry, MapDefinition, ShardId};
 use polyshard_router::view::KnownMap;
@@ -24,13 +24,28 @@ pub(super) fn operation(record: &OpRecord) -> OperationView {
             OpState::RolledBack => OperationState::RolledBack,
         },
         step: match record.state {
+            OpState::Running if record.op.carry.is_some() => move_step(record.step),
             OpState::Running => record.step.as_str(),
             OpState::Done => "done",
             OpState::RolledBack => "rolled_back",
         }
         .to_owned(),
+        from: None,
+        to: None,
+        progress: None,
         started_ms: record.started_ms,
         message: record.message.clone(),
+    }
+}
+
+/// A move's step in the words of moves; the switch has several steps of its own.
+fn move_step(step: Step) -> &'static str {
+    match step {
+        Step::Staging | Step::Preparing => "planned",
+        Step::Fencing | Step::Departing | Step::Activating => "switching",
+        Step::Copying | Step::CatchingUp | Step::Keeping | Step::Cleaning | Step::RollingBack => {
+            step.as_str()
+        }
     }
 }
 

@@ -1,0 +1,79 @@
+//! Looks, before a move begins, at everything that can make it fail, and at how much there is to carry. Writes nothing.
+
+use polyshard_catalog::Carry;
+use polyshard_map::{KeyRange, MapDefinition, ShardId};
+use polyshard_shard::{OpId, OpRef};
+
+use crate::carry::Mover;
+use crate::error::{MoveError, Result};
+use crate::session::Session;
+use crate::table::bytes_of;
+
+/// Rows whose length is taken for that of all.
+const SAMPLE_ROWS: usize = 64;
+
+/// What a move would carry of one dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// The dataset.
+    pub dataset: String,
+    /// Its rows in the range.
+    pub rows: u64,
+    /// About how many bytes they are.
+    pub bytes: u64,
+}
+
+impl Mover {
+    /// Checks whether a range can be moved, and says what would be carried.
+    pub async fn preflight(
+        &self,
+        definition: &MapDefinition,
+        range: &KeyRange,
+        from: &ShardId,
+        to: &ShardId,
+    ) -> Result<Vec<Load>> {
+        let none = OpId::new(Default::default());
+        let carry = Carry {
+            from: from.clone(),
+            to: to.clone(),
+            ranges: vec![range.clone()],
+            forward: none,
+            reverse: none,
+            keep_ms: 0,
+            filled: false,
+            replaces: None,
+        };
+        let op = OpRef { id: none, epoch: polyshard_map::Epoch::ZERO, token: 0 };
+        let mut session = Session::new(self.shards(), op, carry, definition.clone()).await?;
+        let source = session.source.clone();
+        let found = source.datasets(definition.name()).await.map_err(MoveError::on(source.id()))?;
+        // A table of a store that is not on the target yet is made when the move begins.
+        let mut there = Vec::new();
+        for dataset in found {
+            let table = session.on_target(&dataset).table;
+            let own = table.starts_with("polyshard");
+            let shape = session.target.shape(&table).await.map_err(MoveError::on(session.target.id()))?;
+            if shape.is_some() || !own {
+                there.push(dataset);
+            }
+        }
+        session.read_tables(there).await?;
+        session.refuse_rows_on_target().await?;
+        session.loads().await
+    }
+}
+
+impl Session {
+    async fn loads(&self) -> Result<Vec<Load>> {
+        let mut loads = Vec::new();
+        for unit in &self.units {
+            let rows = self.count_unit(unit).await?;
+            let page = self.tables[unit.table].from.page(unit.number, None, None, SAMPLE_ROWS);
+            let sample = self.page_of(true, page, SAMPLE_ROWS).await?;
+            let bytes: u64 = sample.iter().map(|row| bytes_of(row)).sum();
+            let bytes = bytes.saturating_mul(rows).checked_div(sample.len() as u64).unwrap_or(0);
+            loads.push(Load { dataset: unit.dataset.name.clone(), rows, bytes });
+        }
+        Ok(loads)
+    }
+}
