@@ -27,8 +27,15 @@ pub async fn whole(client: &Client, sql: &str) -> Result<Answer, Error> {
     Ok(Answer { columns, rows })
 }
 
-/// Runs a plan over the shards; the first of them has the combine session.
-pub async fn planned(shards: &[(ShardId, Client)], combine: &Client, plan: &Plan) -> Result<Answer, Error> {
+/// Runs a plan over the shards; the first of them has the combine session. As in the door, PostgreSQL itself looks at
+/// the statement first: names, types and many errors are the same on every shard.
+pub async fn planned(
+    shards: &[(ShardId, Client)],
+    combine: &Client,
+    sql: &str,
+    plan: &Plan,
+) -> Result<Answer, Error> {
+    combine.prepare(sql).await?;
     if plan.mode == Mode::Concat {
         let mut answer: Option<Answer> = None;
         for (shard, client) in shards {

@@ -387,7 +387,7 @@ impl<'w> Generator<'w> {
                 _ => self.join_condition(&relations, &relation),
             };
             let extra = if self.dice.percent(25) {
-                let here: Vec<Column> = scope(std::slice::from_ref(&relation));
+                let here: Vec<Column> = qualified(std::slice::from_ref(&relation));
                 format!(" AND {}", self.condition(&here, 0))
             } else {
                 String::new()
@@ -407,8 +407,8 @@ impl<'w> Generator<'w> {
     }
 
     fn join_condition(&mut self, left: &[Relation], right: &Relation) -> String {
-        let lefts = scope(left);
-        let rights = scope(std::slice::from_ref(right));
+        let lefts = qualified(left);
+        let rights = qualified(std::slice::from_ref(right));
         for _ in 0..12 {
             let (a, b) = (self.dice.pick(&lefts).clone(), self.dice.pick(&rights).clone());
             if a.kind == b.kind && a.kind != Kind::Json {
@@ -580,7 +580,8 @@ fn quote(name: &str) -> String {
     }
 }
 
-fn scope(relations: &[Relation]) -> Vec<Column> {
+/// The columns of these relations, with the relation's name before each.
+fn qualified(relations: &[Relation]) -> Vec<Column> {
     let mut all = Vec::new();
     for relation in relations {
         for (name, kind) in &relation.columns {
@@ -588,14 +589,16 @@ fn scope(relations: &[Relation]) -> Vec<Column> {
             all.push(Column { text, kind: *kind });
         }
     }
-    for relation in relations {
-        for (name, kind) in &relation.columns {
-            let same =
-                relations.iter().flat_map(|other| &other.columns).filter(|other| other.0 == *name).count();
-            if same == 1 && relations.len() == 1 && relation.unique.len() % 2 == 1 {
-                all.push(Column { text: quote(name), kind: *kind });
-            }
-        }
+    all
+}
+
+/// The columns of a whole FROM clause; some tables' by their bare names too, if they stand alone.
+fn scope(relations: &[Relation]) -> Vec<Column> {
+    let mut all = qualified(relations);
+    if let [only] = relations
+        && only.unique.len() % 2 == 1
+    {
+        all.extend(only.columns.iter().map(|(name, kind)| Column { text: quote(name), kind: *kind }));
     }
     all
 }
