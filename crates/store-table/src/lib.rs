@@ -20,6 +20,8 @@ mod reply;
 mod schema;
 mod store;
 mod stored;
+#[cfg(test)]
+mod tests;
 
 /// Changing entities inside a caller's own transaction.
 pub mod transact {

@@ -4,6 +4,7 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesRef, Event};
 
 use crate::ServiceError;
+use crate::xml::is_xml_char;
 
 /// Elements inside elements. The deepest body of the storage protocols has five levels.
 pub const DEPTH_MAX: usize = 16;
@@ -91,7 +92,13 @@ impl Tree {
         Ok(())
     }
 
+    /// What XML has no way to write is refused: it could not be given back as it came.
     fn text(&mut self, text: &str) -> Result<(), ServiceError> {
+        if !text.chars().all(is_xml_char) {
+            return Err(ServiceError::invalid_xml(
+                "it has a character that XML has not; encode the text in base64",
+            ));
+        }
         match self.open.last_mut() {
             Some(element) => element.text.push_str(text),
             None if text.trim().is_empty() => {}
@@ -147,6 +154,8 @@ mod tests {
             "<a>&own;</a>",
             "<!DOCTYPE a><a/>",
             "<a",
+            "<a>\u{c}</a>",
+            "<a>&#1;</a>",
             &deep,
         ] {
             assert_eq!(parse(text.as_bytes()).unwrap_err().code(), "InvalidXmlDocument", "{text}");

@@ -4,18 +4,24 @@ use polyshard_azure_http::{
     API_VERSION_DEFAULT, AccountName, Context, Endpoint, Headers, Identity, Method, RawPath, Request, Scheme,
     Timestamp, decode_query,
 };
+use polyshard_testkit::mutate::mutate;
 use proptest::prelude::*;
 
 use super::{Command, Include};
-use crate::message::{MessageId, PopReceipt, Ttl};
+use crate::message::{MESSAGE_BYTES_MAX, MessageId, PopReceipt, Ttl};
 
 fn read(method: Method, target: &str, body: &str) -> Result<Command, &'static str> {
+    read_bytes(method, target, body.as_bytes()).expect("a target that can be read")
+}
+
+/// Nothing if the target could not even come through the door.
+fn read_bytes(method: Method, target: &str, body: &[u8]) -> Option<Result<Command, &'static str>> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let context = Context {
         request_id: uuid::Uuid::nil(),
         account: AccountName::new("acct").unwrap(),
         identity: Identity::SharedKey,
-        resource: RawPath::new(path).unwrap(),
+        resource: RawPath::new(path)?,
         version: API_VERSION_DEFAULT,
         endpoint: Endpoint::Primary,
         now: Timestamp::from_ticks(0).unwrap(),
@@ -25,13 +31,13 @@ fn read(method: Method, target: &str, body: &str) -> Result<Command, &'static st
     let request = Request {
         method,
         target: target.to_owned(),
-        path: RawPath::new(path).unwrap(),
-        query: decode_query(query).unwrap(),
+        path: RawPath::new(path)?,
+        query: decode_query(query).ok()?,
         headers: Headers::new(),
-        body: body.as_bytes().to_vec(),
+        body: body.to_vec(),
         peer: ([127, 0, 0, 1], 1).into(),
     };
-    Command::parse(&context, &request).map_err(|error| error.code())
+    Some(Command::parse(&context, &request).map_err(|error| error.code()))
 }
 
 fn text(text: &str) -> String {
@@ -135,7 +141,30 @@ fn queues_and_the_service_have_their_components() {
     }
 }
 
+const TARGETS: [&str; 5] = [
+    "/jobs/messages?visibilitytimeout=30&messagettl=-1&numofmessages=5",
+    "/jobs/messages/6b2a3b6c-0000-4000-8000-000000000000?popreceipt=AAAAAAAAAAA%3D&visibilitytimeout=0",
+    "/jobs?comp=metadata",
+    "/?comp=list&prefix=a&marker=b&maxresults=5&include=metadata",
+    "/?restype=service&comp=properties",
+];
+
 proptest! {
+    #[test]
+    fn changed_requests_are_read_or_refused(which in 0..TARGETS.len(), seed in any::<u64>()) {
+        let target = mutate(TARGETS[which].as_bytes(), seed);
+        let body = mutate(text("a&lt;b&#x41;").as_bytes(), seed);
+        for method in [Method::Get, Method::Put, Method::Post, Method::Delete, Method::Head] {
+            let _any = read_bytes(method, TARGETS[which], &body);
+            if let Ok(target) = std::str::from_utf8(&target) {
+                let _any = read_bytes(method, target, &body);
+            }
+            if let Some(Ok(Command::Put { message, .. })) = read_bytes(method, "/jobs/messages", &body) {
+                prop_assert!(message.body.len() <= MESSAGE_BYTES_MAX);
+            }
+        }
+    }
+
     #[test]
     fn no_request_makes_the_reader_panic(
         path in "/[a-z%/-]{0,20}",
