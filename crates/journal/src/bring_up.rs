@@ -15,7 +15,7 @@ use crate::declaration::{STORE, key};
 use crate::entry::{Entry, EntryKind};
 use crate::introspect;
 use crate::journal::Inner;
-use crate::quote::{identifier, literal, table_name};
+use crate::quote::{identifier, literal, table_name, text as quote_text};
 use crate::run::Rows;
 use crate::tables::{self, Lock};
 
@@ -30,7 +30,8 @@ impl Inner {
     pub(crate) async fn bring_up(&self, shard: &Arc<Shard>) -> Result<u64, JournalError> {
         let (id, dialect) = (shard.id().clone(), shard.dialect());
         let fail = |error: engine::Error| JournalError::on(&id, error);
-        let open = || async { shard.control_transaction().await.map_err(|error| JournalError::on(&id, error)) };
+        let open =
+            || async { shard.control_transaction().await.map_err(|error| JournalError::on(&id, error)) };
         let mut tx = open().await?;
         tx.run_all(tables::creation(dialect)).await.map_err(fail)?;
         tx.commit().await.map_err(fail)?;
@@ -57,12 +58,22 @@ impl Inner {
         if begun.is_some() && next.first().is_none_or(|entry| entry.position == after + 1) {
             return Ok(after);
         }
+        if begun.is_some() {
+            return Err(JournalError::Stuck {
+                shard: id.clone(),
+                position: after,
+                why: "it was away for longer than the journal remembers writes to reference tables; empty the \
+                      database and add it as a new shard"
+                    .to_owned(),
+            });
+        }
         let source = self.source(&id, dialect).await?;
         let position = match &source {
             None => last,
             Some((_, _, position)) => *position,
         };
         self.make_schema(&id, dialect, &mut tx, after, position).await?;
+        self.empty_tables(&id, dialect, &mut tx).await?;
         if let Some((from, mut from_tx, _)) = source {
             self.copy_reference(&from, &mut from_tx, &id, dialect, &mut tx, position).await?;
         }
@@ -152,6 +163,31 @@ impl Inner {
         }
     }
 
+    /// Removes the rows that came with the schema: some changes make a table and fill it at once.
+    async fn empty_tables(
+        &self,
+        id: &ShardId,
+        dialect: Dialect,
+        tx: &mut Transaction,
+    ) -> Result<(), JournalError> {
+        let fail = |error: engine::Error| JournalError::on(id, error);
+        let found = match dialect {
+            Dialect::Postgres => introspect::read_tables(tx).await?.schema,
+            Dialect::Sqlite => self.embedded()?.schema(tx).await?,
+        };
+        let names: Vec<String> = found.tables.keys().map(|name| table_name(dialect, name)).collect();
+        if dialect == Dialect::Postgres && !names.is_empty() {
+            tx.run(Statement::new(format!("TRUNCATE {}", names.join(", ")))).await.map_err(fail)?;
+            return Ok(());
+        }
+        let tables: Vec<Arc<Table>> = found.tables.into_values().collect();
+        for table in in_order(&tables)?.iter().rev() {
+            let sql = format!("DELETE FROM {}", table_name(dialect, &table.name));
+            tx.run(Statement::new(sql)).await.map_err(fail)?;
+        }
+        Ok(())
+    }
+
     /// Copies all rows of all reference tables, in the order of their foreign keys.
     async fn copy_reference(
         &self,
@@ -172,13 +208,11 @@ impl Inner {
         }
         let reference = self.reference_tables(&found, &state.declarations)?;
         let order = in_order(&reference)?;
-        let fail = |error: engine::Error| JournalError::on(to, error);
-        for table in order.iter().rev() {
-            let sql = format!("DELETE FROM {}", table_name(dialect, &table.name));
-            tx.run(Statement::new(sql)).await.map_err(fail)?;
-        }
         for table in order {
             self.copy_table(from, from_tx, to, dialect, tx, table).await?;
+        }
+        if dialect == Dialect::Postgres {
+            copy_sequences(from, from_tx, to, tx).await?;
         }
         Ok(())
     }
@@ -254,7 +288,9 @@ impl Inner {
         if dialect == Dialect::Postgres {
             from_tx.run(Statement::new("CLOSE polyshard_copy")).await.map_err(read_fail)?;
             if table.triggers {
-                tx.run(Statement::new(format!("ALTER TABLE {name} ENABLE TRIGGER USER"))).await.map_err(fail)?;
+                tx.run(Statement::new(format!("ALTER TABLE {name} ENABLE TRIGGER USER")))
+                    .await
+                    .map_err(fail)?;
             }
         }
         Ok(())
@@ -296,6 +332,25 @@ pub(crate) fn dataset_of(
         placement: Placing::Key(vec![identifier(&record.rule.attribute)]),
         rows: None,
     })
+}
+
+/// Sequences go on where the other shard's are, so that ids made here from now on are new ones.
+async fn copy_sequences(
+    from: &ShardId,
+    from_tx: &mut Transaction,
+    to: &ShardId,
+    tx: &mut Transaction,
+) -> Result<(), JournalError> {
+    let sql = "SELECT format('%I.%I', schemaname, sequencename), last_value FROM pg_sequences \
+               WHERE schemaname <> 'polyshard' AND last_value IS NOT NULL";
+    let rows = from_tx.run(Statement::new(sql)).await.map_err(|error| JournalError::on(from, error))?;
+    for row in rows.iter() {
+        let fail = |error: engine::Error| JournalError::on(to, error);
+        let (name, last) = (row.text(0).map_err(fail)?, row.int(1).map_err(fail)?);
+        let set = format!("SELECT setval({}, {last})", quote_text(name));
+        tx.run(Statement::new(set)).await.map_err(fail)?;
+    }
+    Ok(())
 }
 
 fn overriding(dialect: Dialect) -> &'static str {

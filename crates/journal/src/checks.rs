@@ -3,12 +3,25 @@
 use std::collections::BTreeMap;
 
 use polyshard_map::{KeyType, MapDefinition, MapName};
-use polyshard_sql::{Collation, Column, ForeignKey, Placement, Schema, SqlError, SqlState, Table, TableName, TypeOid};
+use polyshard_sql::{
+    Collation, Column, ForeignKey, Placement, Schema, SqlError, SqlState, Table, TableName, TypeOid,
+};
 
 use crate::introspect::Details;
 
-/// A table that is to be sharded.
+/// When a table is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// It is declared now, and its rows are spread.
+    Declared,
+    /// It was declared before, and the schema has changed. A new table that refers to it may be declared next; until
+    /// then its rows are refused by its own foreign key.
+    Changed,
+}
+
+/// A table that is to be sharded, or is.
 pub(crate) struct Sharding<'a> {
+    pub occasion: Occasion,
     pub schema: &'a Schema,
     pub table: &'a Table,
     pub details: &'a Details,
@@ -40,12 +53,16 @@ impl Sharding<'_> {
             wrong(format!("column {column} of {name} cannot be the key of map {}: {why}", self.map()))
         })?;
         if !self.column().not_null {
-            return Err(wrong(format!("the key column {column} of {name} allows NULL, and NULL has no shard"))
-                .hint(format!("ALTER TABLE {name} ALTER COLUMN {column} SET NOT NULL")));
+            return Err(wrong(format!(
+                "the key column {column} of {name} allows NULL, and NULL has no shard"
+            ))
+            .hint(format!("ALTER TABLE {name} ALTER COLUMN {column} SET NOT NULL")));
         }
         if self.table.primary_key.is_empty() {
-            return Err(wrong(format!("table {name} has no primary key, by which rows are moved between shards"))
-                .hint(format!("ALTER TABLE {name} ADD PRIMARY KEY ({column}, ...)")));
+            return Err(wrong(format!(
+                "table {name} has no primary key, by which rows are moved between shards"
+            ))
+            .hint(format!("ALTER TABLE {name} ADD PRIMARY KEY ({column}, ...)")));
         }
         for (index, columns) in &self.details.unique {
             if !columns.contains(column) {
@@ -107,6 +124,14 @@ impl Sharding<'_> {
                     return Ok(());
                 }
                 Err(crosses(&other.name, foreign, &other.columns[*column].name, key))
+            }
+            Placement::Reference { declared: false } if self.occasion == Occasion::Changed => {
+                let mut targets = foreign.target_columns.iter();
+                if targets.any(|target| target == key) {
+                    Ok(())
+                } else {
+                    Err(crosses(&other.name, foreign, key, key))
+                }
             }
             Placement::Reference { declared: false } => Err(wrong(format!(
                 "table {} refers to {} by foreign key {}, and is not sharded itself",

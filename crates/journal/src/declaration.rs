@@ -73,8 +73,7 @@ impl Declared {
             return Err(damaged(format!("{name} is of a newer format; upgrade this process")));
         }
         let plain = name.strip_prefix(FUNCTION_MARK).unwrap_or(name);
-        let (schema, name) =
-            plain.split_once('.').ok_or_else(|| damaged(format!("{name} has no schema")))?;
+        let (schema, name) = plain.split_once('.').ok_or_else(|| damaged(format!("{name} has no schema")))?;
         Ok((TableName { schema: schema.to_owned(), name: name.to_owned() }, stored.declared))
     }
 }

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use polyshard_catalog::{CatalogError, DatasetOfTable, Decision, KeyPart, KeyRule};
 use polyshard_engine::{self as engine, Dialect, Statement};
 use polyshard_map::{
-    Epoch, HashSpec, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State, spread_buckets,
+    Epoch, HashSpec, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
+    spread_buckets,
 };
 use polyshard_shard::Placement as Placing;
 use polyshard_sql::{Placement, SqlError, SqlState, Table, TableName};
 use serde_json::json;
 
 use crate::JournalError;
-use crate::checks::{self, Sharding};
+use crate::checks::{self, Occasion, Sharding};
 use crate::declaration::{Declaration, Declared, STORE, function_key, key};
 use crate::entry::{EntryKind, Recorded};
 use crate::journal::{Inner, Journal};
@@ -67,8 +68,9 @@ impl Journal {
         let depends = self.inner.catalog.journal_depends().await?;
         let Some(last) = depends.iter().map(|(_, position)| *position).max() else { return Ok(()) };
         self.inner.router.refresh().await?;
-        for shard in self.inner.router.view().shards.keys() {
-            self.inner.catch_up(shard).await?;
+        for id in self.inner.router.view().shards.keys() {
+            self.inner.catch_up(id).await?;
+            self.inner.bind_tables(&self.inner.shard(id).await?).await?;
         }
         Ok(self.inner.catalog.release_depends(last).await?)
     }
@@ -145,7 +147,9 @@ impl Inner {
             Placement::Reference { .. } => {}
             Placement::Sharded { .. } | Placement::Local(_) => return Err(placed_already(table).into()),
         }
-        let sharding = Sharding { schema: &known.schema, table, details, definition: &definition, column: at };
+        let schema = &known.schema;
+        let occasion = Occasion::Declared;
+        let sharding = Sharding { occasion, schema, table, details, definition: &definition, column: at };
         sharding.check()?;
         let mut statements = sequences::blocks_instead(self, turn, table, details).await?;
         let held = self.rows_on_first(turn, name).await?;
@@ -229,7 +233,9 @@ impl Inner {
                 definition.describe_range(&entry.entry.range),
                 definition.name()
             );
-            return Err(SqlError::new(SqlState("55006"), message).hint("try again when it has arrived").into());
+            return Err(SqlError::new(SqlState("55006"), message)
+                .hint("try again when it has arrived")
+                .into());
         }
         let ranges = merged(local.into_iter().map(|entry| entry.entry.range));
         if ranges.len() > RANGES_MAX {
@@ -324,13 +330,19 @@ fn find_by_key(
             _ => identifier(column),
         };
         let on = table_name(Dialect::Postgres, name);
-        out.push(Recorded::own(Dialect::Postgres, format!("CREATE INDEX IF NOT EXISTS {index} ON {on} ({target})")));
+        out.push(Recorded::own(
+            Dialect::Postgres,
+            format!("CREATE INDEX IF NOT EXISTS {index} ON {on} ({target})"),
+        ));
     }
     if !leads {
         // An index on a function of ours would make plain sqlite3 fail on the file.
         let on = table_name(Dialect::Sqlite, name);
         let column = identifier(column);
-        out.push(Recorded::own(Dialect::Sqlite, format!("CREATE INDEX IF NOT EXISTS {index} ON {on} ({column})")));
+        out.push(Recorded::own(
+            Dialect::Sqlite,
+            format!("CREATE INDEX IF NOT EXISTS {index} ON {on} ({column})"),
+        ));
     }
     Ok(out)
 }

@@ -162,11 +162,6 @@ impl Inner {
         self.applied.write().expect("no panic while held").insert(shard.clone(), applied);
     }
 
-    /// Forgets how far a shard is: it must be asked again.
-    pub(crate) fn forget_applied(&self, shard: &ShardId) {
-        self.applied.write().expect("no panic while held").remove(shard);
-    }
-
     /// The shards that must have everything: all but those that an operator has put offline, which catch up when they
     /// are back.
     pub(crate) fn serving(&self) -> Vec<ShardId> {

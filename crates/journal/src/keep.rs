@@ -25,11 +25,12 @@ impl Journal {
     pub fn keep_up(&self) -> Keeper {
         let journal = self.clone();
         let silent = Silent::default();
-        let shards = Rounds::start("keeps shards up to date", SHARDS_EVERY, Arc::new(Notify::new()), move || {
-            let journal = journal.clone();
-            let said = silent.clone();
-            async move { journal.look_after_shards(&said).await }
-        });
+        let shards =
+            Rounds::start("keeps shards up to date", SHARDS_EVERY, Arc::new(Notify::new()), move || {
+                let journal = journal.clone();
+                let said = silent.clone();
+                async move { journal.look_after_shards(&said).await }
+            });
         let journal = self.clone();
         let ids = Rounds::start("leases ids", IDS_EVERY, Arc::new(Notify::new()), move || {
             let journal = journal.clone();

@@ -78,7 +78,8 @@ impl Inner {
     pub(crate) fn embedded(&self) -> Result<&dyn crate::Embedded, JournalError> {
         self.options.embedded.as_deref().ok_or_else(|| {
             let hint = "use PostgreSQL shards";
-            polyshard_sql::SqlError::unsupported("this process does not speak SQL with SQLite shards", hint).into()
+            polyshard_sql::SqlError::unsupported("this process does not speak SQL with SQLite shards", hint)
+                .into()
         })
     }
 

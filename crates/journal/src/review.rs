@@ -11,7 +11,7 @@ use polyshard_sql::{Kind, Placement, SqlError, SqlState, Statement, Table, Table
 use serde_json::json;
 
 use crate::JournalError;
-use crate::checks::{self, Sharding};
+use crate::checks::{self, Occasion, Sharding};
 use crate::declaration::{Declared, STORE, key};
 use crate::entry::Recorded;
 use crate::introspect::{self, Details, Found};
@@ -39,7 +39,10 @@ impl Journal {
         let Kind::Ddl(ddl) = statement.kind() else { return Ok(()) };
         if ddl.outside_transaction {
             return Err(SqlError::unsupported(
-                format!("{} cannot run inside a transaction, and all shards change together or not at all", ddl.tag),
+                format!(
+                    "{} cannot run inside a transaction, and all shards change together or not at all",
+                    ddl.tag
+                ),
                 "leave CONCURRENTLY out; what concerns a whole database is done on each one",
             ));
         }
@@ -125,8 +128,8 @@ fn review(
         match &now.placement {
             Placement::Sharded { map, column, .. } => {
                 let Some(definition) = maps.get(map) else { continue };
-                let sharding =
-                    Sharding { schema: &after, table: now, details: table.details, definition, column: *column };
+                let (occasion, details, column) = (Occasion::Changed, table.details, *column);
+                let sharding = Sharding { occasion, schema: &after, table: now, details, definition, column };
                 sharding.check()?;
             }
             Placement::Reference { declared: true } | Placement::Local(_) => {
@@ -152,7 +155,8 @@ fn placement_after(table: &Kept<'_>, known: &Known) -> Result<Placement, SqlErro
         None => table.after.column(name),
     };
     let column = now.ok_or_else(|| {
-        let message = format!("column {name} of {} is the key that its rows are placed by", table.before.name);
+        let message =
+            format!("column {name} of {} is the key that its rows are placed by", table.before.name);
         SqlError::new(SqlState("2BP01"), message).hint("it cannot be dropped; drop the table instead")
     })?;
     Ok(Placement::Sharded { map: map.clone(), column, key_type: key_type.clone() })

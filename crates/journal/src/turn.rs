@@ -84,7 +84,14 @@ impl Journal {
             inner.catch_up(shard).await?;
         }
         let known = inner.read_schema(lease.position - 1).await?;
-        Ok(Turn { inner: inner.clone(), lease, known, shards, review: Review::default(), keeper: Some(keeper) })
+        Ok(Turn {
+            inner: inner.clone(),
+            lease,
+            known,
+            shards,
+            review: Review::default(),
+            keeper: Some(keeper),
+        })
     }
 }
 

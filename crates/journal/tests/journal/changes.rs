@@ -14,7 +14,10 @@ async fn a_change_is_on_all_shards_and_in_the_schema(place: Arc<Place>) {
     let create = "CREATE TABLE country (code int PRIMARY KEY, name text NOT NULL)";
     assert_eq!(cluster.apply(&[create]).await.unwrap(), 1);
     let insert = "INSERT INTO country VALUES (1, 'Aland'), (2, 'Borduria')";
-    assert_eq!(cluster.apply(&[insert, "UPDATE country SET name = 'Åland' WHERE code = 1"]).await.unwrap(), 2);
+    assert_eq!(
+        cluster.apply(&[insert, "UPDATE country SET name = 'Åland' WHERE code = 1"]).await.unwrap(),
+        2
+    );
     assert_eq!(cluster.numbers("SELECT count(*) FROM country WHERE name = 'Åland'").await, [1, 1, 1]);
     assert_eq!(cluster.positions(&place).await, [2, 2, 2]);
     let schema = cluster.journal.schema().await.unwrap();
@@ -87,7 +90,10 @@ async fn a_shard_that_was_offline_catches_up(place: Arc<Place>) {
 /// C3: a shard that is new has the schema and the reference rows before it serves.
 async fn a_new_shard_has_schema_and_reference_rows(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
-    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY, b text)", "INSERT INTO t VALUES (1, 'it''s')"]).await.unwrap();
+    cluster
+        .apply(&["CREATE TABLE t (a int PRIMARY KEY, b text)", "INSERT INTO t VALUES (1, 'it''s')"])
+        .await
+        .unwrap();
     cluster.apply(&["INSERT INTO t VALUES (2, NULL)"]).await.unwrap();
     cluster.add_shard("s4").await;
     cluster.journal.ready(&shard("s4")).await.unwrap();
@@ -104,7 +110,9 @@ async fn a_new_shard_has_schema_and_reference_rows(place: Arc<Place>) {
 async fn two_processes_take_turns(place: Arc<Place>) {
     let one = Cluster::with_shards(&place).await;
     let two = Cluster::open_with(&place, 2, None).await;
-    one.apply(&["CREATE TABLE t (a int PRIMARY KEY, last int NOT NULL)", "INSERT INTO t VALUES (1, 0)"]).await.unwrap();
+    one.apply(&["CREATE TABLE t (a int PRIMARY KEY, last int NOT NULL)", "INSERT INTO t VALUES (1, 0)"])
+        .await
+        .unwrap();
     let write = |journal: polyshard_journal::Journal, factor: i64| async move {
         for round in 0..6 {
             let value = factor + round;

@@ -162,7 +162,8 @@ impl Cluster {
 
     /// The journal's position on each shard.
     pub async fn positions(&self, place: &Place) -> Vec<i64> {
-        let name = if place.is_postgres() { "polyshard.journal_applied" } else { "polyshard_journal_applied" };
+        let name =
+            if place.is_postgres() { "polyshard.journal_applied" } else { "polyshard_journal_applied" };
         self.numbers(&format!("SELECT position FROM {name}")).await
     }
 }

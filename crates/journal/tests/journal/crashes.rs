@@ -60,11 +60,20 @@ async fn a_change_stopped_anywhere_is_on_all_shards_or_on_none(place: Arc<Place>
 async fn a_declaration_stopped_anywhere_loses_no_row(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
     cluster.close().await;
-    let places = ["run:s2.before", "decide.before", "decide.after", "commit:s1.before", "commit:s2.before", "commit.after"];
+    let places = [
+        "run:s2.before",
+        "decide.before",
+        "decide.after",
+        "commit:s1.before",
+        "commit:s2.before",
+        "commit.after",
+    ];
     for (number, at) in places.into_iter().enumerate() {
         let name = format!("t{number}");
         let setup = Cluster::open(&place).await;
-        let create = format!("CREATE TABLE {name} (tenant bigint NOT NULL, id int NOT NULL, PRIMARY KEY (tenant, id))");
+        let create = format!(
+            "CREATE TABLE {name} (tenant bigint NOT NULL, id int NOT NULL, PRIMARY KEY (tenant, id))"
+        );
         let rows: Vec<String> = (0..40).map(|tenant| format!("({tenant}, 1)")).collect();
         let insert = format!("INSERT INTO {name} VALUES {}", rows.join(", "));
         setup.apply(&[&create, &insert]).await.unwrap();

@@ -9,7 +9,8 @@ use polyshard_sql::Placement;
 use crate::cluster::{Cluster, map, refusal, shard, sharded, table};
 use crate::place::Place;
 
-const ORDERS: &str = "CREATE TABLE orders (tenant bigint NOT NULL, id int NOT NULL, note text, PRIMARY KEY (tenant, id))";
+const ORDERS: &str =
+    "CREATE TABLE orders (tenant bigint NOT NULL, id int NOT NULL, note text, PRIMARY KEY (tenant, id))";
 
 /// G1, C3: the rows of a table that is sharded are where the map says, each exactly once.
 async fn rows_go_where_the_map_says(place: Arc<Place>) {
@@ -24,7 +25,8 @@ async fn rows_go_where_the_map_says(place: Arc<Place>) {
     for tenant in -30..30 {
         let owner = known.locate(&Key::BigInt(tenant)).unwrap().shard().clone();
         for name in ["s1", "s2", "s3"] {
-            let count = cluster.number(name, &format!("SELECT count(*) FROM orders WHERE tenant = {tenant}")).await;
+            let count =
+                cluster.number(name, &format!("SELECT count(*) FROM orders WHERE tenant = {tenant}")).await;
             assert_eq!(count, i64::from(owner == shard(name)), "tenant {tenant} on {name}");
         }
     }
@@ -60,7 +62,10 @@ async fn a_key_without_a_shard_is_refused(place: Arc<Place>) {
 
 async fn reference_and_local_tables_are_declared(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
-    cluster.apply(&["CREATE TABLE a (x int PRIMARY KEY)", "CREATE TABLE b (x int PRIMARY KEY)"]).await.unwrap();
+    cluster
+        .apply(&["CREATE TABLE a (x int PRIMARY KEY)", "CREATE TABLE b (x int PRIMARY KEY)"])
+        .await
+        .unwrap();
     cluster.apply(&["INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1), (2)"]).await.unwrap();
     cluster.journal.declare(Declaration::Reference { table: table("a") }).await.unwrap();
     assert_eq!(cluster.placement("a").await, Placement::Reference { declared: true });
@@ -157,7 +162,9 @@ async fn serial_ids_are_unique_over_shards(place: Arc<Place>) {
     let mut seen = std::collections::BTreeSet::new();
     for name in ["s1", "s2", "s3"] {
         for table in ["orders", "items"] {
-            let sql = format!("INSERT INTO {table} (tenant) SELECT 1 FROM generate_series(1, 300) RETURNING id::bigint");
+            let sql = format!(
+                "INSERT INTO {table} (tenant) SELECT 1 FROM generate_series(1, 300) RETURNING id::bigint"
+            );
             for row in cluster.on(name, &sql).await {
                 let polyshard_engine::Value::Int(id) = row[0] else { panic!("{row:?}") };
                 assert!(table == "items" || id > 520, "{table} {id} on {name} was there before");
@@ -169,6 +176,56 @@ async fn serial_ids_are_unique_over_shards(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// C7, C9: what was declared holds after any change of the schema, whatever words it was made with.
+async fn a_schema_change_keeps_what_was_declared(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&[ORDERS, "CREATE TABLE country (code int PRIMARY KEY)"]).await.unwrap();
+    cluster.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
+    cluster.journal.declare(Declaration::Reference { table: table("country") }).await.unwrap();
+    cluster.journal.create_map("ranges", "range", "bigint").await.unwrap();
+    cluster.apply(&["CREATE TABLE ranged (tenant bigint PRIMARY KEY)"]).await.unwrap();
+    cluster.journal.declare(sharded("ranged", "ranges", "tenant")).await.unwrap();
+    let refused = async |sql: &str, state: &str, words: &str| {
+        let error = cluster.apply(&[sql]).await.expect_err(sql).to_sql();
+        assert_eq!(error.state.0, state, "{sql}: {}", error.message);
+        assert!(error.message.contains(words), "{sql}: {}", error.message);
+    };
+    refused("CREATE UNIQUE INDEX note_once ON orders (note)", "42P16", "note_once").await;
+    refused("DO $$ BEGIN EXECUTE 'CREATE UNIQUE INDEX x ON orders (id)'; END $$", "42P16", "unique index x")
+        .await;
+    refused("ALTER TABLE orders ADD COLUMN other int UNIQUE", "42P16", "orders_other_key").await;
+    refused("ALTER TABLE orders DROP CONSTRAINT orders_pkey", "42P16", "no primary key").await;
+    refused("ALTER TABLE ranged ALTER COLUMN tenant TYPE numeric", "42P16", "the map's keys are bigint").await;
+    refused("ALTER TABLE orders DROP COLUMN tenant", "2BP01", "is the key").await;
+    let crossing = "ALTER TABLE country ADD COLUMN t bigint, ADD COLUMN o int, \
+                    ADD FOREIGN KEY (t, o) REFERENCES orders (tenant, id)";
+    refused(crossing, "42P16", "whose rows are not all there").await;
+    assert_eq!(cluster.positions(&place).await, [5, 5, 5]);
+
+    // Names may change; the declaration goes with them.
+    cluster.apply(&["ALTER TABLE orders RENAME COLUMN tenant TO customer"]).await.unwrap();
+    cluster
+        .apply(&["ALTER TABLE orders RENAME TO sales", "ALTER TABLE country RENAME TO land"])
+        .await
+        .unwrap();
+    cluster.journal.finish().await.unwrap();
+    let Placement::Sharded { column: 0, .. } = cluster.placement("sales").await else {
+        panic!("not sharded")
+    };
+    assert_eq!(cluster.placement("land").await, Placement::Reference { declared: true });
+    let opened = cluster.router.administer(&shard("s2")).await.unwrap();
+    let [dataset] = &opened.datasets(&map("tenants")).await.unwrap()[..] else { panic!("one dataset") };
+    assert_eq!(dataset.table, "\"public\".\"sales\"");
+    assert_eq!(dataset.placement, polyshard_shard::Placement::Key(vec!["\"customer\"".into()]));
+
+    // A table that is gone is forgotten, and so the map is free.
+    cluster.apply(&["DROP TABLE sales", "CREATE TABLE sales (customer int)"]).await.unwrap();
+    assert_eq!(cluster.placement("sales").await, Placement::Reference { declared: false });
+    assert_eq!(opened.datasets(&map("tenants")).await.unwrap(), []);
+    cluster.driver.drop_map(&map("tenants"), None, false).await.unwrap();
+    cluster.close().await;
+}
+
 on_both_engines!(
     rows_go_where_the_map_says,
     a_key_without_a_shard_is_refused,
@@ -176,7 +233,14 @@ on_both_engines!(
 );
 
 mod in_postgres {
-    use super::{serial_ids_are_unique_over_shards, what_would_cross_shards_is_refused};
+    use super::{
+        a_schema_change_keeps_what_was_declared, serial_ids_are_unique_over_shards,
+        what_would_cross_shards_is_refused,
+    };
 
-    on_postgres!(serial_ids_are_unique_over_shards, what_would_cross_shards_is_refused);
+    on_postgres!(
+        a_schema_change_keeps_what_was_declared,
+        serial_ids_are_unique_over_shards,
+        what_would_cross_shards_is_refused,
+    );
 }

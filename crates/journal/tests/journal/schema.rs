@@ -39,7 +39,9 @@ async fn everything_is_read_from_the_system_catalog(place: Arc<Place>) {
     assert_eq!(t.primary_key, [0]);
     assert_eq!(t.unique, [vec![2], vec![1, 2]]);
     assert!(t.triggers && !t.row_security);
-    let [id, name, mail, twice, own, moment, mood, other, amount] = &t.columns[..] else { panic!("{names:?}") };
+    let [id, name, mail, twice, own, moment, mood, other, amount] = &t.columns[..] else {
+        panic!("{names:?}")
+    };
     assert_eq!((id.type_oid, id.generated, id.not_null), (TypeOid::INT8, Generated::ByDefault, true));
     assert_eq!(id.default.as_deref(), Some("nextval('public.t_id_seq'::regclass)"));
     assert_eq!((name.type_oid, name.type_mod), (TypeOid::VARCHAR, 24));
