@@ -22,13 +22,13 @@ on_both_engines! {
 
 const BASE: &str = "http://127.0.0.1:10002/acct";
 
-struct Client {
-    cluster: Cluster,
+pub struct Client {
+    pub cluster: Cluster,
     service: TableService,
 }
 
 impl Client {
-    async fn new(place: &Place) -> Client {
+    pub async fn new(place: &Place) -> Client {
         let cluster = place.open().await;
         let service = TableService::new(cluster.store.clone());
         Client { cluster, service }
@@ -62,7 +62,7 @@ impl Client {
         self.service.call(context, request).await
     }
 
-    async fn ok(&self, line: &str, headers: &[(&str, &str)], body: &str) -> (Response, String) {
+    pub async fn ok(&self, line: &str, headers: &[(&str, &str)], body: &str) -> (Response, String) {
         let response =
             self.send(line, headers, body).await.unwrap_or_else(|error| panic!("{line}: {error:?}"));
         let text = String::from_utf8(response.body.clone()).unwrap();
