@@ -68,8 +68,8 @@ fn other(verb: &str, tag_verb: String, cursor: &mut Cursor<'_>) -> Ddl {
         concurrently |= ahead.is("concurrently");
         ahead.advance();
     }
-    let outside_transaction = concurrently && matches!(verb, "reindex" | "refresh")
-        || verb == "reindex" && (cursor.is("database") || cursor.is("system") || cursor.is("schema"));
+    let whole = cursor.is("database") || cursor.is("system") || cursor.is("schema");
+    let outside_transaction = verb == "reindex" && (concurrently || whole);
     let name = if verb == "refresh" {
         cursor.take_all(&["materialized", "view"]);
         cursor.take("concurrently");

@@ -1,5 +1,7 @@
 //! A text of the client's cut into statements, each parsed once.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use sqlparser::ast;
@@ -16,7 +18,7 @@ use crate::utility;
 const NESTING_MAX: usize = 200;
 
 /// One statement, parsed once; whoever has it may cache it by its text.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Statement {
     text: Arc<str>,
     kind: Kind,
@@ -71,7 +73,15 @@ impl Statement {
         }
         let without_only = without_only(text, tokens);
         let has_only = without_only.is_some();
-        let parsed = without_only.as_deref().unwrap_or(text);
+        let parsed = without_only.map_or(Cow::Borrowed(text), Cow::Owned);
+        // The parser does not know TABLE as a statement.
+        let parsed = match tokens {
+            [first, name, ..] if parsed[first.start..first.end].eq_ignore_ascii_case("table") => {
+                Cow::Owned(format!("SELECT * FROM {}", &parsed[name.start..]))
+            }
+            _ => parsed,
+        };
+        let parse = || check_depth(text, tokens).and_then(|()| parse(&parsed));
         let made = |kind, ast, failure| Statement {
             text: Arc::from(text),
             kind,
@@ -85,15 +95,25 @@ impl Statement {
             if !matches!(kind, Kind::Ddl(_)) {
                 return Ok(made(kind, None, None));
             }
-            return Ok(match parse(parsed, tokens) {
+            return Ok(match parse() {
                 Ok(ast) => made(kind, Some(ast), None),
                 Err(failure) => made(kind, None, Some(failure)),
             });
         }
-        Ok(match parse(parsed, tokens) {
+        Ok(match parse() {
             Ok(ast) => made(kind_of(&ast), Some(ast), None),
             Err(failure) => made(Kind::Unparsed, None, Some(failure)),
         })
+    }
+}
+
+/// The tree is left out: it says what the text says, at great length.
+impl fmt::Debug for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Statement")
+            .field("text", &self.text)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
 }
 
@@ -161,8 +181,7 @@ fn pieces<'t>(text: &str, tokens: &'t [Token]) -> Vec<&'t [Token]> {
     found
 }
 
-fn parse(text: &str, tokens: &[Token]) -> Result<ast::Statement, SqlError> {
-    check_depth(text, tokens)?;
+fn parse(text: &str) -> Result<ast::Statement, SqlError> {
     let failed = |error: sqlparser::parser::ParserError| {
         let said = error.to_string();
         let said = said.trim_start_matches("sql parser error: ").to_owned();

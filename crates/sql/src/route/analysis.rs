@@ -18,6 +18,8 @@ pub struct Analysis {
     pub(super) strict: bool,
     /// What cannot be done on several shards, such as FOR UPDATE: in words.
     pub(super) one_shard_only: Option<String>,
+    /// Whether each shard can do its part of a write by itself: all rows that matter to a written row have its key.
+    pub(super) separable: bool,
     /// The tables met, and whether they are written.
     pub(super) tables: Vec<(TableName, bool)>,
     /// Relations that are not known.

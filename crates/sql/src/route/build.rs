@@ -34,7 +34,7 @@ pub(super) fn build(statement: &Statement, context: &Context<'_>) -> Result<Anal
         Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Merge => parsed(statement, context),
         Kind::Copy(copy) => match &copy.what {
             CopyWhat::Query(query) => build(query, context),
-            CopyWhat::Table { name, .. } => whole(&[name.clone()], copy.from, context),
+            CopyWhat::Table { name, .. } => whole(std::slice::from_ref(name), copy.from, context),
         },
         Kind::Explain(explain) => build(&explain.statement, context),
         Kind::Declare(declare) => build(&declare.query, context),
@@ -77,6 +77,7 @@ fn plain(action: Action, writes: bool, context: &Context<'_>) -> Analysis {
         reads_reference: false,
         strict: context.strict,
         one_shard_only: None,
+        separable: true,
         tables: Vec::new(),
         unknown: Vec::new(),
         called: Vec::new(),
@@ -130,6 +131,7 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
         }
     }
     let writes = tables.iter().any(|(_, written)| *written);
+    let separable = writes && is_separable(&mut builder);
     if let (Some(written), Some(other)) = (&reference_written, occurrences.first()) {
         return Err(SqlError::unsupported(
             format!(
@@ -180,9 +182,28 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
         reads_reference,
         strict: context.strict,
         one_shard_only,
+        separable,
         tables,
         unknown,
         called,
+    })
+}
+
+/// Whether all tables that are not on every shard are bound to the key of one that is written, and to its map.
+fn is_separable(builder: &mut Builder<'_>) -> bool {
+    let mut placed = Vec::new();
+    for instance in 0..builder.instances.len() {
+        let table = builder.instances[instance].table.clone();
+        match (&table.placement, builder.key_node(instance)) {
+            (Placement::Reference { .. }, _) => {}
+            (Placement::Sharded { map, .. }, Some(node)) => {
+                placed.push((map.clone(), node, builder.instances[instance].use_ != Use::Read));
+            }
+            (Placement::Sharded { .. } | Placement::Local(_), _) => return false,
+        }
+    }
+    placed.iter().any(|(map, node, written)| {
+        *written && placed.iter().all(|(other, key, _)| other == map && builder.graph.reaches(*node, *key))
     })
 }
 

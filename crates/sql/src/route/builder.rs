@@ -318,10 +318,10 @@ impl Visitor for Walker<'_, '_, '_> {
 
     fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<SqlError> {
         self.depth += 1;
-        if self.depth == 1 {
-            if let Err(error) = self.builder.query(query, Some(self.scope), self.env) {
-                return ControlFlow::Break(error);
-            }
+        if self.depth == 1
+            && let Err(error) = self.builder.query(query, Some(self.scope), self.env)
+        {
+            return ControlFlow::Break(error);
         }
         ControlFlow::Continue(())
     }

@@ -40,6 +40,12 @@ impl Analysis {
             if let Some(what) = &self.one_shard_only {
                 return Err(several_shards(what));
             }
+            if self.writes && !self.separable {
+                return Err(SqlError::unsupported(
+                    "the statement writes rows by what rows of other shards say",
+                    "Name one key by a condition, or join the tables by their keys so that each shard can do its part.",
+                ));
+            }
         }
         Ok(found.route())
     }
@@ -94,10 +100,10 @@ impl Analysis {
                 Keyed::Above | Keyed::Below => return Err(out_of_range(insert)),
                 Keyed::Unknown => return Err(unknown_key(&insert.table, &insert.column_name)),
             };
-            if let (Key::Text(text), Some(length)) = (&key, insert.length) {
-                if text.chars().count() > length {
-                    return Err(unknown_key(&insert.table, &insert.column_name));
-                }
+            if let (Key::Text(text), Some(length)) = (&key, insert.length)
+                && text.chars().count() > length
+            {
+                return Err(too_long(text, length, insert));
             }
             let shard = map.locate(&key).map_err(unmapped)?.shard();
             let (numbers, keys) = rows.entry(shard).or_default();
@@ -224,7 +230,13 @@ impl<'a> Found<'a> {
 
 fn merge(all: &mut Vec<(MapName, Vec<Key>)>, name: &MapName, keys: Vec<Key>) {
     match all.iter_mut().find(|(known, _)| known == name) {
-        Some((_, known)) => known.extend(keys),
+        Some((_, known)) => {
+            for key in keys {
+                if !known.contains(&key) {
+                    known.push(key);
+                }
+            }
+        }
         None => all.push((name.clone(), keys)),
     }
 }
@@ -308,6 +320,14 @@ fn out_of_range(insert: &InsertRows) -> SqlError {
             insert.column_name, insert.table
         ),
     )
+}
+
+/// Blanks at the end would be cut off in silence; everything else PostgreSQL refuses.
+fn too_long(text: &str, length: usize, insert: &InsertRows) -> SqlError {
+    if text.chars().skip(length).all(|c| c == ' ') {
+        return unknown_key(&insert.table, &insert.column_name);
+    }
+    SqlError::new(SqlState("22001"), format!("value too long for type character varying({length})"))
 }
 
 pub(super) fn unknown_key(table: &TableName, column: &str) -> SqlError {

@@ -224,10 +224,11 @@ impl Parameter {
             scalar = scalar.cast(*cast)?;
         }
         // Nobody said a type: then it is the column's.
-        if matches!(param.type_oid, TypeOid::UNKNOWN | TypeOid(0)) && self.casts.is_empty() {
-            if let Scalar::Text(text) = &scalar {
-                scalar = Scalar::read(self.family, text)?;
-            }
+        if matches!(param.type_oid, TypeOid::UNKNOWN | TypeOid(0))
+            && self.casts.is_empty()
+            && let Scalar::Text(text) = &scalar
+        {
+            scalar = Scalar::read(self.family, text)?;
         }
         (scalar.family() == self.family).then_some(Some(scalar))
     }

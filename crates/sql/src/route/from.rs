@@ -212,18 +212,18 @@ impl Builder<'_> {
         env: &Env<'_>,
     ) -> Result<(), SqlError> {
         let shown = alias.clone().or_else(|| Some(name.clone()));
-        if schema.is_none() {
-            if let Some(found) = self.cte(&name, env)? {
-                let found = match found {
-                    Columns::Query(outputs) => {
-                        let outputs = self.settled(outputs);
-                        Columns::aliased(outputs, &columns)
-                    }
-                    other => other,
-                };
-                scope.items.push(Item { name: shown, schema: None, columns: found });
-                return Ok(());
-            }
+        if schema.is_none()
+            && let Some(found) = self.cte(&name, env)?
+        {
+            let found = match found {
+                Columns::Query(outputs) => {
+                    let outputs = self.settled(outputs);
+                    Columns::aliased(outputs, &columns)
+                }
+                other => other,
+            };
+            scope.items.push(Item { name: shown, schema: None, columns: found });
+            return Ok(());
         }
         let path = self.context.search_path;
         if let Some(view) = self.context.schema.view(schema.as_deref(), &name, path).cloned() {

@@ -68,6 +68,21 @@ impl Graph {
         self.never.push(range);
     }
 
+    /// Whether what is known of the first spreads to the second.
+    pub(super) fn reaches(&self, first: NodeId, second: NodeId) -> bool {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut open = vec![second];
+        while let Some(next) = open.pop() {
+            if next == first {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[next.0], true) {
+                open.extend(&self.nodes[next.0].from);
+            }
+        }
+        false
+    }
+
     /// Everything known of the node, its own and what spreads to it.
     pub(super) fn formula(&self, node: NodeId) -> Formula {
         let sequence = self.sequence(node);

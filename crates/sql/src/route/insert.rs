@@ -48,18 +48,14 @@ impl Builder<'_> {
         self.walk(&insert.returning, &scope, env)?;
         let returning = insert.returning.as_deref().unwrap_or_default();
         let outputs = self.project(returning, &scope);
-        if let Some(OnInsert::OnConflict(conflict)) = &insert.on {
-            if let OnConflictAction::DoUpdate(update) = &conflict.action {
-                // The row in the way has the same key: every unique index contains it.
-                scope.items.push(Item {
-                    name: Some("excluded".to_owned()),
-                    schema: None,
-                    columns: columns(),
-                });
-                self.walk(&update.assignments, &scope, env)?;
-                self.walk(&update.selection, &scope, env)?;
-                self.check_conflict(&table, &update.assignments)?;
-            }
+        if let Some(OnInsert::OnConflict(conflict)) = &insert.on
+            && let OnConflictAction::DoUpdate(update) = &conflict.action
+        {
+            // The row in the way has the same key: every unique index contains it.
+            scope.items.push(Item { name: Some("excluded".to_owned()), schema: None, columns: columns() });
+            self.walk(&update.assignments, &scope, env)?;
+            self.walk(&update.selection, &scope, env)?;
+            self.check_conflict(&table, &update.assignments)?;
         }
         Ok(outputs)
     }
@@ -72,23 +68,23 @@ impl Builder<'_> {
     ) -> Result<usize, SqlError> {
         let Some(source) = &insert.source else { return Err(missing_key(table)) };
         let place = key_place(table, &insert.columns).ok_or_else(|| missing_key(table))?;
-        if let SetExpr::Values(values) = source.body.as_ref() {
-            if is_plain(source) {
-                self.with(source.with.as_ref(), env, |builder, env| {
-                    builder.walk(values, &Scope::new(None), env)
-                })?;
-                let mut keys = Vec::with_capacity(values.rows.len());
-                for row in &values.rows {
-                    let value = row.content.get(place).ok_or_else(|| missing_key(table))?;
-                    keys.push(key_operand(table, value)?);
-                }
-                let instance = self.instance(table, Use::Add { colocated: false })?;
-                if let Some(node) = self.key_node(instance) {
-                    self.graph.constrain(node, Formula::one_of(keys.clone()));
-                }
-                self.insert = insert_rows(table, keys);
-                return Ok(instance);
+        if let SetExpr::Values(values) = source.body.as_ref()
+            && is_plain(source)
+        {
+            self.with(source.with.as_ref(), env, |builder, env| {
+                builder.walk(values, &Scope::new(None), env)
+            })?;
+            let mut keys = Vec::with_capacity(values.rows.len());
+            for row in &values.rows {
+                let value = row.content.get(place).ok_or_else(|| missing_key(table))?;
+                keys.push(key_operand(table, value)?);
             }
+            let instance = self.instance(table, Use::Add { colocated: false })?;
+            if let Some(node) = self.key_node(instance) {
+                self.graph.constrain(node, Formula::one_of(keys.clone()));
+            }
+            self.insert = insert_rows(table, keys);
+            return Ok(instance);
         }
         let outputs = self.query(source, None, env)?;
         self.one_shard_only.get_or_insert_with(|| "INSERT … SELECT".to_owned());
@@ -125,8 +121,7 @@ impl Builder<'_> {
         }
         for literal in &output.literals {
             // A value with no type of its own takes the column's.
-            let certain = |operand: &Operand| fits(table, operand) && (free || !literal.is_parameter());
-            let operand = literal.operand(family).filter(certain);
+            let operand = literal.operand(family).filter(|operand| fits(table, operand));
             self.graph.constrain(key, operand.map_or(Formula::All, Formula::Equal));
         }
         Ok(instance)
@@ -201,10 +196,11 @@ fn key_place(table: &Table, columns: &[ObjectName]) -> Option<usize> {
 fn key_operand(table: &Table, value: &Expr) -> Result<Operand, SqlError> {
     let Placement::Sharded { column, .. } = table.placement else { return Err(missing_key(table)) };
     let definition = &table.columns[column];
-    if let Expr::Identifier(ident) = value {
-        if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default") {
-            return Err(missing_key(table));
-        }
+    if let Expr::Identifier(ident) = value
+        && ident.quote_style.is_none()
+        && ident.value.eq_ignore_ascii_case("default")
+    {
+        return Err(missing_key(table));
     }
     let literal = Literal::read(value);
     if literal.as_ref().is_some_and(Literal::is_null) {
@@ -214,7 +210,7 @@ fn key_operand(table: &Table, value: &Expr) -> Result<Operand, SqlError> {
     literal
         .zip(family)
         .and_then(|(literal, family)| literal.operand(family))
-        .filter(|operand| fits(table, operand))
+        .filter(|operand| definition.type_oid == TypeOid::VARCHAR || fits(table, operand))
         .ok_or_else(|| super::decide::unknown_key(&table.name, &definition.name))
 }
 
@@ -230,8 +226,6 @@ fn fits(table: &Table, operand: &Operand) -> bool {
         (TypeOid::VARCHAR, Operand::Constant(super::value::Scalar::Text(text))) => {
             usize::try_from(definition.type_mod - 4).is_ok_and(|length| text.chars().count() <= length)
         }
-        // PostgreSQL refuses longer ones, but for blanks at the end, which it cuts off.
-        (TypeOid::VARCHAR, Operand::Parameter(_)) => true,
         _ => false,
     }
 }

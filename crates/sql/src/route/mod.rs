@@ -10,6 +10,7 @@ mod build;
 mod builder;
 mod cte;
 mod decide;
+mod describe;
 mod formula;
 mod from;
 mod graph;
@@ -72,7 +73,7 @@ pub enum Route {
         /// The maps of the tables.
         maps: Vec<MapName>,
     },
-    /// Rows of several shards matter.
+    /// Rows of several shards matter. A write that goes here can be done by each shard for its own rows, as it is.
     Many {
         /// The shards.
         shards: BTreeSet<ShardId>,
