@@ -49,6 +49,7 @@ use crate::watch;
         watch::traffic,
         watch::hot,
         watch::events,
+        watch::query,
         watch::window,
         watch::shardlet,
         operations::show

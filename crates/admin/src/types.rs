@@ -5,6 +5,7 @@ mod dataset;
 mod map;
 mod moves;
 mod operation;
+mod query;
 mod range;
 mod repair;
 mod shard;
@@ -27,6 +28,7 @@ pub use moves::{
     PlannedMove, ProgressView, RowsCheckAnswer, ShardLoad, WishRequest,
 };
 pub use operation::{OperationState, OperationView, OperationsAnswer};
+pub use query::{QUERY_ROWS_MAX, QueryAnswer, QueryRequest, QueryResult};
 pub use range::{KeyText, RangeView};
 pub use repair::{
     CheckAnswer, Difference, Found, RepairAnswer, RepairMode, RepairRequest, RepairSource, Side, Unreachable,

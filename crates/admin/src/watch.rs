@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Router, middleware};
 use futures_util::{Stream, StreamExt};
 use polyshard_map::MapName;
@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use crate::auth::{self, Auth};
-use crate::extract::{Named, Params};
+use crate::extract::{Body, Named, Params};
 use crate::operator::Answer;
 use crate::problem::{ErrorBody, Problem};
 use crate::reply;
 use crate::types::{
-    HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, PIECES_DEFAULT, PIECES_MAX, ShardletAnswer, TrafficAnswer,
-    WindowAnswer, WindowRequest,
+    HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, PIECES_DEFAULT, PIECES_MAX, QueryAnswer, QueryRequest,
+    ShardletAnswer, TrafficAnswer, WindowAnswer, WindowRequest,
 };
 
 /// A word on a quiet stream, so that proxies do not take it for dead.
@@ -39,15 +39,11 @@ pub trait Watch: Send + Sync + 'static {
     /// The hottest shardlets.
     fn hot(&self, limit: u32) -> Answer<'_, HotAnswer>;
     /// A part of a map in at most so many pieces.
-    fn window(
-        &self,
-        map: MapName,
-        first: u64,
-        count: Option<u64>,
-        pieces: u32,
-    ) -> Answer<'_, WindowAnswer>;
+    fn window(&self, map: MapName, first: u64, count: Option<u64>, pieces: u32) -> Answer<'_, WindowAnswer>;
     /// One shardlet by its key's text form.
     fn shardlet(&self, map: MapName, key: String) -> Answer<'_, ShardletAnswer>;
+    /// Runs SQL through the SQL door.
+    fn query(&self, sql: String) -> Answer<'_, QueryAnswer>;
     /// All metrics in Prometheus' text form, and its content type.
     fn metrics(&self) -> Answer<'_, (String, &'static str)>;
     /// What is going on, again and again.
@@ -61,6 +57,7 @@ pub fn watch_router(watch: Arc<dyn Watch>, auth: Auth) -> Router {
         .route("/v1/traffic", get(traffic))
         .route("/v1/hot", get(hot))
         .route("/v1/events", get(events))
+        .route("/v1/query", post(query))
         .route("/v1/maps/{name}/window", get(window))
         .route("/v1/maps/{name}/shardlet", get(shardlet))
         .layer(middleware::from_fn_with_state(auth, auth::require))
@@ -108,9 +105,23 @@ pub(crate) async fn hot(
     (status = "default", description = "What went wrong", body = ErrorBody),
 ))]
 pub(crate) async fn events(State(watch): Shared) -> Response {
-    let events = watch.events().map(|text| Ok::<Event, Infallible>(Event::default().event("tick").data(text)));
+    let events =
+        watch.events().map(|text| Ok::<Event, Infallible>(Event::default().event("tick").data(text)));
     let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
     ([(CACHE_CONTROL, "no-store")], stream).into_response()
+}
+
+/// Run SQL through the SQL door, as its configured user. Rows beyond the first 1000 of a result are left out.
+#[utoipa::path(post, path = "/v1/query", tag = "watch", operation_id = "run_query", request_body = QueryRequest,
+    responses(
+        (status = 200, description = "What the statements answered", body = QueryAnswer),
+        (status = "default", description = "What went wrong", body = ErrorBody),
+    ))]
+pub(crate) async fn query(
+    State(watch): Shared,
+    Body(request): Body<QueryRequest>,
+) -> Result<Response, Problem> {
+    Ok(reply::ok(watch.query(request.sql).await?))
 }
 
 /// A part of a map in a bounded number of pieces.

@@ -20,8 +20,8 @@ use crate::data_dir::DataDir;
 use crate::doors::Doors;
 use crate::error::ServerError;
 use crate::operator::Operations;
-use crate::watch::Watcher;
-use crate::{RunOptions, connect, doors, failpoint, logging};
+use crate::watch::{SqlClient, Watcher};
+use crate::{RunOptions, connect, doors, failpoint, logging, sql_door};
 
 /// A request that waits for a fence gives up after so many times the hold limit: a few attempts, and the time
 /// that another process needs to take over from one that died.
@@ -56,8 +56,9 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     ));
     let mut counters = doors.counters.clone();
     counters.push(("admin".to_owned(), listener.counters()));
+    let sql = sql_client(&config, &options, addresses.get("sql"))?;
     let (watcher, watching) =
-        Watcher::start(operator.clone(), server.router.clone(), counters, shutdown.clone());
+        Watcher::start(operator.clone(), server.router.clone(), counters, sql, shutdown.clone());
     let routes = polyshard_admin::router(operator, auth.clone())
         .merge(polyshard_admin::watch_router(watcher, auth))
         .merge(polyshard_admin::page_router(pages()));
@@ -79,6 +80,17 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     server.stop().await;
     println!("stopped");
     Ok(())
+}
+
+/// The console's way to the SQL door, if that is open.
+fn sql_client(
+    config: &Config,
+    options: &RunOptions,
+    address: Option<&String>,
+) -> Result<Option<SqlClient>, ServerError> {
+    let (Some(sql), Some(address)) = (&config.sql, address) else { return Ok(None) };
+    let password = sql_door::password(sql, options)?;
+    Ok(SqlClient::new(address, &password))
 }
 
 /// The web console's files.

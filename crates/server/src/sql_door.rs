@@ -20,6 +20,12 @@ pub(crate) fn journal(router: &Arc<Router>, driver: &Arc<Driver>) -> Arc<Journal
     Arc::new(Journal::new(router.clone(), driver.clone(), JournalOptions::default()))
 }
 
+/// The password of its user.
+pub(crate) fn password(sql: &SqlConfig, options: &RunOptions) -> Result<String, ServerError> {
+    let password = sql.password.resolve(|name| options.variable(name))?;
+    Ok(password.as_ref().map_or(DEVELOPMENT_PASSWORD, |password| password.reveal()).to_owned())
+}
+
 /// The door as it is configured.
 pub(crate) fn door(
     sql: &SqlConfig,
@@ -27,8 +33,7 @@ pub(crate) fn door(
     router: &Arc<Router>,
     journal: &Arc<Journal>,
 ) -> Result<Arc<Door>, ServerError> {
-    let password = sql.password.resolve(|name| options.variable(name))?;
-    let password = password.as_ref().map_or(DEVELOPMENT_PASSWORD, |password| password.reveal());
+    let password = password(sql, options)?;
     if !sql.listen.ip().is_loopback() && password == DEVELOPMENT_PASSWORD {
         return Err(ServerError::Config(
             "sql.password is the well-known one, which opens the SQL door on loopback addresses only; give it another"
@@ -38,7 +43,7 @@ pub(crate) fn door(
     let random: Random = Arc::new(|bytes: &mut [u8]| rand::fill(bytes));
     let login = Login {
         user: sql.user.clone(),
-        verifier: Door::verifier(password, &random),
+        verifier: Door::verifier(&password, &random),
         database: sql.database.clone(),
         tls: sql.tls.as_ref().map(tls).transpose()?,
         tls_only: sql.require_tls,

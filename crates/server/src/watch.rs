@@ -2,6 +2,7 @@
 
 mod metrics;
 mod process;
+mod query;
 mod samples;
 mod shardlet;
 mod traffic;
@@ -12,7 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use polyshard_admin::types::{HotAnswer, HotShardlet, KeyText, ShardletAnswer, TrafficAnswer, WindowAnswer};
+use polyshard_admin::types::{
+    HotAnswer, HotShardlet, KeyText, QueryAnswer, ShardletAnswer, TrafficAnswer, WindowAnswer,
+};
 use polyshard_admin::{Answer, Events, Problem, Watch};
 use polyshard_map::{MapName, ShardId};
 use polyshard_router::Router;
@@ -22,6 +25,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::operator::{Operations, now_ms};
+pub(crate) use crate::watch::query::SqlClient;
 use crate::watch::samples::Samples;
 use crate::watch::window::Index;
 
@@ -44,6 +48,7 @@ pub(crate) struct Watcher {
     operations: Arc<Operations>,
     router: Arc<Router>,
     doors: Vec<DoorCounters>,
+    sql: Option<SqlClient>,
     started: Instant,
     samples: Mutex<Samples>,
     /// Each shard's size when last measured; none if it did not answer.
@@ -59,6 +64,7 @@ impl Watcher {
         operations: Arc<Operations>,
         router: Arc<Router>,
         doors: Vec<DoorCounters>,
+        sql: Option<SqlClient>,
         shutdown: Shutdown,
     ) -> (Arc<Watcher>, Vec<JoinHandle<()>>) {
         let started = Instant::now();
@@ -66,6 +72,7 @@ impl Watcher {
             operations,
             router,
             doors,
+            sql,
             started,
             samples: Mutex::new(Samples::new(started)),
             gauges: Mutex::default(),
@@ -153,6 +160,19 @@ impl Watch for Watcher {
 
     fn shardlet(&self, map: MapName, key: String) -> Answer<'_, ShardletAnswer> {
         Box::pin(self.shardlet_page(map, key))
+    }
+
+    fn query(&self, sql: String) -> Answer<'_, QueryAnswer> {
+        Box::pin(async move {
+            let Some(client) = &self.sql else {
+                return Err(Problem::new(
+                    polyshard_admin::ErrorCode::Unsupported,
+                    "this server has no SQL door open",
+                )
+                .with_remedy("set sql.open and start it again"));
+            };
+            client.run(&sql).await
+        })
     }
 
     fn metrics(&self) -> Answer<'_, (String, &'static str)> {

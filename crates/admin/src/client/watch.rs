@@ -19,11 +19,8 @@ impl Client {
     /// A part of a map in pieces.
     pub fn window(&self, map: &MapName, request: &WindowRequest) -> Answered<WindowAnswer> {
         let mut get = self.get(&format!("/v1/maps/{map}/window"));
-        let fields = [
-            ("first", request.first),
-            ("count", request.count),
-            ("pieces", request.pieces.map(u64::from)),
-        ];
+        let fields =
+            [("first", request.first), ("count", request.count), ("pieces", request.pieces.map(u64::from))];
         for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
             get = get.query(name, value.to_string());
         }

@@ -1,0 +1,112 @@
+//! SQL for the console: the server is a client of its own SQL door, so that there is one way in for statements.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use polyshard_admin::types::{QUERY_ROWS_MAX, QueryAnswer, QueryResult};
+use polyshard_admin::{ErrorCode, Problem};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+
+/// How long the statements of one request may take.
+const QUERY_S_MAX: u64 = 60;
+/// Statements whose route EXPLAIN can tell.
+const EXPLAINED: [&str; 7] = ["select", "with", "values", "insert", "update", "delete", "table"];
+
+/// How the server reaches its own SQL door.
+pub(crate) struct SqlClient {
+    config: Config,
+}
+
+impl SqlClient {
+    /// To the door at this address, `postgres://user@host:port/database`, with this password. None if the address
+    /// cannot be read.
+    pub(crate) fn new(address: &str, password: &str) -> Option<SqlClient> {
+        let reachable = address.replace("@0.0.0.0:", "@127.0.0.1:").replace("@[::]:", "@[::1]:");
+        let mut config: Config = reachable.parse().ok()?;
+        config
+            .password(password)
+            .application_name("polyshard console")
+            .connect_timeout(Duration::from_secs(5));
+        Some(SqlClient { config })
+    }
+
+    /// Runs the statements; the connection ends with them.
+    pub(super) async fn run(&self, sql: &str) -> Result<QueryAnswer, Problem> {
+        let (client, connection) = self.config.connect(NoTls).await.map_err(|error| of_sql(&error))?;
+        let work = async {
+            let route = route(&client, sql).await;
+            let began = Instant::now();
+            let results = run(&client, sql).await?;
+            let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            Ok(QueryAnswer { took_us, route, results })
+        };
+        tokio::select! {
+            answer = tokio::time::timeout(Duration::from_secs(QUERY_S_MAX), work) => answer.unwrap_or_else(|_| {
+                Err(Problem::new(ErrorCode::Unavailable, format!("the statements took more than {QUERY_S_MAX} s"))
+                    .with_remedy("use an SQL client for long statements"))
+            }),
+            ended = connection => Err(match ended {
+                Err(error) => of_sql(&error),
+                Ok(()) => Problem::unavailable("the SQL door ended the connection"),
+            }),
+        }
+    }
+}
+
+/// What EXPLAIN says of the route. Some statements have none, which is no failure.
+async fn route(client: &Client, sql: &str) -> Vec<String> {
+    let first = sql.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    let single = !sql.trim().trim_end_matches(';').contains(';');
+    if !single || !EXPLAINED.contains(&first.to_ascii_lowercase().as_str()) {
+        return Vec::new();
+    }
+    let Ok(messages) = client.simple_query(&format!("EXPLAIN {sql}")).await else { return Vec::new() };
+    let line = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    };
+    messages.iter().filter_map(line).collect()
+}
+
+async fn run(client: &Client, sql: &str) -> Result<Vec<QueryResult>, Problem> {
+    let stream = client.simple_query_raw(sql).await.map_err(|error| of_sql(&error))?;
+    let mut stream = std::pin::pin!(stream);
+    let (mut results, mut current) = (Vec::new(), empty());
+    while let Some(message) = stream.next().await {
+        match message.map_err(|error| of_sql(&error))? {
+            SimpleQueryMessage::RowDescription(columns) => {
+                current.columns = columns.iter().map(|column| column.name().to_owned()).collect();
+            }
+            SimpleQueryMessage::Row(row) if current.rows.len() < QUERY_ROWS_MAX => {
+                current.rows.push((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect());
+            }
+            SimpleQueryMessage::Row(_) => current.cut = true,
+            SimpleQueryMessage::CommandComplete(rows) => {
+                current.tag = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+                results.push(std::mem::replace(&mut current, empty()));
+            }
+            _ => {}
+        }
+    }
+    Ok(results)
+}
+
+fn empty() -> QueryResult {
+    QueryResult { columns: Vec::new(), rows: Vec::new(), tag: String::new(), cut: false }
+}
+
+/// The door's own words.
+fn of_sql(error: &tokio_postgres::Error) -> Problem {
+    match error.as_db_error() {
+        Some(said) => {
+            let problem =
+                Problem::invalid("sql", format!("{} (SQLSTATE {})", said.message(), said.code().code()));
+            match said.hint().or(said.detail()) {
+                Some(hint) => problem.with_remedy(hint),
+                None => problem,
+            }
+        }
+        None => Problem::unavailable(format!("the SQL door cannot be used: {error}"))
+            .with_remedy("a door that takes TLS only is for SQL clients; see the server's log otherwise"),
+    }
+}
