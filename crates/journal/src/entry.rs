@@ -59,7 +59,8 @@ impl Recorded {
         Recorded { only: Some(vec![shard.clone()]), rows: true, ..self }
     }
 
-    pub(crate) fn concerns(&self, shard: &ShardId, dialect: Dialect) -> bool {
+    /// Whether it is to be run on this shard.
+    pub fn concerns(&self, shard: &ShardId, dialect: Dialect) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(shard))
             && self.engine.as_ref().is_none_or(|engine| engine == dialect.name())
     }

@@ -58,6 +58,8 @@ enum Step {
     Prepare(u64),
     /// A prepared statement closed that the client did not ask for.
     Forget(u64),
+    /// An answer of the extended protocol that is not passed on.
+    Skip,
     Bind,
     Describe,
     Execute,
@@ -195,8 +197,49 @@ impl Backend {
 
     /// Asks something of our own, when nothing else is under way: the first field of its first row.
     pub async fn ask(&mut self, sql: &str) -> Result<String, polyshard_engine::Error> {
+        self.calm().await?;
         let rows = self.lent().run_simple(sql).await?;
         Ok(rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten().unwrap_or_default())
+    }
+
+    /// Likewise, the first row.
+    pub async fn ask_row(&mut self, sql: &str) -> Result<Vec<Option<String>>, polyshard_engine::Error> {
+        self.calm().await?;
+        Ok(self.lent().run_simple(sql).await?.into_iter().next().unwrap_or_default())
+    }
+
+    /// Likewise, the first field of every row.
+    pub async fn ask_rows(&mut self, sql: &str) -> Result<Vec<String>, polyshard_engine::Error> {
+        self.calm().await?;
+        let rows = self.lent().run_simple(sql).await?;
+        Ok(rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+    }
+
+    /// Runs a statement of our own, when nothing else is under way.
+    pub async fn run(
+        &mut self,
+        statement: &polyshard_engine::Statement,
+    ) -> Result<(), polyshard_engine::Error> {
+        self.calm().await?;
+        self.lent().run(statement).await.map(drop)
+    }
+
+    /// Waits for the answers to what was sent quietly, so that something of our own can be asked.
+    async fn calm(&mut self) -> Result<(), polyshard_engine::Error> {
+        debug_assert!(self.steps.iter().all(|step| matches!(step, Step::Query { quiet: true })));
+        self.lent().flush().await?;
+        while !self.steps.is_empty() {
+            let (kind, body) = self.lent().next().await?;
+            match kind {
+                b'Z' => {
+                    self.status = body.first().copied().unwrap_or(b'I');
+                    self.steps.pop_front();
+                }
+                b'E' => drop(self.quiet_error.get_or_insert(body)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Words of the door's own, in their place among the answers.
@@ -323,6 +366,27 @@ impl Backend {
             out.put_slice(rest);
         });
         self.steps.push_back(Step::Bind);
+    }
+
+    /// Runs a text of its own in the extended protocol; only rows and the end are passed on.
+    pub fn run_unnamed(&mut self, text: &str, formats: &[bool]) {
+        self.used = true;
+        let out = self.lent().outgoing();
+        reply::message(out, b'P', |out| {
+            out.put_u8(0);
+            out.put_slice(text.as_bytes());
+            out.put_slice(&[0, 0, 0]);
+        });
+        reply::message(out, b'B', |out| {
+            out.put_slice(&[0, 0, 0, 0, 0, 0]);
+            out.put_u16(u16::try_from(formats.len()).unwrap_or(0));
+            for binary in formats {
+                out.put_u16(u16::from(*binary));
+            }
+        });
+        self.steps.extend([Step::Skip, Step::Skip]);
+        self.execute("", 0);
+        self.sync();
     }
 
     /// Describes a portal.
@@ -468,7 +532,9 @@ impl Backend {
                 return Ok(false);
             }
             b'G' => self.copying = true,
-            b'1' | b'3' if matches!(self.steps.front(), Some(Step::Prepare(_) | Step::Forget(_))) => {
+            b'1' | b'2' | b'3'
+                if matches!(self.steps.front(), Some(Step::Prepare(_) | Step::Forget(_) | Step::Skip)) =>
+            {
                 self.steps.pop_front();
                 self.lent().incoming().advance(frame.bytes);
                 return Ok(false);
@@ -644,4 +710,81 @@ fn parse(out: &mut BytesMut, id: u64, text: &str, types: &[u32]) {
             out.put_u32(*type_oid);
         }
     });
+}
+
+impl Backend {
+    /// Asks how the server writes these values as literals, each with its type; or the error's body.
+    pub async fn ask_literals(
+        &mut self,
+        params: &[polyshard_sql::Param<'_>],
+    ) -> Result<Result<Vec<String>, BytesMut>, Broken> {
+        use polyshard_sql::ParamValue;
+        let parts = (1..=params.len()).map(|at| format!("quote_nullable(${at}), pg_typeof(${at})::text"));
+        let text = format!("SELECT {}", parts.collect::<Vec<_>>().join(", "));
+        let count = u16::try_from(params.len()).unwrap_or(u16::MAX);
+        self.calm().await.map_err(lost)?;
+        let out = self.lent().outgoing();
+        reply::message(out, b'P', |out| {
+            out.put_u8(0);
+            out.put_slice(text.as_bytes());
+            out.put_u8(0);
+            out.put_u16(count);
+            for param in params {
+                out.put_u32(param.type_oid.0);
+            }
+        });
+        reply::message(out, b'B', |out| {
+            out.put_slice(&[0, 0]);
+            out.put_u16(count);
+            for param in params {
+                out.put_u16(u16::from(matches!(param.value, ParamValue::Binary(_))));
+            }
+            out.put_u16(count);
+            for param in params {
+                match param.value {
+                    ParamValue::Null => out.put_i32(-1),
+                    ParamValue::Text(bytes) | ParamValue::Binary(bytes) => {
+                        out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                        out.put_slice(bytes);
+                    }
+                }
+            }
+            out.put_u16(0);
+        });
+        reply::message(out, b'E', |out| out.put_slice(&[0, 0, 0, 0, 0]));
+        out.put_slice(b"S\0\0\0\x04");
+        self.flush().await?;
+        let (mut fields, mut failure) = (Vec::new(), None);
+        loop {
+            let (kind, body) = self.lent().next().await.map_err(lost)?;
+            match kind {
+                b'D' => fields = texts(&body),
+                b'E' => {
+                    self.check_fatal(&body)?;
+                    failure = Some(body);
+                }
+                b'Z' => {
+                    self.status = body.first().copied().unwrap_or(b'I');
+                    break;
+                }
+                _ => {}
+            }
+        }
+        if let Some(body) = failure {
+            return Ok(Err(body));
+        }
+        Ok(Ok(fields.chunks_exact(2).map(|pair| format!("{}::{}", pair[0], pair[1])).collect()))
+    }
+}
+
+/// The fields of a row in text form.
+fn texts(body: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = body.get(2..).unwrap_or_default();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0).min(after.len());
+        found.push(String::from_utf8_lossy(&after[..length]).into_owned());
+        rest = &after[length..];
+    }
+    found
 }

@@ -5,6 +5,7 @@ mod cache;
 mod cancel;
 mod client;
 pub mod codec;
+mod determine;
 mod door;
 mod refuse;
 mod reply;

@@ -1,5 +1,8 @@
 //! Messages to clients, and every SQLSTATE the door itself gives.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use bytes::{BufMut, BytesMut};
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
@@ -205,6 +208,26 @@ pub(crate) fn data_row<'a>(out: &mut BytesMut, values: impl ExactSizeIterator<It
             }
         }
     });
+}
+
+/// States seen in shards' errors: there are a few hundred of them, and users may raise their own.
+static STATES: Mutex<BTreeMap<String, SqlState>> = Mutex::new(BTreeMap::new());
+/// States of users' own that are remembered; more are told as a general failure.
+const STATES_MAX: usize = 2_000;
+
+/// The state of a shard's error as one of ours.
+pub(crate) fn known_state(code: &str) -> SqlState {
+    let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(state) = states.get(code) {
+        return *state;
+    }
+    if states.len() >= STATES_MAX || code.len() != 5 {
+        return SqlState::INTERNAL_ERROR;
+    }
+    // They are constants everywhere else, and this list is bounded.
+    let state = SqlState(Box::leak(code.to_owned().into_boxed_str()));
+    states.insert(code.to_owned(), state);
+    state
 }
 
 /// A router's refusal in PostgreSQL's terms.

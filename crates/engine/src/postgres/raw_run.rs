@@ -75,8 +75,9 @@ impl RawSession {
         frontend::sync(&mut self.outgoing);
         self.flush().await?;
         let names: Arc<[String]> = columns.iter().map(|(name, _)| name.clone()).collect();
-        let rows = self.rows(&names, &columns).await?;
-        let affected = rows.len() as u64;
+        let (rows, changed) = self.rows(&names, &columns).await?;
+        let affected = if columns.is_empty() { changed } else { rows.len() as u64 };
+        crate::group::check(0, statement.expect, affected)?;
         Ok(Rows { columns: names, rows, affected })
     }
 
@@ -106,11 +107,21 @@ impl RawSession {
         }
     }
 
-    async fn rows(&mut self, names: &Arc<[String]>, columns: &[(String, Type)]) -> Result<Vec<Row>, Error> {
+    async fn rows(
+        &mut self,
+        names: &Arc<[String]>,
+        columns: &[(String, Type)],
+    ) -> Result<(Vec<Row>, u64), Error> {
         let mut rows = Vec::new();
+        let mut changed = 0;
         let mut failure = None;
         loop {
             match self.message().await? {
+                // `UPDATE 3`, `INSERT 0 1`: the last word is how many.
+                backend::Message::CommandComplete(body) => {
+                    let tag = body.tag().map_err(unreadable)?;
+                    changed = tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+                }
                 backend::Message::DataRow(body) => {
                     let mut values = Vec::with_capacity(columns.len());
                     let mut ranges = body.ranges();
@@ -125,7 +136,7 @@ impl RawSession {
                 backend::Message::ErrorResponse(body) => {
                     failure.get_or_insert(super::error::from_fields(body.fields(), &self.target));
                 }
-                backend::Message::ReadyForQuery(_) => return failure.map_or(Ok(rows), Err),
+                backend::Message::ReadyForQuery(_) => return failure.map_or(Ok((rows, changed)), Err),
                 _ => {}
             }
         }

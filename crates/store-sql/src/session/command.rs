@@ -1,9 +1,15 @@
 //! Commands called as functions of the schema `polyshard`.
 
-use polyshard_sql::{Argument, Param, ParamValue, PolyshardCall, SqlError, SqlState};
+use polyshard_journal::Declaration;
+use polyshard_map::{MapName, ShardId};
+use polyshard_sql::{Argument, Param, ParamValue, PolyshardCall, SqlError, SqlState, TableName};
 
 use super::{Done, Session};
 use crate::reply::{self, Field};
+
+/// The commands, for those who mistype one.
+const COMMANDS: &str = "shard_table(table, map, column), reference_table(table), local_table(table, shard), \
+     table_free(function) and create_map(name, scheme, key type) are known, and next_id() in any expression";
 
 impl Session {
     /// Carries out a command; its answer is one row of one text.
@@ -33,12 +39,86 @@ impl Session {
     async fn carry_out(
         &mut self,
         call: &PolyshardCall,
-        _arguments: &[Option<String>],
+        arguments: &[Option<String>],
     ) -> Result<Option<String>, SqlError> {
-        Err(SqlError::new(
-            SqlState::UNDEFINED_FUNCTION,
-            format!("function polyshard.{}() does not exist", call.function),
-        ))
+        let wrong = |message: String| SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message);
+        let texts: Option<Vec<&str>> = arguments.iter().map(|argument| argument.as_deref()).collect();
+        let texts = texts.ok_or_else(|| wrong(format!("polyshard.{} takes no NULL", call.function)))?;
+        let map = |name: &str| MapName::new(name).map_err(|error| wrong(error.to_string()));
+        let declaration = match (call.function.as_str(), texts.as_slice()) {
+            ("shard_table", [table, by, column]) => Declaration::Sharded {
+                table: self.table_name(table).await?,
+                map: map(by)?,
+                column: folded(column),
+            },
+            ("reference_table", [table]) => Declaration::Reference { table: self.table_name(table).await? },
+            ("local_table", [table, shard]) => Declaration::Local {
+                table: self.table_name(table).await?,
+                shard: ShardId::new(shard).map_err(|error| wrong(error.to_string()))?,
+            },
+            ("table_free", [function]) => Declaration::TableFree { function: qualified(function) },
+            ("create_map", [name, scheme, key_type]) => {
+                let made = self.door.journal.create_map(name, scheme, key_type).await;
+                made.map_err(|error| error.to_sql())?;
+                return Ok(Some(String::new()));
+            }
+            (function, texts) => {
+                let message =
+                    format!("function polyshard.{function} with {} arguments does not exist", texts.len());
+                return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).hint(COMMANDS));
+            }
+        };
+        if self.transaction.global.is_some() {
+            // The table may be new in this very transaction.
+            self.transaction.after.push(declaration);
+        } else {
+            self.door.journal.declare(declaration).await.map_err(|error| error.to_sql())?;
+        }
+        Ok(Some(String::new()))
+    }
+
+    /// Declares what a transaction has left for its end.
+    pub(super) async fn declare_after(&mut self, declarations: Vec<Declaration>) -> Result<(), SqlError> {
+        for declaration in declarations {
+            if let Err(error) = self.door.journal.declare(declaration).await {
+                let mut error = error.to_sql();
+                error.message = format!("the transaction was committed, but then: {}", error.message).into();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// A table's full name: as it is found along the search path, or in the first schema of it.
+    async fn table_name(&self, written: &str) -> Result<TableName, SqlError> {
+        let written = written.trim();
+        if written.contains('.') {
+            return Ok(qualified(written));
+        }
+        let name = folded(written);
+        let schema = self.door.schema().await?;
+        if let Some(table) = schema.table(None, &name, &self.search_path) {
+            return Ok(table.name.clone());
+        }
+        let schema = self.search_path.first().cloned().unwrap_or_else(|| "public".to_owned());
+        Ok(TableName { schema, name })
+    }
+}
+
+/// `schema.name`, each as SQL reads it; `public` if no schema is said.
+fn qualified(written: &str) -> TableName {
+    match written.split_once('.') {
+        Some((schema, name)) => TableName { schema: folded(schema), name: folded(name) },
+        None => TableName::public(folded(written)),
+    }
+}
+
+/// A name as SQL reads it: in small letters, unless it is quoted.
+fn folded(name: &str) -> String {
+    let name = name.trim();
+    match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => name.to_lowercase(),
     }
 }
 

@@ -239,6 +239,7 @@ impl Session {
         let (route, analysis) = self.route(analysed, &params).await?;
         let Some(wanted) = Wanted::of(&route) else { return Ok(false) };
         let access = if analysis.writes() { Access::Write } else { Access::Read };
+        self.check_global(&analysis)?;
         self.note_movable(&analysed.statement, &route, &analysis);
         self.acquire(&wanted, access).await?;
         self.transaction.wrote |= analysis.writes();
@@ -308,6 +309,7 @@ impl Session {
         let values = bound.values()?;
         let params = params(&values, &bound.description.parameters);
         self.extended = true;
+        self.formats.clone_from(&values.results);
         let done = self.run_extended(analysed, &params).await;
         self.extended = false;
         done
@@ -320,8 +322,22 @@ impl Session {
         if self.run_own(analysed).await? {
             return if self.told && self.transaction.is_none() { Err(Stop::Told) } else { Ok(()) };
         }
-        let (route, _) = self.route(analysed, params).await?;
-        self.run_elsewhere(analysed, route).await
+        if let Some(refusal) = &analysed.refusal {
+            return Err(refusal.clone().into());
+        }
+        let (route, analysis) = self.route(analysed, params).await?;
+        match Wanted::of(&route) {
+            // It was of several shards when it was bound, or is one that the door carries out: COPY, TRUNCATE.
+            Some(wanted) => {
+                self.check_global(&analysis)?;
+                let access = if analysis.writes() { Access::Write } else { Access::Read };
+                self.acquire(&wanted, access).await?;
+                self.transaction.wrote |= analysis.writes();
+                let text = self.literal_text(analysed, params).await?;
+                self.pass_alone(&text).await
+            }
+            None => self.run_elsewhere(analysed, &analysis, route, params).await,
+        }
     }
 
     /// `C`.

@@ -3,16 +3,19 @@
 mod command;
 mod copy;
 mod extended;
+mod global;
 mod place;
+mod reference;
 mod set;
 mod simple;
 mod statement;
 mod transaction;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use polyshard_map::ShardId;
 use polyshard_sql::{SqlError, SqlState};
 use polyshard_wire::Shutdown;
 
@@ -41,6 +44,8 @@ pub(crate) struct Session {
     transaction: Transaction,
     /// The shard's session that works for this one: during a statement, a series, or a transaction.
     backend: Option<Backend>,
+    /// Other shards' sessions of the same transaction.
+    parked: BTreeMap<ShardId, Backend>,
     /// After an error in a series, everything up to its end is passed over.
     skipping: bool,
     /// Whether the shard's session that was lost last may have done what it was asked.
@@ -49,6 +54,8 @@ pub(crate) struct Session {
     told: bool,
     /// Whether a statement of the extended protocol is carried out: its columns were told before.
     extended: bool,
+    /// The forms in which its results are wanted: none, one for all, or one each; true is binary.
+    formats: Vec<bool>,
 }
 
 /// Why a message was not carried out.
@@ -131,10 +138,12 @@ impl Session {
             portals: HashMap::new(),
             transaction: Transaction::none(),
             backend: None,
+            parked: BTreeMap::new(),
             skipping: false,
             cut: false,
             told: false,
             extended: false,
+            formats: Vec::new(),
         };
         match session.take_settings(parameters, &mut reported).await {
             Ok(()) => {}

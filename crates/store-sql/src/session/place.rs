@@ -39,13 +39,32 @@ impl<'a> Wanted<'a> {
 impl Session {
     /// Makes sure that a shard's session for this place works for us, with our settings and in our transaction.
     pub(super) async fn acquire(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        if let Some(first) = self.first_shard() {
+            let shard = match wanted {
+                Wanted::Anywhere => &first,
+                Wanted::Shard(shard) | Wanted::Keys { shard, .. } => *shard,
+            };
+            if !self.switch_to(shard) {
+                let message = format!("shard {shard} does not take part in this transaction");
+                return Err(SqlError::new(state::CANNOT_CONNECT_NOW, message).into());
+            }
+        }
         if self.backend.is_some() {
             return self.stay(wanted, access).await;
         }
+        self.open(wanted, access, true).await
+    }
+
+    /// Lends a session for a turn of our own: the journal itself sees that the shard has everything.
+    pub(super) async fn acquire_unready(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        self.open(wanted, access, false).await
+    }
+
+    async fn open(&mut self, wanted: &Wanted<'_>, access: Access, ready: bool) -> Done {
         if self.transaction.lost {
             return Err(super::transaction::failed_transaction().into());
         }
-        let (lent, tickets, keys) = self.lend(wanted, access).await?;
+        let (lent, tickets, keys) = self.lend(wanted, access, ready).await?;
         let mut backend = Backend::new(lent, tickets, keys);
         self.cancel.running.add(backend.cancel()).await;
         let mut to_confirm = backend.apply(&self.settings);
@@ -81,6 +100,7 @@ impl Session {
         &mut self,
         wanted: &Wanted<'_>,
         access: Access,
+        ready: bool,
     ) -> Result<(polyshard_engine::RawLent, Vec<Ticket>, Vec<(MapName, Vec<Key>, Access)>), Stop> {
         let door = self.door.clone();
         let mut tries = 0;
@@ -88,7 +108,9 @@ impl Session {
             let entered = self.enter(wanted, access).await;
             let error = match entered {
                 Ok(tickets) => {
-                    door.journal.ready(tickets[0].shard()).await.map_err(|error| error.to_sql())?;
+                    if ready {
+                        door.journal.ready(tickets[0].shard()).await.map_err(|error| error.to_sql())?;
+                    }
                     match tickets[0].raw().await {
                         Ok(lent) => {
                             let keys = match wanted {
@@ -193,6 +215,16 @@ impl Session {
         if self.transaction.is_none() { !self.transaction.wrote } else { self.transaction.movable }
     }
 
+    /// Whether the transaction could begin again elsewhere.
+    pub(super) fn can_leave(&self) -> bool {
+        self.parked.is_empty() && (self.backend.is_none() || self.can_move())
+    }
+
+    /// Leaves the shard, if it is on one.
+    pub(super) async fn leave_all(&mut self) -> Done {
+        if self.backend.is_some() { self.leave().await } else { Ok(()) }
+    }
+
     /// Leaves a shard on which nothing was done that counts.
     async fn leave(&mut self) -> Done {
         if self.transaction.is_none() {
@@ -271,6 +303,12 @@ impl Session {
 
     /// Ends the session, whatever is open on it.
     pub(super) async fn let_go(&mut self) {
+        if let Some(global) = self.transaction.global.take() {
+            self.roll_back_global(global).await;
+        }
+        for (_, backend) in std::mem::take(&mut self.parked) {
+            backend.abandon().await;
+        }
         if let Some(backend) = self.backend.take() {
             self.cancel.running.clear().await;
             backend.abandon().await;

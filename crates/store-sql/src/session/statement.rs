@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use polyshard_journal::EntryKind;
 use polyshard_router::Access;
 use polyshard_sql::{Analysis, Context, Kind, Param, Route, SqlError, SqlState};
 
@@ -49,10 +50,11 @@ impl Session {
         let (route, analysis) = self.route(analysed, &[]).await?;
         match Wanted::of(&route) {
             Some(wanted) => {
+                self.check_global(&analysis)?;
                 self.note_movable(statement, &route, &analysis);
                 self.run_here(&wanted, analysis.writes(), statement.text()).await
             }
-            None => self.run_elsewhere(analysed, route).await,
+            None => self.run_elsewhere(analysed, &analysis, route, &[]).await,
         }
     }
 
@@ -153,9 +155,38 @@ impl Session {
         Ok(())
     }
 
+    /// A transaction on every shard writes nothing that is on one.
+    pub(super) fn check_global(&self, analysis: &Analysis) -> Done {
+        if self.transaction.global.is_some() && analysis.writes() {
+            return Err(SqlError::unsupported(
+                "a transaction that changes what every shard has cannot write what one shard has",
+                "Change schema and reference tables in a transaction of their own.",
+            )
+            .into());
+        }
+        Ok(())
+    }
+
+    /// Runs a text on the shard that works for us, in the protocol that the client uses.
+    pub(super) async fn pass_alone(&mut self, text: &str) -> Done {
+        if !self.extended {
+            return self.pass_query(text).await;
+        }
+        self.cancel.running.begin();
+        if let Some(backend) = &mut self.backend {
+            backend.run_unnamed(text, &self.formats);
+        }
+        self.drain().await
+    }
+
     /// Carries out a statement that concerns several shards.
-    pub(super) async fn run_elsewhere(&mut self, analysed: &Analysed, route: Route) -> Done {
-        let kind = analysed.statement.kind();
+    pub(super) async fn run_elsewhere(
+        &mut self,
+        analysed: &Analysed,
+        analysis: &Analysis,
+        route: Route,
+        params: &[Param<'_>],
+    ) -> Done {
         match route {
             Route::Many { shards, .. } => Err(SqlError::unsupported(
                 format!("the statement concerns {} shards", shards.len()),
@@ -167,14 +198,81 @@ impl Session {
                 "Insert rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase'.",
             )
             .into()),
-            Route::ReferenceWrite | Route::Everywhere => Err(SqlError::unsupported(
-                format!("{kind:?} on every shard is not built yet"),
-                "Use the command line.",
-            )
-            .into()),
+            Route::ReferenceWrite => {
+                let alone = self.begin_alone();
+                let done = self.write_reference(analysed, analysis, params).await;
+                self.end_alone(alone, done).await
+            }
+            Route::Everywhere => {
+                let alone = self.begin_alone();
+                let done = self.change_schema(analysed, params).await;
+                self.end_alone(alone, done).await
+            }
             _ => Err(SqlError::new(SqlState::INTERNAL_ERROR, "a statement for one shard was not sent to it")
                 .into()),
         }
+    }
+}
+
+impl Session {
+    /// Begins a transaction for one statement, if there is none; true if so.
+    pub(super) fn begin_alone(&mut self) -> bool {
+        let alone = self.transaction.is_none();
+        if alone {
+            self.begin_implicitly();
+        }
+        alone
+    }
+
+    /// Ends a transaction that was begun for one statement.
+    pub(super) async fn end_alone(&mut self, alone: bool, done: Done) -> Done {
+        if !alone {
+            return done;
+        }
+        let commit = done.is_ok() && !self.transaction.failed;
+        let ended = self.end_transaction(commit).await;
+        done.and(ended)
+    }
+
+    /// A schema change, on every shard.
+    async fn change_schema(&mut self, analysed: &Analysed, params: &[Param<'_>]) -> Done {
+        let statement = &analysed.statement;
+        if *statement.kind() == Kind::Vacuum {
+            return self.on_each_shard(statement.text()).await;
+        }
+        self.door.journal.check_ddl(statement)?;
+        let text = self.literal_text(analysed, params).await?;
+        self.run_everywhere(&text, EntryKind::Schema).await
+    }
+
+    /// VACUUM and its like: on one shard after the other, in no transaction.
+    async fn on_each_shard(&mut self, text: &str) -> Done {
+        if self.transaction.is_explicit() {
+            let message = "upkeep of all shards cannot run inside a transaction block";
+            return Err(SqlError::new(state::ACTIVE_TRANSACTION, message).into());
+        }
+        let outside = self.step_outside();
+        let shards: Vec<_> = self.door.router.view().shards.keys().cloned().collect();
+        let mut done = Ok(());
+        for (at, shard) in shards.iter().enumerate() {
+            done = self.acquire(&Wanted::Shard(shard), Access::Write).await;
+            if done.is_ok() {
+                done = if at == 0 { self.pass_alone(text).await } else { self.pass_quietly(text).await };
+            }
+            self.release().await;
+            if done.is_err() || self.told {
+                break;
+            }
+        }
+        self.step_inside(outside);
+        done
+    }
+
+    /// Runs a text on the shard that works for us; only its failure is shown.
+    pub(super) async fn pass_quietly(&mut self, text: &str) -> Done {
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        backend.query(text, true);
+        super::global::quietly(backend, &mut self.client).await.map_err(Stop::from)
     }
 }
 

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use polyshard_sql::{Isolation, Kind, SqlError, Statement, TransactionModes};
 
+use polyshard_journal::Declaration;
+
+use super::global::Global;
 use super::{Done, Session, Stop};
 use crate::reply::{self, Severity, state};
 use crate::settings::{Own, Settings};
@@ -36,6 +39,10 @@ pub(super) struct Transaction {
     /// The session that it ran on is lost.
     pub lost: bool,
     pub read_only: bool,
+    /// If it is on every shard: what it has done.
+    pub global: Option<Box<Global>>,
+    /// What is declared once it is committed.
+    pub after: Vec<Declaration>,
     /// Whether it may still go on on another shard.
     pub movable: bool,
     /// Whether its search path was changed.
@@ -56,6 +63,8 @@ impl Transaction {
             wrote: false,
             lost: false,
             read_only: false,
+            global: None,
+            after: Vec::new(),
             movable: true,
             search_path_set: false,
             search_path_after: None,
@@ -192,6 +201,16 @@ impl Session {
                 self.search_path = transaction.search_path_after.unwrap_or(search_path);
             }
             _ => {}
+        }
+        if let Some(global) = transaction.global {
+            if commit {
+                self.commit_global(global).await?;
+            } else {
+                self.roll_back_global(global).await;
+            }
+        }
+        if commit {
+            self.declare_after(transaction.after).await?;
         }
         if self.backend.is_none() {
             return Ok(());

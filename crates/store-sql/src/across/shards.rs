@@ -1,0 +1,195 @@
+//! The sessions that work on one statement across shards: lent together under one view, given back together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use polyshard_engine::Dialect;
+use polyshard_map::{KeyRange, MapName, ShardId};
+use polyshard_router::{Access, RouterError, Ticket};
+use polyshard_sql::{SqlError, SqlState};
+
+use super::worker::{Trouble, Worker};
+use crate::backend::Backend;
+use crate::client::{Client, Gone};
+use crate::reply;
+use crate::session::{Session, Stop};
+
+/// Tries to get leave for all shards at once.
+const TRIES_MAX: u32 = 8;
+
+/// Sessions by shard.
+pub(crate) struct Shards {
+    workers: Vec<Worker>,
+    /// Shards that are left out of the answer, and why.
+    pub missing: Vec<(ShardId, SqlError)>,
+    /// Whether the combine session's shard has rows that count, beside being where they are combined.
+    pub combine_has_rows: bool,
+    ids: Vec<ShardId>,
+}
+
+impl Shards {
+    /// Lends a session of every shard that has a part of the ranges, and of those that are named.
+    ///
+    /// They are asked for in the order of their ids by everybody, so that no two statements wait for each other.
+    pub async fn open(
+        session: &mut Session,
+        ranges: &[(MapName, Vec<KeyRange>)],
+        named: &BTreeSet<ShardId>,
+    ) -> Result<Shards, Stop> {
+        let tickets = enter(session, ranges, named).await?;
+        let mut shards = Shards { workers: Vec::new(), missing: Vec::new(), combine_has_rows: true, ids: Vec::new() };
+        let mut own = session.take_backend();
+        for (id, tickets) in tickets {
+            shards.ids.push(id.clone());
+            let mine = own.take_if(|backend| backend.shard == id);
+            let lent = match mine {
+                Some(mut backend) => {
+                    backend.hold(tickets);
+                    Ok(Worker::new(backend, true))
+                }
+                None => lend(session, &id, tickets).await,
+            };
+            match lent {
+                Ok(worker) => {
+                    session.working_on(worker.cancel()).await;
+                    shards.workers.push(worker);
+                }
+                Err(error) if session.partial_results() => shards.missing.push((id, error)),
+                Err(error) => {
+                    let mut keep = own;
+                    shards.close(session.client(), &mut keep).await?;
+                    session.keep_backend(keep);
+                    return Err(error.into());
+                }
+            }
+        }
+        if let Some(backend) = own {
+            // The transaction is on a shard that this statement has nothing to do with.
+            shards.workers.push(Worker::idle(backend));
+        }
+        Ok(shards)
+    }
+
+    /// The sessions whose rows are to be fetched.
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Worker> {
+        self.workers.iter_mut().filter(|worker| !worker.idle)
+    }
+
+    /// Their shards.
+    pub fn ids(&self) -> Vec<ShardId> {
+        self.ids.clone()
+    }
+
+    pub fn first(&mut self) -> Result<&mut Worker, SqlError> {
+        self.all().next().ok_or_else(nobody)
+    }
+
+    /// Begins one snapshot on each shard, if more than one question will be asked there.
+    pub async fn share_snapshot(&mut self, client: &mut Client, questions: usize) -> Result<(), Trouble> {
+        let combine = self.combine_at();
+        for (at, worker) in self.workers.iter_mut().enumerate() {
+            if worker.idle || worker.borrowed {
+                continue;
+            }
+            let modes = if Some(at) == combine { "READ WRITE" } else { "READ ONLY" };
+            if Some(at) == combine || questions > 1 {
+                worker.ask(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ, {modes}"));
+                worker.open = true;
+                worker.send().await?;
+            }
+        }
+        for worker in self.workers.iter_mut().filter(|worker| worker.is_waiting()) {
+            worker.answer(client).await?;
+        }
+        Ok(())
+    }
+
+    fn combine_at(&self) -> Option<usize> {
+        self.workers.iter().position(|worker| !worker.idle && !worker.borrowed)
+    }
+
+    /// Takes out the session on which the answer is combined.
+    pub fn take_combine(&mut self) -> Result<Worker, SqlError> {
+        let at = self.combine_at().ok_or_else(|| {
+            SqlError::unsupported(
+                "the only shard that answers is the one your transaction is on",
+                "End the transaction first.",
+            )
+        })?;
+        Ok(self.workers.remove(at))
+    }
+
+    pub fn put_back(&mut self, combine: Worker) {
+        self.workers.push(combine);
+    }
+
+    /// An answer of nobody is none.
+    pub fn check_failed(&self, failed: &[(ShardId, SqlError)]) -> Result<(), SqlError> {
+        let working = self.workers.iter().filter(|worker| !worker.idle).count();
+        match failed.first() {
+            Some((_, error)) if failed.len() >= working => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives all sessions back; the client's own is put into `keep`.
+    pub async fn close(self, client: &mut Client, keep: &mut Option<Backend>) -> Result<(), Gone> {
+        let mut gone = Ok(());
+        for worker in self.workers {
+            if let Err(error) = worker.give_back(client, keep).await {
+                gone = Err(error);
+            }
+        }
+        gone
+    }
+}
+
+fn nobody() -> SqlError {
+    SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "no shard is there to answer")
+}
+
+/// Leave for all ranges under one view.
+async fn enter(
+    session: &Session,
+    ranges: &[(MapName, Vec<KeyRange>)],
+    named: &BTreeSet<ShardId>,
+) -> Result<BTreeMap<ShardId, Vec<Ticket>>, Stop> {
+    let router = session.router();
+    let mut tries = 0;
+    loop {
+        let entered = async {
+            let mut tickets = router.enter_ranges(ranges, Access::Read).await?;
+            for shard in named {
+                if !tickets.contains_key(shard) {
+                    tickets.insert(shard.clone(), vec![router.enter_unmapped(shard, Access::Read).await?]);
+                }
+            }
+            Ok::<_, RouterError>(tickets)
+        };
+        let error = match entered.await {
+            Ok(tickets) => return Ok(tickets),
+            Err(error) => error,
+        };
+        tries += 1;
+        let waited = matches!(error, RouterError::Moving(_));
+        if tries >= TRIES_MAX || waited || !router.heal(&error).await {
+            return Err(reply::of_router(&error).into());
+        }
+        tokio::time::sleep(Duration::from_millis(5 << tries.min(6))).await;
+    }
+}
+
+/// A session of a shard, with the client's settings, and up to date with what all shards have alike.
+async fn lend(session: &mut Session, id: &ShardId, tickets: Vec<Ticket>) -> Result<Worker, SqlError> {
+    if tickets[0].dialect() == Dialect::Sqlite {
+        return Err(SqlError::unsupported(
+            "the statement concerns several shards, of which one is an SQLite file",
+            "Name the key, so that it concerns one shard, or use PostgreSQL shards.",
+        ));
+    }
+    session.journal().ready(id).await.map_err(|error| error.to_sql())?;
+    let lent = tickets[0].raw().await.map_err(|error| reply::of_engine(&error))?;
+    let mut worker = Worker::new(Backend::new(lent, tickets, Vec::new()), false);
+    worker.take_settings(session).await?;
+    Ok(worker)
+}

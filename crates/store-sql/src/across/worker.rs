@@ -1,0 +1,409 @@
+//! A shard's session at work for a statement across shards: what it is asked, and what it answers.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use polyshard_engine::RawLent;
+use polyshard_map::ShardId;
+use polyshard_sql::SqlError;
+
+use crate::backend::{Backend, Broken, field};
+use crate::client::{Client, Gone, OUT_BYTES};
+use crate::reply::{self, state};
+use crate::session::Session;
+
+/// Why a shard did not do its part.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The shard said so, in the words of this error message's body; its session is fine.
+    Said(BytesMut),
+    /// We say so.
+    Refused(SqlError),
+    /// The session is lost.
+    Lost(SqlError),
+    /// The client is gone.
+    Gone(Gone),
+}
+
+impl From<SqlError> for Trouble {
+    fn from(error: SqlError) -> Trouble {
+        Trouble::Refused(error)
+    }
+}
+
+impl From<Broken> for Trouble {
+    fn from(broken: Broken) -> Trouble {
+        match broken {
+            Broken::Client(gone) => Trouble::Gone(gone),
+            Broken::Ended(error) | Broken::Cut(error) => Trouble::Lost(error),
+        }
+    }
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Trouble {
+        Trouble::Gone(error.into())
+    }
+}
+
+/// Where rows go that a shard sends.
+pub(crate) enum Sink<'s> {
+    /// To the client, as rows of its answer.
+    Client,
+    /// Into another shard's session, which waits for COPY data.
+    Session(&'s mut Worker),
+}
+
+/// What came while rows were passed on.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    pub rows: u64,
+    pub bytes: u64,
+}
+
+/// A session at work.
+pub(crate) struct Worker {
+    backend: Backend,
+    /// Answers that are still to come, each up to its ReadyForQuery.
+    waiting: usize,
+    /// Whether it has a transaction of ours open.
+    pub open: bool,
+    /// Whether it is the client's own transaction that runs on it.
+    pub borrowed: bool,
+    /// Whether it has no part in the statement.
+    pub idle: bool,
+}
+
+impl Worker {
+    pub fn new(backend: Backend, borrowed: bool) -> Worker {
+        Worker { backend, waiting: 0, open: false, borrowed, idle: false }
+    }
+
+    /// The client's own session, on a shard that the statement does not concern.
+    pub fn idle(backend: Backend) -> Worker {
+        Worker { idle: true, ..Worker::new(backend, true) }
+    }
+
+    /// Brings the session to the client's settings.
+    pub async fn take_settings(&mut self, session: &mut Session) -> Result<(), SqlError> {
+        if !self.backend.apply(session.settings()) {
+            return Ok(());
+        }
+        let mut failed = false;
+        let drained = self.backend.drain(session.client(), &mut failed).await;
+        match (drained, self.backend.take_quiet_error()) {
+            (Ok(_), None) => Ok(()),
+            (Ok(_), Some(body)) => {
+                let said = field(&body, b'M').unwrap_or_default();
+                let message = format!("shard {} does not take the session's settings: {said}", self.backend.shard);
+                Err(SqlError::new(state::CONNECTION_FAILURE, message))
+            }
+            (Err(Broken::Client(gone)), _) => Err(SqlError::new(state::CONNECTION_FAILURE, gone.to_string())),
+            (Err(Broken::Ended(error) | Broken::Cut(error)), _) => Err(error),
+        }
+    }
+
+    pub fn shard(&self) -> &ShardId {
+        &self.backend.shard
+    }
+
+    pub fn raw(&mut self) -> &mut RawLent {
+        self.backend.raw()
+    }
+
+    pub fn cancel(&self) -> polyshard_engine::RawCancel {
+        self.backend.cancel()
+    }
+
+    /// Asks by the simple protocol, with what is sent next.
+    pub fn ask(&mut self, sql: &str) {
+        reply::message(self.raw().outgoing(), b'Q', |out| {
+            out.put_slice(sql.as_bytes());
+            out.put_u8(0);
+        });
+        self.waiting += 1;
+    }
+
+    /// Asks by the extended protocol: the rows come in these forms, after their description.
+    pub fn ask_rows(&mut self, sql: &str, results: &[bool]) {
+        let out = self.raw().outgoing();
+        reply::message(out, b'P', |out| {
+            out.put_u8(0);
+            reply::text(out, sql);
+            out.put_u16(0);
+        });
+        reply::message(out, b'B', |out| {
+            out.put_slice(&[0, 0, 0, 0, 0, 0]);
+            out.put_u16(u16::try_from(results.len()).unwrap_or(0));
+            for binary in results {
+                out.put_u16(u16::from(*binary));
+            }
+        });
+        out.put_slice(b"D\0\0\0\x06P\0");
+        out.put_slice(b"E\0\0\0\x09\0\0\0\0\0");
+        out.put_slice(b"S\0\0\0\x04");
+        self.waiting += 1;
+    }
+
+    /// Ends a series of the extended protocol.
+    pub fn sync(&mut self) {
+        self.raw().outgoing().put_slice(b"S\0\0\0\x04");
+        self.waiting += 1;
+    }
+
+    pub async fn send(&mut self) -> Result<(), Trouble> {
+        Ok(self.backend.flush().await?)
+    }
+
+    /// The next message's type and body, whole.
+    async fn next(&mut self, client: &mut Client) -> Result<(u8, BytesMut), Trouble> {
+        loop {
+            let raw = self.backend.raw();
+            if let Some(frame) = raw.whole().map_err(lost)? {
+                let (kind, body) = raw.take(frame);
+                match kind {
+                    b'Z' => {
+                        self.waiting = self.waiting.saturating_sub(1);
+                        self.backend.status = body.first().copied().unwrap_or(b'I');
+                    }
+                    b'E' => self.check_fatal(&body)?,
+                    _ => {}
+                }
+                return Ok((kind, body));
+            }
+            wait(raw, client).await?;
+        }
+    }
+
+    fn check_fatal(&self, body: &[u8]) -> Result<(), Trouble> {
+        let severity = field(body, b'V').or_else(|| field(body, b'S')).unwrap_or_default();
+        if severity != "FATAL" && severity != "PANIC" {
+            return Ok(());
+        }
+        let said = field(body, b'M').unwrap_or_default();
+        let message = format!("shard {} ended the session: {said}", self.backend.shard);
+        Err(Trouble::Lost(SqlError::new(state::CONNECTION_FAILURE, message).hint("Try again.")))
+    }
+
+    /// The rows that a question is answered with, up to its end; few ones.
+    pub async fn answer(&mut self, client: &mut Client) -> Result<Vec<Vec<Option<String>>>, Trouble> {
+        let (mut rows, mut failure) = (Vec::new(), None);
+        loop {
+            match self.next(client).await? {
+                (b'D', body) => rows.push(fields(&body)?),
+                (b'E', body) => failure = failure.or(Some(body)),
+                (b'Z', _) => return failure.map_or(Ok(rows), |body| Err(Trouble::Said(body))),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until it is ready to take COPY data.
+    pub async fn ready_for_data(&mut self, client: &mut Client) -> Result<(), Trouble> {
+        let mut failure = None;
+        loop {
+            match self.next(client).await? {
+                (b'G', _) => return Ok(()),
+                (b'E', body) => failure = failure.or(Some(body)),
+                (b'Z', _) => {
+                    return Err(failure.map_or_else(|| no_copy(&self.backend.shard), Trouble::Said));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Says that there is no more data, and waits for the end.
+    pub async fn end_data(&mut self, client: &mut Client) -> Result<(), Trouble> {
+        self.raw().outgoing().put_slice(b"c\0\0\0\x04");
+        self.send().await?;
+        self.answer(client).await.map(drop)
+    }
+
+    /// The description of the rows that [`Worker::ask_rows`] asked for, as the message's body.
+    pub async fn description(&mut self, client: &mut Client) -> Result<BytesMut, Trouble> {
+        let mut failure = None;
+        loop {
+            match self.next(client).await? {
+                (b'T', body) => return Ok(body),
+                (b'E', body) => failure = failure.or(Some(body)),
+                (b'Z', _) => {
+                    return Err(failure.map_or_else(|| no_copy(&self.backend.shard), Trouble::Said));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Passes the rows of an answer on, up to its end. No row is held as a whole, however long it is.
+    pub async fn pass(
+        &mut self,
+        client: &mut Client,
+        mut sink: Sink<'_>,
+        bytes_max: u64,
+    ) -> Result<Passed, Trouble> {
+        let mut passed = Passed::default();
+        loop {
+            let raw = self.backend.raw();
+            let head = raw.head().map_err(lost)?;
+            let Some(frame) = head else {
+                wait(raw, client).await?;
+                continue;
+            };
+            if matches!(frame.kind, b'D' | b'd') {
+                passed.rows += 1;
+                passed.bytes += frame.bytes as u64;
+                if passed.bytes > bytes_max {
+                    return Err(too_much(bytes_max).into());
+                }
+                self.pass_frame(client, &mut sink, frame.bytes).await?;
+                continue;
+            }
+            match self.next(client).await? {
+                (b'E', body) => {
+                    self.rest(client).await?;
+                    return Err(Trouble::Said(body));
+                }
+                (b'Z', _) => return Ok(passed),
+                _ => {}
+            }
+        }
+    }
+
+    async fn pass_frame(&mut self, client: &mut Client, sink: &mut Sink<'_>, bytes: usize) -> Result<(), Trouble> {
+        let mut left = bytes;
+        while left > 0 {
+            let raw = self.backend.raw();
+            let incoming = raw.incoming();
+            if incoming.is_empty() {
+                wait(raw, client).await?;
+                continue;
+            }
+            let part = left.min(incoming.len());
+            match sink {
+                Sink::Client => {
+                    client.out.extend_from_slice(&incoming[..part]);
+                    incoming.advance(part);
+                    client.flush_if_full().await?;
+                }
+                Sink::Session(into) => {
+                    into.raw().outgoing().extend_from_slice(&incoming[..part]);
+                    incoming.advance(part);
+                    if into.raw().outgoing().len() >= OUT_BYTES {
+                        into.send().await?;
+                        into.check_taking()?;
+                    }
+                }
+            }
+            left -= part;
+        }
+        Ok(())
+    }
+
+    /// A session that takes data says nothing meanwhile, unless it fails.
+    fn check_taking(&mut self) -> Result<(), Trouble> {
+        let raw = self.backend.raw();
+        while let Some(frame) = raw.whole().map_err(lost)? {
+            let (kind, body) = raw.take(frame);
+            if kind == b'E' {
+                return Err(Trouble::Said(body));
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over the rest of an answer.
+    async fn rest(&mut self, client: &mut Client) -> Result<(), Trouble> {
+        loop {
+            if let (b'Z', _) = self.next(client).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives the session back: as it is if nothing is under way on it, or else it is ended.
+    pub async fn give_back(mut self, client: &mut Client, keep: &mut Option<Backend>) -> Result<(), Gone> {
+        if self.borrowed {
+            // What runs on it is the client's; whoever has it next sees how it stands.
+            *keep = Some(self.backend);
+            return Ok(());
+        }
+        if self.waiting > 0 || !self.raw().incoming().is_empty() {
+            self.backend.abandon().await;
+            return Ok(());
+        }
+        if self.open || self.backend.status != b'I' {
+            self.ask("ROLLBACK");
+            let ended = match self.send().await {
+                Ok(()) => self.answer(client).await,
+                Err(trouble) => Err(trouble),
+            };
+            match ended {
+                Ok(_) => {}
+                Err(Trouble::Gone(gone)) => {
+                    self.backend.abandon().await;
+                    return Err(gone);
+                }
+                Err(_) => {
+                    self.backend.abandon().await;
+                    return Ok(());
+                }
+            }
+        }
+        self.backend.finish();
+        Ok(())
+    }
+
+    /// Whether an answer is still to come.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+}
+
+/// Waits for more of a shard's answer; also hears when the client is gone.
+async fn wait(raw: &mut RawLent, client: &mut Client) -> Result<(), Trouble> {
+    tokio::select! {
+        biased;
+        filled = raw.fill() => filled.map_err(lost),
+        gone = client.gone() => Err(Trouble::Gone(gone)),
+    }
+}
+
+fn lost(error: polyshard_engine::Error) -> Trouble {
+    Trouble::Lost(reply::of_engine(&error))
+}
+
+fn no_copy(shard: &ShardId) -> Trouble {
+    let message = format!("shard {shard} did not answer as the protocol says");
+    Trouble::Refused(SqlError::new(polyshard_sql::SqlState::INTERNAL_ERROR, message))
+}
+
+fn too_much(bytes_max: u64) -> SqlError {
+    let message = format!("the query fetches more than {bytes_max} bytes from one shard");
+    SqlError::new(state::PROGRAM_LIMIT, message)
+        .hint("Filter or group by columns of one table, or join tables on their key, so that the shards do the work.")
+}
+
+/// The fields of a DataRow, as texts.
+fn fields(body: &BytesMut) -> Result<Vec<Option<String>>, Trouble> {
+    let mut rest = Bytes::copy_from_slice(body);
+    let broken = || Trouble::Refused(SqlError::new(state::PROTOCOL_VIOLATION, "a shard sent a row that is none"));
+    if rest.remaining() < 2 {
+        return Err(broken());
+    }
+    let count = rest.get_u16();
+    let mut fields = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        if rest.remaining() < 4 {
+            return Err(broken());
+        }
+        let Ok(length) = usize::try_from(rest.get_i32()) else {
+            fields.push(None);
+            continue;
+        };
+        if rest.remaining() < length {
+            return Err(broken());
+        }
+        let text = String::from_utf8(rest.split_to(length).to_vec()).map_err(|_| broken())?;
+        fields.push(Some(text));
+    }
+    Ok(fields)
+}

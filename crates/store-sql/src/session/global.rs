@@ -1,0 +1,268 @@
+//! A transaction on every shard: schema changes, and writes to reference tables.
+
+use std::collections::BTreeMap;
+
+use polyshard_engine::Dialect;
+use polyshard_journal::{Change, EntryKind, JournalError, Recorded, Turn};
+use polyshard_map::ShardId;
+use polyshard_router::Access;
+use polyshard_sql::{SqlError, SqlState};
+
+use super::place::Wanted;
+use super::{Done, Session, Stop};
+use crate::backend::{Backend, Broken, field};
+use crate::client::Client;
+use crate::reply;
+
+/// Settings that the meaning of a recorded statement depends on.
+const RECORDED_SETTINGS: [&str; 6] =
+    ["search_path", "timezone", "datestyle", "intervalstyle", "bytea_output", "standard_conforming_strings"];
+
+/// What a transaction on every shard has done.
+pub(super) struct Global {
+    turn: Turn,
+    statements: Vec<Recorded>,
+    kind: EntryKind,
+}
+
+impl Session {
+    /// Makes the transaction one on every shard. It may not have written anything else.
+    pub(super) async fn go_global(&mut self) -> Done {
+        if self.transaction.global.is_some() {
+            return Ok(());
+        }
+        if self.transaction.wrote || !self.can_leave() {
+            return Err(SqlError::unsupported(
+                "a transaction that works on one shard cannot change what every shard has",
+                "Change schema and reference tables in a transaction of their own.",
+            )
+            .into());
+        }
+        self.leave_all().await?;
+        let turn = self.door.journal.turn().await.map_err(|error| error.to_sql())?;
+        let shards: Vec<ShardId> = turn.shards().to_vec();
+        if shards.is_empty() {
+            turn.give_up().await;
+            return self.door.home().map(drop).map_err(Stop::from);
+        }
+        self.transaction.global =
+            Some(Box::new(Global { turn, statements: Vec::new(), kind: EntryKind::Rows }));
+        for shard in &shards {
+            self.acquire_unready(&Wanted::Shard(shard), Access::Write).await?;
+            self.check_engine(shard)?;
+            self.park();
+        }
+        Ok(())
+    }
+
+    fn check_engine(&self, shard: &ShardId) -> Done {
+        match &self.backend {
+            Some(_) => Ok(()),
+            None => {
+                Err(SqlError::new(SqlState::INTERNAL_ERROR, format!("shard {shard} lent no session")).into())
+            }
+        }
+    }
+
+    /// The shard whose answers are shown, in a transaction on every shard.
+    pub(super) fn first_shard(&self) -> Option<ShardId> {
+        self.transaction.global.as_ref().and_then(|global| global.turn.shards().first().cloned())
+    }
+
+    /// Runs a statement on every shard; the first one's answer is shown.
+    pub(super) async fn run_everywhere(&mut self, text: &str, kind: EntryKind) -> Done {
+        self.go_global().await?;
+        let Some(first) = self.first_shard() else { return Ok(()) };
+        self.switch_to(&first);
+        self.pass_alone(text).await?;
+        if self.told {
+            return Err(Stop::Told);
+        }
+        self.run_on_parked(text).await?;
+        if let Some(global) = &mut self.transaction.global {
+            global.statements.push(Recorded::new(text));
+            if kind == EntryKind::Schema {
+                global.kind = EntryKind::Schema;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a statement quietly on all sessions but the current one, all at once.
+    async fn run_on_parked(&mut self, text: &str) -> Done {
+        for backend in self.parked.values_mut() {
+            backend.query(text, true);
+        }
+        let mut failure = None;
+        for backend in self.parked.values_mut() {
+            if let Err(broken) = backend.flush().await {
+                failure.get_or_insert(of_broken(broken, &backend.shard));
+            }
+        }
+        for backend in self.parked.values_mut() {
+            if let Err(error) = quietly(backend, &mut self.client).await {
+                failure.get_or_insert(error);
+            }
+        }
+        failure.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Commits on every shard: what follows from it is run, the mark is set, it is decided, and then committed.
+    pub(super) async fn commit_global(&mut self, global: Box<Global>) -> Done {
+        let Global { mut turn, statements, kind } = *global;
+        self.park();
+        if statements.is_empty() {
+            turn.give_up().await;
+            self.roll_back_parked().await;
+            return Ok(());
+        }
+        let settings = match self.prepare_decision(&mut turn, kind).await {
+            Ok(settings) => settings,
+            Err(error) => {
+                self.roll_back_parked().await;
+                turn.give_up().await;
+                return Err(error.into());
+            }
+        };
+        let decided = match turn.decide(Change { kind, statements, settings }).await {
+            Ok(decided) => decided,
+            Err(error) => {
+                self.roll_back_parked().await;
+                return Err(error.to_sql().into());
+            }
+        };
+        for backend in self.parked.values_mut() {
+            backend.query("COMMIT", true);
+            if let Err(broken) = backend.flush().await {
+                tracing::warn!(shard = %backend.shard, ?broken, "a shard is brought up later");
+            }
+        }
+        for (shard, mut backend) in std::mem::take(&mut self.parked) {
+            match quietly(&mut backend, &mut self.client).await {
+                Ok(()) if backend.status == b'I' => {
+                    self.door.journal.committed(&shard, decided);
+                    backend.finish();
+                }
+                result => {
+                    // It is decided: whoever uses the shard next brings it there.
+                    tracing::warn!(%shard, ?result, position = decided.position, "a shard is brought up later");
+                    backend.abandon().await;
+                }
+            }
+        }
+        self.cancel.running.clear().await;
+        Ok(())
+    }
+
+    /// Everything before the decision: what the change means for declared tables, and the mark on every shard.
+    async fn prepare_decision(
+        &mut self,
+        turn: &mut Turn,
+        kind: EntryKind,
+    ) -> Result<BTreeMap<String, String>, SqlError> {
+        let first = turn.shards().first().cloned();
+        let Some(on) = first.and_then(|first| self.parked.get_mut(&first)) else {
+            return Ok(BTreeMap::new());
+        };
+        let list = RECORDED_SETTINGS.map(|name| format!("current_setting('{name}')")).join(", ");
+        let shown = on.ask_row(&format!("SELECT {list}")).await.map_err(|error| reply::of_engine(&error))?;
+        let names = RECORDED_SETTINGS.iter().map(|name| (*name).to_owned());
+        let settings = names.zip(shown.into_iter().map(Option::unwrap_or_default)).collect();
+        if kind == EntryKind::Schema {
+            let shard = on.shard.clone();
+            let on = tokio::sync::Mutex::new(on);
+            let ask = |sql: String| {
+                let (on, shard) = (&on, shard.clone());
+                async move {
+                    let rows = on.lock().await.ask_rows(&sql).await;
+                    rows.map_err(|error| JournalError::on(&shard, error))
+                }
+            };
+            let follows = turn.review(ask).await.map_err(|error| error.to_sql())?;
+            for recorded in follows {
+                for (shard, backend) in &mut self.parked {
+                    if recorded.concerns(shard, Dialect::Postgres) {
+                        backend.ask_row(&recorded.sql).await.map_err(|error| reply::of_engine(&error))?;
+                    }
+                }
+            }
+        }
+        let mark = turn.mark(Dialect::Postgres);
+        for backend in self.parked.values_mut() {
+            backend.run(&mark).await.map_err(|error| reply::of_engine(&error))?;
+        }
+        Ok(settings)
+    }
+
+    /// Rolls back on every shard.
+    pub(super) async fn roll_back_global(&mut self, global: Box<Global>) {
+        self.park();
+        self.roll_back_parked().await;
+        global.turn.give_up().await;
+    }
+
+    /// Rolls back on all sessions that are put aside, and gives them back.
+    pub(super) async fn roll_back_parked(&mut self) {
+        for (_, mut backend) in std::mem::take(&mut self.parked) {
+            backend.query("ROLLBACK", true);
+            match quietly(&mut backend, &mut self.client).await {
+                Ok(()) if backend.status == b'I' => backend.finish(),
+                _ => backend.abandon().await,
+            }
+        }
+        self.cancel.running.clear().await;
+    }
+
+    /// Puts the current session aside, for another one of the same transaction.
+    pub(super) fn park(&mut self) {
+        if let Some(backend) = self.backend.take() {
+            self.parked.insert(backend.shard.clone(), backend);
+        }
+    }
+
+    /// Takes the session to this shard as the current one, if there is one.
+    pub(super) fn switch_to(&mut self, shard: &ShardId) -> bool {
+        if self.backend.as_ref().is_some_and(|backend| backend.shard == *shard) {
+            return true;
+        }
+        let Some(other) = self.parked.remove(shard) else { return false };
+        self.park();
+        self.backend = Some(other);
+        true
+    }
+}
+
+/// Waits for the answer to something quiet.
+pub(super) async fn quietly(backend: &mut Backend, client: &mut Client) -> Result<(), SqlError> {
+    let mut failed = false;
+    match backend.drain(client, &mut failed).await {
+        Ok(_) => {}
+        Err(broken) => return Err(of_broken(broken, &backend.shard)),
+    }
+    match backend.take_quiet_error() {
+        None => Ok(()),
+        Some(body) => Err(of_body(&body, &backend.shard)),
+    }
+}
+
+fn of_broken(broken: Broken, shard: &ShardId) -> SqlError {
+    match broken {
+        Broken::Ended(error) | Broken::Cut(error) => error,
+        Broken::Client(gone) => SqlError::new(
+            SqlState("08006"),
+            format!("the client left while shard {shard} was at work: {gone}"),
+        ),
+    }
+}
+
+/// A shard's error as one of ours: it is shown with the shard's name.
+pub(super) fn of_body(body: &[u8], shard: &ShardId) -> SqlError {
+    let message = field(body, b'M').unwrap_or("it failed");
+    let mut error = SqlError::new(
+        reply::known_state(field(body, b'C').unwrap_or_default()),
+        format!("shard {shard}: {message}"),
+    );
+    error.detail = field(body, b'D').map(|detail| detail.to_owned().into());
+    error.hint = field(body, b'H').map(|hint| hint.to_owned().into());
+    error
+}

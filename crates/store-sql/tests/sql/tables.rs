@@ -1,0 +1,77 @@
+//! Tables made, declared and changed through the door. G1, C2, C9.
+
+use crate::support::{Cluster, refusal, rows};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newcomer_makes_tables_declares_them_and_works_on() {
+    let cluster = Cluster::start().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| drop(rows(&client, sql).await);
+    run("CREATE TABLE orders (tenant_id bigint, id bigint, total numeric, PRIMARY KEY (tenant_id, id))")
+        .await;
+    run("CREATE TABLE countries (code text PRIMARY KEY, name text, seen timestamptz DEFAULT now())").await;
+    run("SELECT polyshard.create_map('tenants', 'hash', 'bigint')").await;
+    run("SELECT polyshard.shard_table('orders', 'tenants', 'tenant_id')").await;
+    run("SELECT polyshard.reference_table('countries')").await;
+    for tenant in 0..10 {
+        run(&format!("INSERT INTO orders VALUES ({tenant}, 1, 1.50)")).await;
+    }
+    let count = |shard: &str| cluster.on_shard(shard, "SELECT count(*) FROM orders").parse::<i32>().unwrap();
+    assert_eq!(count("s1") + count("s2"), 10);
+
+    // The same rows everywhere, also where a default tells the time.
+    run("INSERT INTO countries (code, name) VALUES ('ch', 'Switzerland'), ('is', 'Iceland')").await;
+    run("UPDATE countries SET seen = now() + interval '1 day' WHERE code = 'is'").await;
+    let all = "SELECT string_agg(c::text, ';' ORDER BY code) FROM countries c";
+    let first = cluster.on_shard("s1", all);
+    assert!(first.contains("Iceland"), "{first}");
+    assert_eq!(first, cluster.on_shard("s2", all));
+    let joined = "SELECT c.name FROM orders o JOIN countries c ON c.code = 'ch' WHERE o.tenant_id = 3";
+    assert_eq!(rows(&client, joined).await, [["Switzerland"]]);
+
+    // A mistake changes nothing anywhere.
+    let (state, _) = refusal(&client, "INSERT INTO countries (code, name) VALUES ('ch', 'twice')").await;
+    assert_eq!(state, "23505");
+    let (state, message) = refusal(&client, "INSERT INTO countries VALUES ('x', random()::text, NULL)").await;
+    assert_eq!(state, "0A000", "{message}");
+    run("ALTER TABLE orders ADD COLUMN note text").await;
+    assert_eq!(rows(&client, "SELECT note FROM orders WHERE tenant_id = 4").await, [["NULL"]]);
+    drop(client);
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_in_one_transaction_is_all_or_nothing() {
+    let cluster = Cluster::with_tables().await;
+    let mut client = cluster.connect().await;
+    let migration = client.transaction().await.unwrap();
+    migration.batch_execute("CREATE TABLE a (tenant bigint PRIMARY KEY)").await.unwrap();
+    migration.batch_execute("CREATE TABLE b (id int PRIMARY KEY, x text)").await.unwrap();
+    migration.execute("INSERT INTO b VALUES ($1, $2)", &[&1_i32, &"one"]).await.unwrap();
+    let seen = migration.query_one("SELECT x FROM b WHERE id = 1", &[]).await.unwrap();
+    assert_eq!(seen.get::<_, String>(0), "one");
+    migration.rollback().await.unwrap();
+    assert_eq!(refusal(&client, "SELECT * FROM b").await.0, "42P01");
+
+    let migration = client.transaction().await.unwrap();
+    migration.batch_execute("CREATE TABLE a (tenant bigint PRIMARY KEY)").await.unwrap();
+    migration.batch_execute("SELECT polyshard.shard_table('a', 'tenants', 'tenant')").await.unwrap();
+    let (state, message) = {
+        let error = migration.batch_execute("INSERT INTO notes VALUES (1, 1, 'x')").await.unwrap_err();
+        let db = error.as_db_error().unwrap();
+        (db.code().code().to_owned(), db.message().to_owned())
+    };
+    assert_eq!(state, "0A000", "{message}");
+    migration.rollback().await.unwrap();
+    let migration = client.transaction().await.unwrap();
+    migration.batch_execute("CREATE TABLE a (tenant bigint PRIMARY KEY)").await.unwrap();
+    migration.batch_execute("SELECT polyshard.shard_table('a', 'tenants', 'tenant')").await.unwrap();
+    migration.commit().await.unwrap();
+    for tenant in 0..8_i64 {
+        client.execute("INSERT INTO a VALUES ($1)", &[&tenant]).await.unwrap();
+    }
+    let count = |shard: &str| cluster.on_shard(shard, "SELECT count(*) FROM a").parse::<i32>().unwrap();
+    assert_eq!(count("s1") + count("s2"), 8);
+    drop(client);
+    cluster.close().await;
+}
