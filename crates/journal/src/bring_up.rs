@@ -62,9 +62,10 @@ impl Inner {
             return Err(JournalError::Stuck {
                 shard: id.clone(),
                 position: after,
-                why: "it was away for longer than the journal remembers writes to reference tables; empty the \
+                why:
+                    "it was away for longer than the journal remembers writes to reference tables; empty the \
                       database and add it as a new shard"
-                    .to_owned(),
+                        .to_owned(),
             });
         }
         let source = self.source(&id, dialect).await?;
@@ -209,7 +210,7 @@ impl Inner {
         let reference = self.reference_tables(&found, &state.declarations)?;
         let order = in_order(&reference)?;
         for table in order {
-            self.copy_table(from, from_tx, to, dialect, tx, table).await?;
+            self.copy_table((from, from_tx), (to, tx), dialect, table, position).await?;
         }
         if dialect == Dialect::Postgres {
             copy_sequences(from, from_tx, to, tx).await?;
@@ -235,12 +236,11 @@ impl Inner {
 
     async fn copy_table(
         &self,
-        from: &ShardId,
-        from_tx: &mut Transaction,
-        to: &ShardId,
+        (from, from_tx): (&ShardId, &mut Transaction),
+        (to, tx): (&ShardId, &mut Transaction),
         dialect: Dialect,
-        tx: &mut Transaction,
         table: &Table,
+        position: u64,
     ) -> Result<(), JournalError> {
         let name = table_name(dialect, &table.name);
         let columns: Vec<String> = table
@@ -257,17 +257,19 @@ impl Inner {
             Dialect::Sqlite => columns.clone(),
         };
         let cursor = "SELECT".to_owned() + " " + &read.join(", ") + " FROM " + &name;
+        // A session remembers statements by their text, and what they answer: no two cursors may be called alike.
+        let copy = identifier(&format!("polyshard copy {position} {}", table.name));
         let mut offset = 0;
         if dialect == Dialect::Postgres && table.triggers {
             tx.run(Statement::new(format!("ALTER TABLE {name} DISABLE TRIGGER USER"))).await.map_err(fail)?;
         }
         if dialect == Dialect::Postgres {
-            let declare = format!("DECLARE polyshard_copy NO SCROLL CURSOR FOR {cursor}");
+            let declare = format!("DECLARE {copy} NO SCROLL CURSOR FOR {cursor}");
             from_tx.run(Statement::new(declare)).await.map_err(read_fail)?;
         }
         loop {
             let page = match dialect {
-                Dialect::Postgres => format!("FETCH {COPY_ROWS} FROM polyshard_copy"),
+                Dialect::Postgres => format!("FETCH {COPY_ROWS} FROM {copy}"),
                 Dialect::Sqlite => format!("{cursor} LIMIT {COPY_ROWS} OFFSET {offset}"),
             };
             let rows = from_tx.run(Statement::new(page)).await.map_err(read_fail)?;
@@ -286,7 +288,7 @@ impl Inner {
             tx.run(Statement::new(insert)).await.map_err(fail)?;
         }
         if dialect == Dialect::Postgres {
-            from_tx.run(Statement::new("CLOSE polyshard_copy")).await.map_err(read_fail)?;
+            from_tx.run(Statement::new(format!("CLOSE {copy}"))).await.map_err(read_fail)?;
             if table.triggers {
                 tx.run(Statement::new(format!("ALTER TABLE {name} ENABLE TRIGGER USER")))
                     .await

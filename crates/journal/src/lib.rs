@@ -18,9 +18,11 @@ mod journal;
 mod keep;
 mod quote;
 mod read;
+mod reference;
 mod review;
 mod run;
 mod sequences;
+mod stable;
 mod tables;
 mod turn;
 
@@ -30,5 +32,6 @@ pub use entry::{Entry, EntryKind, Recorded};
 pub use error::JournalError;
 pub use journal::{Journal, JournalOptions};
 pub use keep::Keeper;
+pub use reference::{Ask, REFERENCE_ROWS_MAX, ReferenceWrite, Written, reference_write};
 pub use tables::schema;
 pub use turn::{Change, Decided, Turn};

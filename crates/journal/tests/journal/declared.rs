@@ -195,7 +195,8 @@ async fn a_schema_change_keeps_what_was_declared(place: Arc<Place>) {
         .await;
     refused("ALTER TABLE orders ADD COLUMN other int UNIQUE", "42P16", "orders_other_key").await;
     refused("ALTER TABLE orders DROP CONSTRAINT orders_pkey", "42P16", "no primary key").await;
-    refused("ALTER TABLE ranged ALTER COLUMN tenant TYPE numeric", "42P16", "the map's keys are bigint").await;
+    refused("ALTER TABLE ranged ALTER COLUMN tenant TYPE numeric", "42P16", "the map's keys are bigint")
+        .await;
     refused("ALTER TABLE orders DROP COLUMN tenant", "2BP01", "is the key").await;
     let crossing = "ALTER TABLE country ADD COLUMN t bigint, ADD COLUMN o int, \
                     ADD FOREIGN KEY (t, o) REFERENCES orders (tenant, id)";

@@ -30,5 +30,6 @@ mod cluster;
 mod crashes;
 mod declared;
 mod place;
+mod reference;
 mod schema;
 mod translate;
