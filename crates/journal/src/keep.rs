@@ -7,6 +7,7 @@ use std::time::Duration;
 use polyshard_router::Rounds;
 use tokio::sync::Notify;
 
+use crate::JournalError;
 use crate::journal::Journal;
 
 /// How often shards are looked after; whoever uses one that is behind does not wait for it.
@@ -40,13 +41,17 @@ impl Journal {
     }
 
     async fn look_after_shards(&self, said: &Silent) {
+        // Nothing was ever decided: nobody needs the shards for it.
+        if self.position() == 0 {
+            return;
+        }
         for shard in self.inner.serving() {
             if let Err(error) = self.ready(&shard).await {
-                said.say(format!("shard {shard} is behind: {error}"));
+                said.say(&error, format!("shard {shard} is behind: {error}"));
             }
         }
         if let Err(error) = self.finish().await {
-            said.say(format!("a declaration is not on all shards yet: {error}"));
+            said.say(&error, format!("a declaration is not on all shards yet: {error}"));
         }
     }
 
@@ -74,7 +79,12 @@ struct Silent {
 }
 
 impl Silent {
-    fn say(&self, what: String) {
+    fn say(&self, error: &JournalError, what: String) {
+        // What passes by itself is reported by whoever needs the shard or the catalog.
+        if !matches!(error, JournalError::Stuck { .. } | JournalError::Damaged { .. } | JournalError::Refused(_)) {
+            tracing::debug!("{what}");
+            return;
+        }
         let mut last = self.last.lock().expect("no panic while held");
         if *last != what {
             tracing::warn!("{what}");

@@ -10,7 +10,7 @@ use polyshard_azure_http::{
     Accounts, DEVELOPMENT_KEY, Door, Limits, Service, Surroundings, Timestamp, Transport,
 };
 use polyshard_catalog::Driver;
-use polyshard_journal::Journal;
+use polyshard_journal::{Journal, Keeper};
 use polyshard_router::{Rounds, Router};
 use polyshard_shard::StoreSchema;
 use polyshard_store_queue::{QueueService, QueueStore};
@@ -34,7 +34,7 @@ pub(crate) fn schemas() -> Vec<StoreSchema> {
 pub(crate) struct Doors {
     tasks: Vec<JoinHandle<Served>>,
     upkeep: Vec<Rounds>,
-    journal: Option<Arc<Journal>>,
+    journal: Option<(Arc<Journal>, Keeper)>,
     /// What each counts.
     pub(crate) counters: Vec<DoorCounters>,
     /// Name → address.
@@ -81,7 +81,8 @@ impl Doors {
             doors.counters.push(("sql".to_owned(), listener.counters()));
             doors.addresses.insert("sql".to_owned(), format!("postgres://{user}@{address}/{}", sql.database));
             doors.tasks.push(tokio::spawn(door.serve(listener, shutdown.clone())));
-            doors.journal = Some(journal);
+            let keeper = journal.keep_up();
+            doors.journal = Some((journal, keeper));
         }
         Ok(doors)
     }
@@ -111,7 +112,8 @@ impl Doors {
         for rounds in self.upkeep {
             rounds.stop().await;
         }
-        if let Some(journal) = self.journal {
+        if let Some((journal, keeper)) = self.journal {
+            keeper.stop().await;
             journal.close().await;
         }
     }
