@@ -133,7 +133,8 @@ impl Inner {
             let rows = tx.run(Statement::new(state)).await.map_err(fail)?;
             let row = rows.one().map_err(fail)?;
             let (counted, covered) = (row.int(0).map_err(fail)?, row.opt_int(1).map_err(fail)?);
-            let covered = covered.unwrap_or(0).max(counted + 1);
+            // Whoever has counted further than this waits for his id: no number may be left out.
+            let covered = covered.unwrap_or(1);
             let size = self.wanted(id, &sequence, counted, covered);
             if size == 0 {
                 continue;
@@ -161,10 +162,13 @@ impl Inner {
         let key = (id.clone(), sequence.to_owned());
         let before = self.ids.counted.lock().expect("no panic while held").insert(key, counted);
         let used = u64::try_from(counted - before.unwrap_or(counted)).unwrap_or(0);
-        let ahead = u64::try_from(covered - 1 - counted).unwrap_or(0);
         let aim = (used * ROUNDS_AHEAD).max(BLOCKS_AHEAD * BLOCK_IDS);
+        let ahead = covered - 1 - counted;
         // Topped up when half is gone, so that it is not done for every few rows.
-        if ahead * 2 > aim { 0 } else { (aim - ahead).next_multiple_of(BLOCK_IDS) }
+        if ahead > 0 && ahead.unsigned_abs() * 2 > aim {
+            return 0;
+        }
+        aim.saturating_add_signed(-ahead).next_multiple_of(BLOCK_IDS)
     }
 }
 

@@ -343,8 +343,10 @@ async fn copy_sequences(
     to: &ShardId,
     tx: &mut Transaction,
 ) -> Result<(), JournalError> {
+    // Those of sharded tables count from the beginning on each shard, through blocks of its own.
     let sql = "SELECT format('%I.%I', schemaname, sequencename), last_value FROM pg_sequences \
-               WHERE schemaname <> 'polyshard' AND last_value IS NOT NULL";
+               WHERE schemaname <> 'polyshard' AND last_value IS NOT NULL AND format('%I.%I', schemaname, sequencename) \
+               NOT IN (SELECT sequence FROM polyshard.id_block)";
     let rows = from_tx.run(Statement::new(sql)).await.map_err(|error| JournalError::on(from, error))?;
     for row in rows.iter() {
         let fail = |error: engine::Error| JournalError::on(to, error);

@@ -81,7 +81,10 @@ struct Silent {
 impl Silent {
     fn say(&self, error: &JournalError, what: String) {
         // What passes by itself is reported by whoever needs the shard or the catalog.
-        if !matches!(error, JournalError::Stuck { .. } | JournalError::Damaged { .. } | JournalError::Refused(_)) {
+        if !matches!(
+            error,
+            JournalError::Stuck { .. } | JournalError::Damaged { .. } | JournalError::Refused(_)
+        ) {
             tracing::debug!("{what}");
             return;
         }

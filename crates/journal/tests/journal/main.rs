@@ -29,6 +29,7 @@ mod changes;
 mod cluster;
 mod crashes;
 mod declared;
+mod ids;
 mod place;
 mod reference;
 mod schema;
