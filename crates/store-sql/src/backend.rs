@@ -123,6 +123,16 @@ impl Backend {
         }
     }
 
+    /// The session itself, for those who speak the protocol with it; nothing may be under way.
+    pub fn raw(&mut self) -> &mut RawLent {
+        self.lent()
+    }
+
+    /// Keeps more tickets as long as the session is lent.
+    pub fn hold(&mut self, tickets: Vec<Ticket>) {
+        self.tickets.extend(tickets);
+    }
+
     fn lent(&mut self) -> &mut RawLent {
         self.lent.as_mut().expect("it is there until it is given back")
     }

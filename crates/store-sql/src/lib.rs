@@ -1,5 +1,6 @@
 //! SQL tables: the PostgreSQL protocol over the router.
 
+mod across;
 mod backend;
 mod cache;
 mod cancel;

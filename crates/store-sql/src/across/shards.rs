@@ -6,7 +6,7 @@ use std::time::Duration;
 use polyshard_engine::Dialect;
 use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
-use polyshard_sql::{SqlError, SqlState};
+use polyshard_sql::SqlError;
 
 use super::worker::{Trouble, Worker};
 use crate::backend::Backend;
@@ -24,7 +24,6 @@ pub(crate) struct Shards {
     pub missing: Vec<(ShardId, SqlError)>,
     /// Whether the combine session's shard has rows that count, beside being where they are combined.
     pub combine_has_rows: bool,
-    ids: Vec<ShardId>,
 }
 
 impl Shards {
@@ -37,10 +36,9 @@ impl Shards {
         named: &BTreeSet<ShardId>,
     ) -> Result<Shards, Stop> {
         let tickets = enter(session, ranges, named).await?;
-        let mut shards = Shards { workers: Vec::new(), missing: Vec::new(), combine_has_rows: true, ids: Vec::new() };
+        let mut shards = Shards { workers: Vec::new(), missing: Vec::new(), combine_has_rows: true };
         let mut own = session.take_backend();
         for (id, tickets) in tickets {
-            shards.ids.push(id.clone());
             let mine = own.take_if(|backend| backend.shard == id);
             let lent = match mine {
                 Some(mut backend) => {
@@ -58,7 +56,7 @@ impl Shards {
                 Err(error) => {
                     let mut keep = own;
                     shards.close(session.client(), &mut keep).await?;
-                    session.keep_backend(keep);
+                    session.keep_backend(keep).await;
                     return Err(error.into());
                 }
             }
@@ -73,15 +71,6 @@ impl Shards {
     /// The sessions whose rows are to be fetched.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Worker> {
         self.workers.iter_mut().filter(|worker| !worker.idle)
-    }
-
-    /// Their shards.
-    pub fn ids(&self) -> Vec<ShardId> {
-        self.ids.clone()
-    }
-
-    pub fn first(&mut self) -> Result<&mut Worker, SqlError> {
-        self.all().next().ok_or_else(nobody)
     }
 
     /// Begins one snapshot on each shard, if more than one question will be asked there.
@@ -142,10 +131,6 @@ impl Shards {
         }
         gone
     }
-}
-
-fn nobody() -> SqlError {
-    SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "no shard is there to answer")
 }
 
 /// Leave for all ranges under one view.

@@ -84,7 +84,7 @@ impl Worker {
 
     /// Brings the session to the client's settings.
     pub async fn take_settings(&mut self, session: &mut Session) -> Result<(), SqlError> {
-        if !self.backend.apply(session.settings()) {
+        if !self.backend.apply(&session.settings()) {
             return Ok(());
         }
         let mut failed = false;
@@ -93,7 +93,8 @@ impl Worker {
             (Ok(_), None) => Ok(()),
             (Ok(_), Some(body)) => {
                 let said = field(&body, b'M').unwrap_or_default();
-                let message = format!("shard {} does not take the session's settings: {said}", self.backend.shard);
+                let message =
+                    format!("shard {} does not take the session's settings: {said}", self.backend.shard);
                 Err(SqlError::new(state::CONNECTION_FAILURE, message))
             }
             (Err(Broken::Client(gone)), _) => Err(SqlError::new(state::CONNECTION_FAILURE, gone.to_string())),
@@ -140,12 +141,6 @@ impl Worker {
         out.put_slice(b"D\0\0\0\x06P\0");
         out.put_slice(b"E\0\0\0\x09\0\0\0\0\0");
         out.put_slice(b"S\0\0\0\x04");
-        self.waiting += 1;
-    }
-
-    /// Ends a series of the extended protocol.
-    pub fn sync(&mut self) {
-        self.raw().outgoing().put_slice(b"S\0\0\0\x04");
         self.waiting += 1;
     }
 
@@ -268,7 +263,12 @@ impl Worker {
         }
     }
 
-    async fn pass_frame(&mut self, client: &mut Client, sink: &mut Sink<'_>, bytes: usize) -> Result<(), Trouble> {
+    async fn pass_frame(
+        &mut self,
+        client: &mut Client,
+        sink: &mut Sink<'_>,
+        bytes: usize,
+    ) -> Result<(), Trouble> {
         let mut left = bytes;
         while left > 0 {
             let raw = self.backend.raw();
@@ -385,7 +385,8 @@ fn too_much(bytes_max: u64) -> SqlError {
 /// The fields of a DataRow, as texts.
 fn fields(body: &BytesMut) -> Result<Vec<Option<String>>, Trouble> {
     let mut rest = Bytes::copy_from_slice(body);
-    let broken = || Trouble::Refused(SqlError::new(state::PROTOCOL_VIOLATION, "a shard sent a row that is none"));
+    let broken =
+        || Trouble::Refused(SqlError::new(state::PROTOCOL_VIOLATION, "a shard sent a row that is none"));
     if rest.remaining() < 2 {
         return Err(broken());
     }

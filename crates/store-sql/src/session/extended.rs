@@ -28,7 +28,7 @@ pub(super) enum Portal {
 pub(super) struct Bound {
     pub prepared: Arc<Prepared>,
     /// The values as the client sent them.
-    rest: Bytes,
+    pub rest: Bytes,
     pub description: Arc<Description>,
 }
 
@@ -294,7 +294,10 @@ impl Session {
                 if self.told && self.skipping {
                     return Err(Stop::Told);
                 }
-                self.run_bound(&bound).await
+                self.bound = Some(bound.clone());
+                let done = self.run_bound(&bound).await;
+                self.bound = None;
+                done
             }
         }
     }

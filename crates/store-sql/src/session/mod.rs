@@ -5,6 +5,7 @@ mod copy;
 mod extended;
 mod global;
 mod place;
+mod ports;
 mod reference;
 mod set;
 mod simple;
@@ -28,13 +29,13 @@ use crate::door::Door;
 use crate::reply::{self, Severity, state};
 use crate::settings::{self, Own, Settings};
 use crate::startup;
-use extended::Portal;
+use extended::{Bound, Portal};
 use transaction::Transaction;
 
 /// A client's session.
 pub(crate) struct Session {
     door: Arc<Door>,
-    client: Client,
+    pub(crate) client: Client,
     cancel: Cancellable,
     settings: Arc<Settings>,
     own: Own,
@@ -56,6 +57,8 @@ pub(crate) struct Session {
     extended: bool,
     /// The forms in which its results are wanted: none, one for all, or one each; true is binary.
     formats: Vec<bool>,
+    /// What the client gave with it.
+    bound: Option<Arc<Bound>>,
 }
 
 /// Why a message was not carried out.
@@ -144,6 +147,7 @@ impl Session {
             told: false,
             extended: false,
             formats: Vec::new(),
+            bound: None,
         };
         match session.take_settings(parameters, &mut reported).await {
             Ok(()) => {}

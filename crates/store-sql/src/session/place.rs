@@ -316,7 +316,7 @@ impl Session {
     }
 
     /// Shows a shard's error to the client.
-    pub(super) fn show_error(&mut self, body: &[u8]) {
+    pub(crate) fn show_error(&mut self, body: &[u8]) {
         reply::message(&mut self.client.out, b'E', |out| out.extend_from_slice(body));
     }
 }

@@ -188,6 +188,11 @@ impl Session {
         params: &[Param<'_>],
     ) -> Done {
         match route {
+            Route::Many { .. } if reads(analysed.statement.kind()) => {
+                let done = self.run_across(&analysed.statement, &route, params).await;
+                self.cancel.running.clear().await;
+                done
+            }
             Route::Many { shards, .. } => Err(SqlError::unsupported(
                 format!("the statement concerns {} shards", shards.len()),
                 "Name the key, so that it concerns one.",
@@ -273,6 +278,15 @@ impl Session {
         let Some(backend) = &mut self.backend else { return Ok(()) };
         backend.query(text, true);
         super::global::quietly(backend, &mut self.client).await.map_err(Stop::from)
+    }
+}
+
+/// Whether a statement over several shards is one that they answer together.
+fn reads(kind: &Kind) -> bool {
+    match kind {
+        Kind::Select => true,
+        Kind::Explain(explain) => reads(explain.statement.kind()),
+        _ => false,
     }
 }
 

@@ -58,6 +58,10 @@ async fn a_driver_prepares_binds_and_runs_transactions() {
         rows(&client, "SELECT name FROM countries ORDER BY code").await,
         [["Switzerland"], ["Iceland"]]
     );
+    assert_eq!(rows(&client, "SELECT count(*), min(id) FROM notes").await, [["20", "1"]]);
+    let all =
+        client.query("SELECT tenant FROM notes WHERE tenant < $1 ORDER BY tenant", &[&5_i64]).await.unwrap();
+    assert_eq!(all.iter().map(|row| row.get::<_, i64>(0)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     drop(client);
     cluster.close().await;
 }

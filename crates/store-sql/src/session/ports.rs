@@ -1,0 +1,115 @@
+//! What statements across shards need of a session.
+
+use std::sync::Arc;
+
+use polyshard_engine::RawCancel;
+use polyshard_journal::Journal;
+use polyshard_router::Router;
+use polyshard_sql::{Param, Schema, SqlError};
+
+use super::{Done, Session, Stop};
+use crate::backend::Backend;
+use crate::client::Client;
+use crate::settings::Settings;
+
+impl Session {
+    pub(crate) fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.clone()
+    }
+
+    pub(crate) fn router(&self) -> Arc<Router> {
+        self.door.router.clone()
+    }
+
+    pub(crate) fn journal(&self) -> Arc<Journal> {
+        self.door.journal.clone()
+    }
+
+    pub(crate) async fn schema(&self) -> Result<Arc<Schema>, SqlError> {
+        self.door.schema().await
+    }
+
+    pub(crate) fn search_path(&self) -> Arc<[String]> {
+        self.search_path.clone()
+    }
+
+    /// Whether an answer may leave out shards that failed.
+    pub(crate) fn partial_results(&self) -> bool {
+        self.own.partial_results
+    }
+
+    /// The forms that the client wants columns in, and whether it was told what they are.
+    pub(crate) fn wanted_forms(&self) -> (Vec<bool>, bool) {
+        if self.extended { (self.formats.clone(), true) } else { (Vec::new(), false) }
+    }
+
+    /// Each parameter as an SQL literal with its type.
+    pub(crate) async fn literals_of(&mut self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
+        self.literals(params).await
+    }
+
+    /// Ends what is under way, so that several shards can be asked. Only a transaction keeps its shard's session.
+    pub(crate) async fn prepare_across(&mut self) -> Done {
+        if self.transaction.global.is_some() {
+            return Err(SqlError::unsupported(
+                "a transaction that changes what every shard has cannot query across shards",
+                "End the transaction first.",
+            )
+            .into());
+        }
+        let fixed = |text: &str| {
+            let text = text.to_ascii_uppercase();
+            text.contains("REPEATABLE") || text.contains("SERIALIZABLE")
+        };
+        if let Some((begin, prelude)) = self.transaction.opening()
+            && (fixed(begin) || prelude.iter().any(|said| fixed(said)))
+        {
+            return Err(SqlError::unsupported(
+                "a transaction whose statements share one snapshot cannot query across shards",
+                "Use READ COMMITTED; each statement then reads one snapshot of each shard.",
+            )
+            .into());
+        }
+        if let Some(backend) = &mut self.backend
+            && backend.in_series
+        {
+            backend.sync();
+        }
+        self.told = false;
+        self.drain().await?;
+        if self.told {
+            return Err(Stop::Told);
+        }
+        if self.transaction.is_none() {
+            self.release().await;
+        }
+        self.cancel.running.begin();
+        Ok(())
+    }
+
+    /// The session that the transaction runs on; it comes back by [`Session::keep_backend`].
+    pub(crate) fn take_backend(&mut self) -> Option<Backend> {
+        self.backend.take()
+    }
+
+    /// Takes the transaction's own session back.
+    pub(crate) async fn keep_backend(&mut self, backend: Option<Backend>) {
+        self.cancel.running.clear().await;
+        if let Some(backend) = backend {
+            self.cancel.running.add(backend.cancel()).await;
+            if backend.status == b'E' {
+                self.transaction.failed = true;
+            }
+            self.backend = Some(backend);
+        }
+    }
+
+    /// Notes a session that works for this one, so that it can be stopped.
+    pub(crate) async fn working_on(&self, cancel: RawCancel) {
+        self.cancel.running.add(cancel).await;
+    }
+}
