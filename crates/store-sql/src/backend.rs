@@ -218,6 +218,12 @@ impl Backend {
         Ok(self.lent().run_simple(sql).await?.into_iter().next().unwrap_or_default())
     }
 
+    /// Likewise, all rows.
+    pub async fn ask_all(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, polyshard_engine::Error> {
+        self.calm().await?;
+        self.lent().run_simple(sql).await
+    }
+
     /// Likewise, the first field of every row.
     pub async fn ask_rows(&mut self, sql: &str) -> Result<Vec<String>, polyshard_engine::Error> {
         self.calm().await?;

@@ -6,7 +6,6 @@ mod cache;
 mod cancel;
 mod client;
 pub mod codec;
-mod determine;
 mod door;
 mod refuse;
 mod reply;

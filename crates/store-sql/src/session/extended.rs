@@ -294,10 +294,7 @@ impl Session {
                 if self.told && self.skipping {
                     return Err(Stop::Told);
                 }
-                self.bound = Some(bound.clone());
-                let done = self.run_bound(&bound).await;
-                self.bound = None;
-                done
+                self.run_bound(&bound).await
             }
         }
     }
@@ -339,7 +336,7 @@ impl Session {
                 let text = self.literal_text(analysed, params).await?;
                 self.pass_alone(&text).await
             }
-            None => self.run_elsewhere(analysed, &analysis, route, params).await,
+            None => self.run_elsewhere(analysed, route, params).await,
         }
     }
 

@@ -88,6 +88,23 @@ impl Session {
         Ok(())
     }
 
+    /// Runs what follows from a write, and records it.
+    pub(super) async fn run_after(&mut self, after: Vec<Recorded>) -> Done {
+        for recorded in after {
+            self.park();
+            for (shard, backend) in &mut self.parked {
+                if recorded.concerns(shard, Dialect::Postgres) {
+                    let ran = backend.ask_row(&recorded.sql).await;
+                    ran.map_err(|error| Stop::Refused(reply::of_engine(&error)))?;
+                }
+            }
+            if let Some(global) = &mut self.transaction.global {
+                global.statements.push(recorded);
+            }
+        }
+        Ok(())
+    }
+
     /// Runs a statement quietly on all sessions but the current one, all at once.
     async fn run_on_parked(&mut self, text: &str) -> Done {
         for backend in self.parked.values_mut() {

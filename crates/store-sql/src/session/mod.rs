@@ -29,7 +29,7 @@ use crate::door::Door;
 use crate::reply::{self, Severity, state};
 use crate::settings::{self, Own, Settings};
 use crate::startup;
-use extended::{Bound, Portal};
+use extended::Portal;
 use transaction::Transaction;
 
 /// A client's session.
@@ -57,8 +57,6 @@ pub(crate) struct Session {
     extended: bool,
     /// The forms in which its results are wanted: none, one for all, or one each; true is binary.
     formats: Vec<bool>,
-    /// What the client gave with it.
-    bound: Option<Arc<Bound>>,
 }
 
 /// Why a message was not carried out.
@@ -147,7 +145,6 @@ impl Session {
             told: false,
             extended: false,
             formats: Vec::new(),
-            bound: None,
         };
         match session.take_settings(parameters, &mut reported).await {
             Ok(()) => {}

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use polyshard_journal::EntryKind;
 use polyshard_router::Access;
 use polyshard_sql::ast::{self, Expr, visit_expressions_mut};
-use polyshard_sql::{Analysis, Kind, Param, ParamValue, SqlError, SqlState, TypeOid, Volatility};
+use polyshard_sql::{Context, Kind, Param, ParamValue, SqlError, SqlState, TypeOid};
 
 use super::place::Wanted;
 use super::{Done, Session, Stop};
@@ -14,26 +14,9 @@ use crate::cache::Analysed;
 use crate::reply;
 use crate::settings::quoted;
 
-/// Functions that tell the time, as the statement's own text may call them, with the type of their answer.
-const TIMES: [(&str, &str); 8] = [
-    ("now", "timestamptz"),
-    ("current_timestamp", "timestamptz"),
-    ("transaction_timestamp", "timestamptz"),
-    ("statement_timestamp", "timestamptz"),
-    ("localtimestamp", "timestamp"),
-    ("current_date", "date"),
-    ("current_time", "timetz"),
-    ("localtime", "time"),
-];
-
 impl Session {
     /// Writes to reference tables, on every shard.
-    pub(super) async fn write_reference(
-        &mut self,
-        analysed: &Analysed,
-        analysis: &Analysis,
-        params: &[Param<'_>],
-    ) -> Done {
+    pub(super) async fn write_reference(&mut self, analysed: &Analysed, params: &[Param<'_>]) -> Done {
         if let Kind::Copy(_) = analysed.statement.kind() {
             return Err(SqlError::unsupported(
                 "COPY into a reference table is not offered",
@@ -41,29 +24,25 @@ impl Session {
             )
             .into());
         }
-        let mut times = false;
-        for called in analysis.called() {
-            let is_time = TIMES.iter().any(|(name, _)| *name == called.name);
-            times |= is_time;
-            if called.volatility == Volatility::Volatile || called.reads_tables {
-                return Err(SqlError::unsupported(
-                    format!("{}() may answer differently on each shard", called.name),
-                    "Work the value out first, and write it as a constant.",
-                )
-                .into());
-            }
-        }
         self.go_global().await?;
         let Some(first) = self.first_shard() else { return Ok(()) };
         self.switch_to(&first);
-        let mut text = self.literal_text(analysed, params).await?;
-        if times {
-            text = self.with_constant_times(analysed, &text).await?;
+        let literals = self.literals(params).await?;
+        let asked = |error: polyshard_engine::Error| Stop::Refused(reply::of_engine(&error));
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        let moment = backend.ask("SELECT now()").await.map_err(asked)?;
+        let schema = self.door.schema().await?;
+        let search_path = self.search_path.clone();
+        let context = Context { schema: &schema, search_path: &search_path, strict: self.own.strict };
+        let write = polyshard_journal::reference_write(&analysed.statement, &context, &literals, &moment)?;
+        let mut answers = Vec::new();
+        for ask in write.asks() {
+            let rows = backend.ask_all(&ask.query_for_all()).await.map_err(asked)?;
+            answers.push(rows);
         }
-        if *analysed.statement.kind() == Kind::Insert {
-            text = self.with_defaults(&text).await?;
-        }
-        self.run_everywhere(&text, EntryKind::Rows).await
+        let written = write.fill(answers)?;
+        self.run_everywhere(&written.sql, EntryKind::Rows).await?;
+        self.run_after(written.after).await
     }
 
     /// A statement's text with the values in place of its parameters.
@@ -149,111 +128,11 @@ impl Session {
             Err(Broken::Cut(error)) => Err(self.lose(error, true).await),
         }
     }
-
-    /// The text with the transaction's time in place of the functions that tell it.
-    async fn with_constant_times(&mut self, analysed: &Analysed, text: &str) -> Result<String, Stop> {
-        let parsed = polyshard_sql::statements(text)?;
-        let Some(mut tree) = parsed.first().and_then(|statement| statement.ast().cloned()) else {
-            return Err(SqlError::unsupported(
-                format!("the time in {} cannot be made the same on every shard", analysed.statement.text()),
-                "Write the time as a constant.",
-            )
-            .into());
-        };
-        let mut times = Vec::new();
-        if let Some(backend) = &mut self.backend {
-            for (_, kind) in TIMES {
-                let now = backend.ask(&format!("SELECT now()::{kind}::text")).await;
-                let now = now.map_err(|error| Stop::Refused(reply::of_engine(&error)))?;
-                times.push(format!("{}::{kind}", quoted(&now)));
-            }
-        }
-        let _: ControlFlow<()> = visit_expressions_mut(&mut tree, |expression| {
-            if let Expr::Function(function) = expression {
-                let name = function.name.to_string().to_lowercase();
-                let name = name.trim_start_matches("pg_catalog.");
-                if let Some(at) = TIMES.iter().position(|(known, _)| *known == name)
-                    && let Some(time) = times.get(at)
-                {
-                    *expression = raw(time);
-                }
-            }
-            ControlFlow::Continue(())
-        });
-        Ok(tree.to_string())
-    }
-
-    /// An INSERT that gives every column whose default may differ from shard to shard the first shard's value.
-    async fn with_defaults(&mut self, text: &str) -> Result<String, Stop> {
-        let parsed = polyshard_sql::statements(text)?;
-        let Some(ast::Statement::Insert(insert)) = parsed.first().and_then(|statement| statement.ast())
-        else {
-            return Ok(text.to_owned());
-        };
-        let ast::TableObject::TableName(name) = &insert.table else { return Ok(text.to_owned()) };
-        let parts: Vec<String> = name.0.iter().map(|part| ident(&part.to_string())).collect();
-        let (schema_name, table_name) = match parts.as_slice() {
-            [schema, table] => (Some(schema.as_str()), table.as_str()),
-            [table] => (None, table.as_str()),
-            _ => return Ok(text.to_owned()),
-        };
-        let schema = self.door.schema().await?;
-        let Some(table) = schema.table(schema_name, table_name, &self.search_path) else {
-            return Ok(text.to_owned());
-        };
-        let given: Vec<String> = insert.columns.iter().map(|column| ident(&column.to_string())).collect();
-        let volatile = table.columns.iter().filter(|column| {
-            (!given.is_empty() && !given.contains(&column.name)) && crate::determine::differs(column, &schema)
-        });
-        let volatile: Vec<_> = volatile.collect();
-        let uses_default = text.to_lowercase().contains("default");
-        if volatile.is_empty() && !(given.is_empty() || uses_default) {
-            return Ok(text.to_owned());
-        }
-        crate::determine::check_positions(insert, table, &given, &schema, uses_default)?;
-        if volatile.is_empty() {
-            return Ok(text.to_owned());
-        }
-        let mut insert = insert.clone();
-        let expressions = volatile.iter().map(|column| crate::determine::default_of(column, table));
-        let ask = format!("SELECT {}", expressions.collect::<Vec<_>>().join(", "));
-        for column in &volatile {
-            insert.columns.push(crate::determine::object_name(&column.name));
-        }
-        let Some(rows) = crate::determine::rows_of(&mut insert) else {
-            return Err(SqlError::unsupported(
-                "rows of a query cannot be inserted into a reference table whose defaults differ from shard to shard",
-                "Name every column, and give it a value.",
-            )
-            .into());
-        };
-        for row in rows {
-            let Some(backend) = &mut self.backend else { break };
-            let values = backend.ask_row(&ask).await;
-            let values = values.map_err(|error| Stop::Refused(reply::of_engine(&error)))?;
-            for (value, column) in values.iter().zip(&volatile) {
-                let literal = match value {
-                    None => "NULL".to_owned(),
-                    Some(value) => format!("{}::{}", quoted(value), column.type_name),
-                };
-                row.content.push(raw(&literal));
-            }
-        }
-        Ok(ast::Statement::Insert(insert).to_string())
-    }
 }
 
 /// A piece of text as an expression, which is written as it is.
 fn raw(text: &str) -> Expr {
     Expr::Identifier(ast::Ident::new(text))
-}
-
-/// A name as it is stored.
-fn ident(written: &str) -> String {
-    match written.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
-        Some(quoted) => quoted.replace("\"\"", "\""),
-        None => written.to_lowercase(),
-    }
 }
 
 /// A parameter of a plain type as a literal; the server is asked for others.

@@ -54,7 +54,7 @@ impl Session {
                 self.note_movable(statement, &route, &analysis);
                 self.run_here(&wanted, analysis.writes(), statement.text()).await
             }
-            None => self.run_elsewhere(analysed, &analysis, route, &[]).await,
+            None => self.run_elsewhere(analysed, route, &[]).await,
         }
     }
 
@@ -183,7 +183,6 @@ impl Session {
     pub(super) async fn run_elsewhere(
         &mut self,
         analysed: &Analysed,
-        analysis: &Analysis,
         route: Route,
         params: &[Param<'_>],
     ) -> Done {
@@ -205,7 +204,7 @@ impl Session {
             .into()),
             Route::ReferenceWrite => {
                 let alone = self.begin_alone();
-                let done = self.write_reference(analysed, analysis, params).await;
+                let done = self.write_reference(analysed, params).await;
                 self.end_alone(alone, done).await
             }
             Route::Everywhere => {
