@@ -1,5 +1,7 @@
 //! Where statements go: scripts that read as the specification, and random conditions against rows.
 
+mod generate;
 mod golden;
 mod random;
+mod truth;
 mod world;
