@@ -1,0 +1,171 @@
+//! What a client sees of statements across shards beside the right rows: forms, transactions, plans, missing shards.
+
+use tokio_postgres::types::Type;
+
+use crate::Bench;
+use crate::support::Cluster;
+use crate::world::World;
+
+async fn notes() -> Cluster {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    for tenant in 1..=20 {
+        let insert = format!("INSERT INTO notes VALUES ({tenant}, 1, 'a'), ({tenant}, 2, 'b')");
+        client.batch_execute(&insert).await.unwrap();
+    }
+    cluster
+}
+
+// C2: the extended protocol, with parameters and results in binary form.
+#[tokio::test]
+async fn parameters_and_results_in_binary_form_travel_across_shards() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    let rows = client
+        .query(
+            "SELECT count(*), max(body), sum(id) FROM notes WHERE id >= $1 AND body <> $2",
+            &[&2_i64, &"x"],
+        )
+        .await
+        .unwrap();
+    assert_eq!(rows[0].get::<_, i64>(0), 20);
+    assert_eq!(rows[0].get::<_, String>(1), "b");
+    let rows =
+        client.query("SELECT tenant, body FROM notes WHERE id = $1 ORDER BY tenant DESC", &[&1_i64]).await;
+    let rows = rows.unwrap();
+    assert_eq!(rows.len(), 20);
+    assert_eq!(rows[0].columns()[0].type_(), &Type::INT8);
+    assert_eq!(rows[0].get::<_, i64>(0), 20);
+    let rows = client.query("SELECT tenant FROM notes WHERE id = $1", &[&1_i64]).await.unwrap();
+    assert_eq!(rows.len(), 20);
+    cluster.close().await;
+}
+
+// C1, C2: a transaction sees what it has written itself.
+#[tokio::test]
+async fn a_transaction_sees_its_own_writes_in_a_query_across_shards() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    let other = cluster.connect().await;
+    client.batch_execute("BEGIN; INSERT INTO notes VALUES (1, 3, 'mine')").await.unwrap();
+    let count = "SELECT count(*) FROM notes";
+    assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 41);
+    assert_eq!(other.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 40);
+    client.batch_execute("INSERT INTO notes VALUES (1, 4, 'mine too')").await.unwrap();
+    let rows = client.query("SELECT tenant FROM notes WHERE id > 2 ORDER BY id", &[]).await.unwrap();
+    assert_eq!(rows.len(), 2);
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 40);
+    cluster.close().await;
+}
+
+// C2: EXPLAIN shows the route and what the shards are asked.
+#[tokio::test]
+async fn explain_shows_what_each_shard_is_asked() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    let rows = client.query("EXPLAIN SELECT body, count(*) FROM notes GROUP BY body", &[]).await.unwrap();
+    let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert!(lines[0].contains("each of 2 shards (s1, s2)") && lines[0].contains("count(*)"), "{lines:?}");
+    assert!(lines[1].starts_with("Combine: SELECT"), "{lines:?}");
+    cluster.close().await;
+}
+
+// C2: a pseudo-column tells the shard of a row.
+#[tokio::test]
+async fn a_row_tells_its_shard() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    let sql = "SELECT polyshard.shard(), count(*) FROM notes GROUP BY 1 ORDER BY 1";
+    let rows = client.simple_query(sql).await.unwrap();
+    let shards: Vec<String> = rows
+        .iter()
+        .filter_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(shards, ["s1", "s2"]);
+    cluster.close().await;
+}
+
+// C3: an error of a shard is the statement's error, and the session goes on.
+#[tokio::test]
+async fn an_error_on_a_shard_is_the_answer_and_the_session_goes_on() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    for sql in [
+        "SELECT 1 / (id - 1) FROM notes",
+        "SELECT sum(1 / (id - 1)) FROM notes",
+        "SELECT n.body, row_number() OVER (ORDER BY 1 / (n.id - 1)) FROM notes n",
+    ] {
+        let error = client.simple_query(sql).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "22012", "{sql}");
+        let count = client.query_one("SELECT count(*) FROM notes", &[]).await.unwrap();
+        assert_eq!(count.get::<_, i64>(0), 40);
+    }
+    // In a transaction it fails the transaction.
+    client.batch_execute("BEGIN").await.unwrap();
+    assert!(client.simple_query("SELECT 1 / (id - 1) FROM notes").await.is_err());
+    let error = client.simple_query("SELECT 1").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "25P02");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    cluster.close().await;
+}
+
+// C2: many clients at once share the shards' sessions.
+#[tokio::test]
+async fn many_clients_query_across_shards_at_once() {
+    let cluster = notes().await;
+    let mut tasks = Vec::new();
+    for _ in 0..30 {
+        let client = cluster.connect().await;
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..5 {
+                let rows = client
+                    .query("SELECT a.tenant FROM notes a JOIN notes b ON a.id = b.id", &[])
+                    .await
+                    .unwrap();
+                assert_eq!(rows.len(), 800);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    cluster.close().await;
+}
+
+// C2: nothing is left behind on the shards.
+#[tokio::test]
+async fn no_temporary_table_and_no_transaction_is_left_behind() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    for sql in [
+        "SELECT a.tenant FROM notes a JOIN notes b ON a.id = b.id",
+        "SELECT body, count(*) FROM notes GROUP BY body",
+    ] {
+        client.query(sql, &[]).await.unwrap();
+    }
+    for shard in ["s1", "s2"] {
+        let left = cluster.on_shard(shard, "SELECT count(*) FROM pg_class WHERE relname LIKE 'ps\\_%'");
+        assert_eq!(left, "0");
+        let open = cluster.on_shard(
+            shard,
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+        );
+        assert_eq!(open, "0");
+    }
+    cluster.close().await;
+}
+
+// C2: statements of the planner's tests that have been wrong, or might be, through the door.
+#[tokio::test]
+async fn an_answer_larger_than_the_buffers_arrives_whole() {
+    let world = World::new(0);
+    let bench = Bench::new(&world).await;
+    let sql = "SELECT a.*, repeat('x', 3000) FROM orders a, orders b, items c ORDER BY 1, 2 LIMIT 20000";
+    let rows = bench.door.simple_query(sql).await.unwrap();
+    assert_eq!(rows.len(), 20_002);
+    bench.cluster.close().await;
+}

@@ -1,0 +1,211 @@
+//! The door against the truth: random queries on one PostgreSQL, and through the door over three; the answers must be
+//! equal. The worlds and queries are those of the planner's own test.
+
+#[path = "../../../sql/tests/plan/generate.rs"]
+mod generate;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../../../sql/tests/plan/world.rs"]
+mod world;
+
+mod across;
+
+use std::collections::BTreeMap;
+
+use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
+
+use crate::generate::Generator;
+use crate::support::{Cluster, Setup};
+use crate::world::{Kind, Where, World};
+
+/// An answer: names and types of the columns, and the rows as texts.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    columns: Vec<(String, u32)>,
+    rows: Vec<Vec<Option<String>>>,
+}
+
+/// One database with everything, and the same behind the door.
+struct Bench {
+    cluster: Cluster,
+    whole: Client,
+    door: Client,
+}
+
+/// What came of a query.
+#[derive(Debug)]
+enum Outcome {
+    Same,
+    /// Both refused it alike.
+    SameError,
+    /// A value that cannot be, in a row that only one of them looked at.
+    Earlier,
+    /// Refused by the door.
+    Refused(String),
+    Different(String),
+}
+
+async fn ask(client: &Client, sql: &str) -> Result<Answer, Error> {
+    let prepared = client.prepare(sql).await?;
+    let columns =
+        prepared.columns().iter().map(|column| (column.name().to_owned(), column.type_().oid())).collect();
+    let mut rows = Vec::new();
+    for message in client.simple_query(sql).await? {
+        if let SimpleQueryMessage::Row(row) = message {
+            rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect());
+        }
+    }
+    Ok(Answer { columns, rows })
+}
+
+fn key_type(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Int => "int",
+        Kind::Big => "bigint",
+        Kind::Uuid => "uuid",
+        _ => "text",
+    }
+}
+
+impl Bench {
+    async fn new(world: &World) -> Bench {
+        let cluster = Cluster::start_with(Setup { shards: 3, ..Setup::default() }).await;
+        cluster.server.create_database("whole");
+        let (whole, connection) =
+            tokio_postgres::connect(&cluster.server.connect_string("whole"), NoTls).await.expect("connect");
+        tokio::spawn(connection);
+        let door = cluster.connect().await;
+        let mut maps: Vec<&str> = Vec::new();
+        for table in &world.tables {
+            whole.batch_execute(&table.ddl()).await.expect("create");
+            whole.batch_execute(&table.insert(|_| true)).await.expect("insert");
+            door.batch_execute(&table.ddl()).await.expect("create through the door");
+            let Where::Map(map) = table.place else {
+                door.batch_execute(&table.insert(|_| true)).await.expect("insert");
+                continue;
+            };
+            let (column, kind) = table.columns[0];
+            if !maps.contains(&map) {
+                let create = format!("SELECT polyshard.create_map('{map}', 'hash', '{}')", key_type(kind));
+                door.batch_execute(&create).await.expect("create map");
+                maps.push(map);
+            }
+            let declare = format!("SELECT polyshard.shard_table('{}', '{map}', '{column}')", table.name);
+            door.batch_execute(&declare).await.expect("declare");
+            for row in &table.rows {
+                let insert = format!("INSERT INTO {} VALUES ({})", table.name, row.join(", "));
+                door.batch_execute(&insert).await.expect("insert a row");
+            }
+        }
+        Bench { cluster, whole, door }
+    }
+
+    async fn try_query(&self, sql: &str, ordered: bool) -> Outcome {
+        let expected = ask(&self.whole, sql).await;
+        let got = ask(&self.door, sql).await;
+        let told = |what: String| Outcome::Different(format!("{what}\n  query: {sql}"));
+        match (expected, got) {
+            (Ok(expected), Ok(got)) => match difference(expected, got, ordered) {
+                None => Outcome::Same,
+                Some(what) => told(what),
+            },
+            (Err(expected), Err(got)) => {
+                let class = |error: &Error| error.code().map(|code| code.code()[..2].to_owned());
+                if class(&expected) == class(&got) {
+                    return Outcome::SameError;
+                }
+                told(format!("error {expected:?}, but through the door {got:?}"))
+            }
+            (Ok(_), Err(error)) | (Err(error), Ok(_))
+                if error.code().is_some_and(|code| code.code().starts_with("22")) =>
+            {
+                Outcome::Earlier
+            }
+            (Ok(_), Err(got)) if got.code().is_some_and(|code| code.code() == "0A000") => {
+                Outcome::Refused(got.to_string())
+            }
+            (Ok(_), Err(got)) => told(format!("only through the door an error: {got:?}")),
+            (Err(expected), Ok(_)) => told(format!("through the door no error, but {expected:?}")),
+        }
+    }
+}
+
+fn difference(mut expected: Answer, mut got: Answer, ordered: bool) -> Option<String> {
+    if expected.columns != got.columns {
+        return Some(format!("columns {:?}, but through the door {:?}", expected.columns, got.columns));
+    }
+    if !ordered {
+        expected.rows.sort();
+        got.rows.sort();
+    }
+    if expected.rows == got.rows {
+        return None;
+    }
+    let first = expected.rows.iter().zip(&got.rows).find(|(a, b)| a != b);
+    Some(format!(
+        "{} rows, through the door {}; first difference {first:?}",
+        expected.rows.len(),
+        got.rows.len()
+    ))
+}
+
+/// How many random queries for each of the four worlds.
+fn queries_per_world() -> u64 {
+    match std::env::var("POLYSHARD_LONG") {
+        Ok(_) => 5_000,
+        Err(_) => 260,
+    }
+}
+
+async fn one_world(seed: u64) {
+    let count = queries_per_world();
+    let world = World::new(seed);
+    let bench = Bench::new(&world).await;
+    let (mut different, mut refused, mut totals) =
+        (Vec::new(), BTreeMap::<String, usize>::new(), [0_usize; 4]);
+    for number in 0..count {
+        let mut generator = Generator::new(seed * 1_000_000 + number, &world);
+        let case = generator.case();
+        match bench.try_query(&case.sql, case.ordered).await {
+            Outcome::Same => totals[0] += 1,
+            Outcome::SameError => totals[1] += 1,
+            Outcome::Earlier => totals[3] += 1,
+            Outcome::Refused(why) => {
+                totals[2] += 1;
+                *refused.entry(why).or_default() += 1;
+            }
+            Outcome::Different(what) => different.push(format!("seed {seed}, query {number}: {what}")),
+        }
+    }
+    println!(
+        "same {}, same error {}, refused {}, earlier error {}",
+        totals[0], totals[1], totals[2], totals[3]
+    );
+    bench.cluster.close().await;
+    assert!(different.is_empty(), "{} answers differ:\n{}", different.len(), different.join("\n\n"));
+    let all = totals.iter().sum::<usize>();
+    assert!(totals[2] * 20 < all, "more than 5 % are refused: {refused:#?}");
+    assert!(totals[3] * 50 < all, "too many errors of values that one database does not look at");
+    assert!(totals[1] * 5 < all, "too many queries are errors on any database: the generator is broken");
+}
+
+// C2, G1: with keys of each type.
+#[tokio::test]
+async fn random_queries_answer_as_one_database_does_with_bigint_keys() {
+    one_world(0).await;
+}
+
+#[tokio::test]
+async fn random_queries_answer_as_one_database_does_with_int_keys() {
+    one_world(1).await;
+}
+
+#[tokio::test]
+async fn random_queries_answer_as_one_database_does_with_text_keys() {
+    one_world(2).await;
+}
+
+#[tokio::test]
+async fn random_queries_answer_as_one_database_does_with_uuid_keys() {
+    one_world(3).await;
+}
