@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::JournalError;
 
 /// What is nobody's: system schemas, and ours.
-const USERS: &str = "n.nspname NOT IN ('pg_catalog', 'information_schema', 'polyshard') \
+pub(crate) const USERS: &str = "n.nspname NOT IN ('pg_catalog', 'information_schema', 'polyshard') \
                      AND n.nspname !~ '^pg_(toast|temp)'";
 
 /// Everything of one shard, with what the checks of declarations need beyond the schema.

@@ -9,6 +9,7 @@ mod catch_up;
 mod checks;
 mod declaration;
 mod declare;
+mod drift;
 mod embedded;
 mod entry;
 mod error;
@@ -27,6 +28,7 @@ mod tables;
 mod turn;
 
 pub use declaration::{Declaration, STORE};
+pub use drift::{Checked, Difference};
 pub use embedded::{Embedded, SchemaFuture};
 pub use entry::{Entry, EntryKind, Recorded};
 pub use error::JournalError;

@@ -129,7 +129,36 @@ async fn two_processes_take_turns(place: Arc<Place>) {
     one.close().await;
 }
 
+/// C7: what somebody has changed on one shard behind Polyshard's back is found.
+async fn drift_is_found(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster
+        .apply(&["CREATE TABLE t (a int PRIMARY KEY, b text)", "INSERT INTO t VALUES (1, 'x'), (2, 'y')"])
+        .await
+        .unwrap();
+    let checked = cluster.journal.check().await.unwrap();
+    assert_eq!((checked.shards, checked.position), (3, 1), "{:?}", checked.away);
+    assert_eq!((checked.differences, checked.away), (vec![], vec![]));
+    assert!(checked.objects >= 2, "{}", checked.objects);
+    cluster.on("s2", "UPDATE t SET b = 'z' WHERE a = 2").await;
+    cluster.on("s3", "CREATE INDEX extra ON t (b)").await;
+    let checked = cluster.journal.check().await.unwrap();
+    let found: Vec<(String, String)> = checked
+        .differences
+        .iter()
+        .map(|difference| (difference.shard.to_string(), difference.object.clone()))
+        .collect();
+    let index = if place.is_postgres() { "index public.extra" } else { "index extra" };
+    assert_eq!(found, [("s2".into(), "rows of t".into()), ("s3".into(), index.into())]);
+    assert!(checked.differences[1].expected.is_none() && checked.differences[1].found.is_some());
+    cluster.on("s3", "DROP TABLE t").await;
+    let lost = cluster.journal.check().await.unwrap().differences;
+    assert!(lost.iter().any(|one| one.object == "rows of t" && one.found.is_none()), "{lost:?}");
+    cluster.close().await;
+}
+
 on_both_engines!(
+    drift_is_found,
     a_change_is_on_all_shards_and_in_the_schema,
     what_one_shard_refuses_is_on_none,
     concurrent_writes_have_one_order,
