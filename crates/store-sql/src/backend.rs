@@ -407,6 +407,7 @@ impl Backend {
 
     /// Describes a portal.
     pub fn describe_portal(&mut self, portal: &str) {
+        self.in_series = true;
         reply::message(self.lent().outgoing(), b'D', |out| {
             out.put_u8(b'P');
             reply::text(out, portal);
@@ -416,6 +417,7 @@ impl Backend {
 
     /// Closes a portal.
     pub fn close_portal(&mut self, portal: &str) {
+        self.in_series = true;
         reply::message(self.lent().outgoing(), b'C', |out| {
             out.put_u8(b'P');
             reply::text(out, portal);
@@ -425,6 +427,7 @@ impl Backend {
 
     /// Runs a portal.
     pub fn execute(&mut self, portal: &str, rows_max: i32) {
+        self.in_series = true;
         reply::message(self.lent().outgoing(), b'E', |out| {
             reply::text(out, portal);
             out.put_i32(rows_max);

@@ -4,10 +4,11 @@
 //! gathered here, whatever the size of the answer; what does not fit into memory spills on the combine session's server.
 
 mod check;
+mod motion;
 mod shards;
 mod worker;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::BytesMut;
 use polyshard_map::ShardId;
@@ -21,6 +22,9 @@ use worker::{Passed, Sink, Trouble, Worker};
 /// Most bytes that one fragment may fetch from one shard: a statement that needs more is better written otherwise, and
 /// one that was not meant so does not fill a disk.
 const FETCH_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
+
+/// The fragments' texts by shard.
+type Texts = BTreeMap<ShardId, Vec<String>>;
 
 impl Session {
     /// Answers a SELECT that concerns several shards.
@@ -52,7 +56,7 @@ impl Session {
         }
         let mut keep = None;
         let mut working = Shards::open(self, ranges, shards).await?;
-        let done = self.answer_across(&mut working, &plan, &schema).await;
+        let done = self.answer_across(&mut working, &plan, &context).await;
         let gone = working.close(self.client(), &mut keep).await;
         self.keep_backend(keep).await;
         match (done, gone) {
@@ -70,14 +74,21 @@ impl Session {
         &mut self,
         working: &mut Shards,
         plan: &Plan,
-        schema: &Schema,
+        context: &Context<'_>,
     ) -> Result<(), Trouble> {
+        let motion = working.share_snapshot(self.client(), plan.mode).await?;
+        let view = self.router().view();
+        let mut texts = Texts::new();
+        for shard in working.ids() {
+            let foreign = motion.foreign(&shard, &view, context.schema)?;
+            let of = |fragment: &Fragment| fragment.sql_without(&shard, &foreign, context);
+            texts.insert(shard.clone(), plan.fragments.iter().map(of).collect::<Result<_, _>>()?);
+        }
         match plan.mode {
-            Mode::Concat => self.concat(working, &plan.fragments[0]).await,
+            Mode::Concat => self.concat(working, &texts).await,
             Mode::Combine => {
-                working.share_snapshot(self.client(), plan.fragments.len()).await?;
                 let mut combine = working.take_combine()?;
-                let done = self.combine(working, &mut combine, plan, schema).await;
+                let done = self.combine(working, &mut combine, plan, &texts, context.schema).await;
                 working.put_back(combine);
                 done
             }
@@ -99,11 +110,10 @@ impl Session {
     }
 
     /// The rows of all shards one after the other; they all begin at once.
-    async fn concat(&mut self, working: &mut Shards, fragment: &Fragment) -> Result<(), Trouble> {
+    async fn concat(&mut self, working: &mut Shards, texts: &Texts) -> Result<(), Trouble> {
         let (forms, mut told) = self.wanted_forms();
         for worker in working.all() {
-            let sql = fragment.sql_on(worker.shard());
-            worker.ask_rows(&sql, &forms);
+            worker.ask_rows(&texts[worker.shard()][0], &forms);
             worker.send().await?;
         }
         let partial = self.partial_results();
@@ -137,20 +147,23 @@ impl Session {
         working: &mut Shards,
         combine: &mut Worker,
         plan: &Plan,
+        texts: &Texts,
         schema: &Schema,
     ) -> Result<(), Trouble> {
         for worker in working.all() {
             let shard = worker.shard().clone();
-            for fragment in plan.fragments.iter().filter(|fragment| concerns(fragment, &shard)) {
-                worker.ask(&format!("COPY ({}) TO STDOUT", fragment.sql_on(worker.shard())));
+            for (fragment, sql) in plan.fragments.iter().zip(&texts[&shard]) {
+                if concerns(fragment, &shard) {
+                    worker.ask(&format!("COPY ({sql}) TO STDOUT"));
+                }
             }
             worker.send().await?;
         }
         // The combine session's own part needs no journey. And the temporary table has the engine's own types.
-        for fragment in &plan.fragments {
+        for (fragment, sql) in plan.fragments.iter().zip(&texts[combine.shard()]) {
             let here = concerns(fragment, combine.shard()) && working.combine_has_rows;
             let data = if here { "" } else { " WITH NO DATA" };
-            let (temp, sql) = (&fragment.temp, fragment.sql_on(combine.shard()));
+            let temp = &fragment.temp;
             combine.ask(&format!("CREATE TEMPORARY TABLE {temp} AS {sql}{data}"));
             if !fragment.primary_key.is_empty() {
                 let key: Vec<String> = fragment

@@ -6,8 +6,9 @@ use std::time::Duration;
 use polyshard_engine::Dialect;
 use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
-use polyshard_sql::SqlError;
+use polyshard_sql::{Mode, SqlError};
 
+use super::motion::{self, Motion};
 use super::worker::{Trouble, Worker};
 use crate::backend::Backend;
 use crate::client::{Client, Gone};
@@ -73,24 +74,31 @@ impl Shards {
         self.workers.iter_mut().filter(|worker| !worker.idle)
     }
 
-    /// Begins one snapshot on each shard, if more than one question will be asked there.
-    pub async fn share_snapshot(&mut self, client: &mut Client, questions: usize) -> Result<(), Trouble> {
-        let combine = self.combine_at();
-        for (at, worker) in self.workers.iter_mut().enumerate() {
-            if worker.idle || worker.borrowed {
-                continue;
-            }
+    /// Their shards.
+    pub fn ids(&self) -> Vec<ShardId> {
+        self.workers.iter().filter(|worker| !worker.idle).map(|worker| worker.shard().clone()).collect()
+    }
+
+    /// Begins one snapshot on each shard, and learns in it which ranges are being moved. The transaction's own
+    /// session goes on in its own.
+    pub async fn share_snapshot(&mut self, client: &mut Client, mode: Mode) -> Result<Motion, Trouble> {
+        let combine = self.combine_at().filter(|_| mode == Mode::Combine);
+        for (at, worker) in self.workers.iter_mut().enumerate().filter(|(_, worker)| !worker.idle) {
             let modes = if Some(at) == combine { "READ WRITE" } else { "READ ONLY" };
-            if Some(at) == combine || questions > 1 {
-                worker.ask(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ, {modes}"));
+            let question = motion::question();
+            if worker.borrowed {
+                worker.ask(&question);
+            } else {
+                worker.ask(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ, {modes}; {question}"));
                 worker.open = true;
-                worker.send().await?;
             }
+            worker.send().await?;
         }
+        let mut motion = Motion::default();
         for worker in self.workers.iter_mut().filter(|worker| worker.is_waiting()) {
-            worker.answer(client).await?;
+            motion.learn(worker.answer(client).await?)?;
         }
-        Ok(())
+        Ok(motion)
     }
 
     fn combine_at(&self) -> Option<usize> {

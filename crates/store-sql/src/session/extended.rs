@@ -240,8 +240,8 @@ impl Session {
         let Some(wanted) = Wanted::of(&route) else { return Ok(false) };
         let access = if analysis.writes() { Access::Write } else { Access::Read };
         self.check_global(&analysis)?;
-        self.note_movable(&analysed.statement, &route, &analysis);
         self.acquire(&wanted, access).await?;
+        self.note_movable(&analysed.statement, &route, &analysis);
         self.transaction.wrote |= analysis.writes();
         let Some(backend) = &mut self.backend else { return Ok(false) };
         backend.prepare(description.id, &prepared.text, &prepared.types);

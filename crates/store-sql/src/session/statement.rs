@@ -51,8 +51,9 @@ impl Session {
         match Wanted::of(&route) {
             Some(wanted) => {
                 self.check_global(&analysis)?;
+                let done = self.run_here(&wanted, analysis.writes(), statement.text()).await;
                 self.note_movable(statement, &route, &analysis);
-                self.run_here(&wanted, analysis.writes(), statement.text()).await
+                done
             }
             None => self.run_elsewhere(analysed, route, &[]).await,
         }

@@ -4,4 +4,7 @@
 mod support;
 
 mod first;
+mod programs;
+mod sharing;
 mod tables;
+mod transactions;

@@ -1,0 +1,92 @@
+//! Ranges that are being moved: a shard may have rows of them that it does not own, not yet or no more.
+
+use std::collections::BTreeMap;
+
+use polyshard_engine::Dialect;
+use polyshard_map::{KeyBytes, KeyRange, MapName, ShardId};
+use polyshard_router::View;
+use polyshard_shard::Placement as Rule;
+use polyshard_sql::{Placement, Schema, SqlError, SqlState, TableName};
+
+/// Which ranges are in motion, as far as one shard knows: those that leave it or have left it and are not cleaned up,
+/// and those that arrive. Read in the snapshot in which the rows are read.
+pub(super) fn question() -> String {
+    let own = |table| Dialect::Postgres.own_table(table);
+    format!(
+        "SELECT map, ranges, NULL, NULL FROM {} UNION ALL SELECT map, NULL, pg_catalog.encode(lo, 'hex'), \
+         pg_catalog.encode(hi, 'hex') FROM {} WHERE incoming IS NOT NULL",
+        own("capture"),
+        own("local_range")
+    )
+}
+
+/// Ranges in motion, by map.
+#[derive(Debug, Default)]
+pub(crate) struct Motion(BTreeMap<MapName, Vec<KeyRange>>);
+
+impl Motion {
+    /// Takes in what a shard has answered to [`question`].
+    pub fn learn(&mut self, rows: Vec<Vec<Option<String>>>) -> Result<(), SqlError> {
+        let damaged =
+            || SqlError::new(SqlState::INTERNAL_ERROR, "a shard's list of moving ranges cannot be read");
+        for row in rows {
+            let mut fields = row.into_iter();
+            let mut next = || fields.next().flatten();
+            let (map, ranges, lo, hi) = (next(), next(), next(), next());
+            let map = map.and_then(|map| MapName::new(&map).ok()).ok_or_else(damaged)?;
+            let ranges: Vec<KeyRange> = match ranges {
+                Some(text) => serde_json::from_str(&text).map_err(|_| damaged())?,
+                None => {
+                    let lo = lo.as_deref().and_then(bytes).ok_or_else(damaged)?;
+                    let hi = hi.as_deref().map(|hi| bytes(hi).ok_or_else(damaged)).transpose()?;
+                    vec![KeyRange::new(KeyBytes::new(lo), hi.map(KeyBytes::new)).map_err(|_| damaged())?]
+                }
+            };
+            self.0.entry(map).or_default().extend(ranges);
+        }
+        Ok(())
+    }
+
+    /// For each table, the condition that holds for rows on this shard that are not its own; none in quiet times.
+    pub fn foreign(
+        &self,
+        shard: &ShardId,
+        view: &View,
+        schema: &Schema,
+    ) -> Result<BTreeMap<TableName, String>, SqlError> {
+        let mut conditions = BTreeMap::new();
+        for (map, ranges) in &self.0 {
+            let Some(known) = view.maps.get(map) else { continue };
+            let mut foreign = ranges.clone();
+            for range in ranges {
+                for entry in known.map.entries(range).filter(|entry| entry.shard == *shard) {
+                    foreign = foreign.iter().flat_map(|range| range.subtract(&entry.range)).collect();
+                }
+            }
+            if foreign.is_empty() {
+                continue;
+            }
+            for table in schema.tables.values() {
+                let Placement::Sharded { map: of, column, .. } = &table.placement else { continue };
+                if of != map {
+                    continue;
+                }
+                let rule =
+                    Rule::Key(vec![format!("\"{}\"", table.columns[*column].name.replace('"', "\"\""))]);
+                let condition = rule
+                    .in_ranges(Dialect::Postgres, known.map.definition(), &foreign, "")
+                    .map_err(|error| SqlError::new(SqlState::SERIALIZATION_FAILURE, error.to_string()))?;
+                conditions.insert(table.name.clone(), condition);
+            }
+        }
+        Ok(conditions)
+    }
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digits = hex.as_bytes().chunks_exact(2);
+    if !digits.remainder().is_empty() {
+        return None;
+    }
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
