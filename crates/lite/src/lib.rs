@@ -1,1 +1,22 @@
 //! PostgreSQL's SQL on SQLite shards: the proven subset, its functions and its system catalog.
+
+mod ddl;
+mod describe;
+mod error;
+mod fail;
+mod functions;
+mod prepared;
+mod rules;
+mod settings;
+mod system;
+mod translate;
+mod types;
+mod value;
+
+pub use ddl::ddl;
+pub use describe::{BOOKKEEPING, DESCRIPTION_QUERIES, schema_from};
+pub use error::error;
+pub use functions::{aggregates, collations, functions};
+pub use prepared::{Format, Moment, OutColumn, Prepared, Tag, encode, prepare, prepare_across};
+pub use settings::{Settings, Zone};
+pub use translate::NEXT_ID;

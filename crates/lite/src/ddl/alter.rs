@@ -1,0 +1,326 @@
+//! ALTER TABLE, as far as SQLite can.
+
+use polyshard_sql::ast::{AlterColumnOperation, AlterTable, AlterTableOperation, RenameTableNameKind};
+use polyshard_sql::{Context, SqlError, Table, TableName};
+
+use super::constraint::{Constraint, constraint_of};
+use super::create::{check_default, column, column_text, describe_column, describe_constraint, exists};
+use super::{literal_option, literal_text, new_name};
+use crate::fail::{fail, unsupported};
+use crate::translate::{fold, name_parts, quoted};
+
+pub(super) fn table(alter: &AlterTable, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
+    let (schema, name) = name_parts(&alter.name)?;
+    let Some(table) = context.schema.table(schema.as_deref(), &name, context.search_path) else {
+        if alter.if_exists {
+            return Ok(Vec::new());
+        }
+        return Err(fail("42P01", format!("relation \"{name}\" does not exist")));
+    };
+    let mut out = Vec::new();
+    let mut table = table.as_ref().clone();
+    for operation in &alter.operations {
+        out.extend(apply(operation, &mut table, context)?);
+    }
+    Ok(out)
+}
+
+fn apply(
+    operation: &AlterTableOperation,
+    table: &mut Table,
+    context: &Context<'_>,
+) -> Result<Vec<String>, SqlError> {
+    let name = table.name.name.clone();
+    let (own, text) = (quoted(&name), literal_text(&name));
+    let find = |table: &Table, column: &str| {
+        table.column(column).ok_or_else(|| {
+            fail("42703", format!("column \"{column}\" of relation \"{name}\" does not exist"))
+        })
+    };
+    Ok(match operation {
+        AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
+            let (mut made, constraints) = column(&name, column_def)?;
+            if table.columns.iter().any(|known| known.name.eq_ignore_ascii_case(&made.name)) {
+                if *if_not_exists {
+                    return Ok(Vec::new());
+                }
+                return Err(fail(
+                    "42701",
+                    format!("column \"{}\" of relation \"{name}\" already exists", made.name),
+                ));
+            }
+            check_default(&made, context)?;
+            let mut out = Vec::new();
+            let fill = made.default.clone();
+            let not_null = std::mem::replace(&mut made.not_null, false);
+            out.push(format!("ALTER TABLE {own} ADD COLUMN {}", column_text(&made)?));
+            made.not_null = not_null;
+            if let Some(fill) = &fill {
+                // The rows that are there get the default too.
+                let value = default_constant(&made, fill, context)?;
+                out.push(format!("UPDATE {own} SET {} = {value}", quoted(&made.name)));
+            }
+            let next = format!(
+                "(SELECT coalesce(max(position), 0) + 1 FROM polyshard_sql_column WHERE table_name = {text})"
+            );
+            out.push(describe_column(&name, &made, 0).replace(", 0, ", &format!(", {next}, ")));
+            if not_null {
+                out.extend(require(&name, &made.name));
+            }
+            table.columns.push(made);
+            for mut constraint in constraints {
+                out.extend(add_constraint(&mut constraint, table, context)?);
+            }
+            out
+        }
+        AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+            let mut out = Vec::new();
+            for column in column_names {
+                let column = fold(column);
+                let Some(place) = table.column(&column) else {
+                    if *if_exists {
+                        continue;
+                    }
+                    find(table, &column)?;
+                    continue;
+                };
+                let keyed = table.primary_key.contains(&place)
+                    || table.unique.iter().any(|unique| unique.contains(&place))
+                    || table.foreign_keys.iter().any(|key| key.columns.contains(&place));
+                if keyed {
+                    return Err(unsupported(format!("dropping the key column {column}")));
+                }
+                out.push(format!("DROP TRIGGER IF EXISTS {}", quoted(&trigger(&name, &column, "insert"))));
+                out.push(format!("DROP TRIGGER IF EXISTS {}", quoted(&trigger(&name, &column, "update"))));
+                out.push(format!("ALTER TABLE {own} DROP COLUMN {}", quoted(&column)));
+                let column = literal_text(&column);
+                out.push(format!(
+                    "DELETE FROM polyshard_sql_column WHERE table_name = {text} AND name = {column}"
+                ));
+                table.columns.remove(place);
+                let shift = |places: &mut Vec<usize>| {
+                    places.iter_mut().filter(|other| **other > place).for_each(|other| *other -= 1);
+                };
+                shift(&mut table.primary_key);
+                table.unique.iter_mut().for_each(shift);
+                table.foreign_keys.iter_mut().for_each(|key| shift(&mut key.columns));
+            }
+            out
+        }
+        AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+            let (old, new) = (fold(old_column_name), fold(new_column_name));
+            let place = find(table, &old)?;
+            if table.columns.iter().any(|known| known.name.eq_ignore_ascii_case(&new) && known.name != old) {
+                return Err(fail("42701", format!("column \"{new}\" of relation \"{name}\" already exists")));
+            }
+            table.columns[place].name.clone_from(&new);
+            let (before, after) = (literal_text(&old), literal_text(&new));
+            let renamed = |list: &str| {
+                format!(
+                    "(SELECT json_group_array(CASE value WHEN {before} THEN {after} ELSE value END) FROM json_each({list}))"
+                )
+            };
+            vec![
+                format!("ALTER TABLE {own} RENAME COLUMN {} TO {}", quoted(&old), quoted(&new)),
+                format!(
+                    "UPDATE polyshard_sql_column SET name = {after} WHERE table_name = {text} AND name = {before}"
+                ),
+                format!(
+                    "UPDATE polyshard_sql_constraint SET columns = {} WHERE table_name = {text}",
+                    renamed("columns")
+                ),
+                format!(
+                    "UPDATE polyshard_sql_constraint SET target_columns = {} WHERE target = {text}",
+                    renamed("target_columns")
+                ),
+                format!(
+                    "UPDATE polyshard_sql_index SET columns = {} WHERE table_name = {text}",
+                    renamed("columns")
+                ),
+            ]
+        }
+        AlterTableOperation::RenameTable { table_name } => {
+            let (RenameTableNameKind::As(to) | RenameTableNameKind::To(to)) = table_name;
+            let to = new_name(to)?;
+            if exists(context.schema, &to) {
+                return Err(fail("42P07", format!("relation \"{to}\" already exists")));
+            }
+            table.name = TableName::public(to.clone());
+            let after = literal_text(&to);
+            let mut out = vec![format!("ALTER TABLE {own} RENAME TO {}", quoted(&to))];
+            for kept in ["polyshard_sql_column", "polyshard_sql_constraint", "polyshard_sql_index"] {
+                out.push(format!("UPDATE {kept} SET table_name = {after} WHERE table_name = {text}"));
+            }
+            out.push(format!("UPDATE polyshard_sql_constraint SET target = {after} WHERE target = {text}"));
+            out.push(format!("UPDATE polyshard_sql_table SET name = {after} WHERE name = {text}"));
+            out
+        }
+        AlterTableOperation::AddConstraint { constraint, .. } => {
+            let mut constraint = constraint_of(constraint)?;
+            add_constraint(&mut constraint, table, context)?
+        }
+        AlterTableOperation::AlterColumn { column_name, op } => {
+            let column = fold(column_name);
+            let place = find(table, &column)?;
+            alter_column(table, place, op, context)?
+        }
+        AlterTableOperation::DropConstraint { if_exists, name: constraint, .. } => {
+            let constraint = fold(constraint);
+            if *if_exists {
+                return Err(unsupported("DROP CONSTRAINT"));
+            }
+            return Err(unsupported(format!("dropping the constraint {constraint}")));
+        }
+        AlterTableOperation::OwnerTo { .. } => Vec::new(),
+        other => return Err(unsupported(format!("ALTER TABLE … {other}"))),
+    })
+}
+
+/// What SQLite cannot add to a table that is there is kept by an index or by triggers.
+fn add_constraint(
+    constraint: &mut Constraint,
+    table: &mut Table,
+    context: &Context<'_>,
+) -> Result<Vec<String>, SqlError> {
+    let name = table.name.name.clone();
+    constraint.check(table, context)?;
+    constraint.settle_name(&name, &mut Vec::new())?;
+    let mut out = Vec::new();
+    match constraint {
+        Constraint::Primary { columns, .. } | Constraint::Unique { columns, .. } => {
+            let columns = columns.clone();
+            let is_primary = matches!(constraint, Constraint::Primary { .. });
+            if is_primary && !table.primary_key.is_empty() {
+                return Err(fail(
+                    "42P16",
+                    format!("multiple primary keys for table \"{name}\" are not allowed"),
+                ));
+            }
+            let list: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
+            let index = quoted(constraint.name());
+            out.push(format!("CREATE UNIQUE INDEX {index} ON {} ({})", quoted(&name), list.join(", ")));
+            let places: Vec<usize> = columns.iter().filter_map(|column| table.column(column)).collect();
+            if is_primary {
+                for place in &places {
+                    let column = &mut table.columns[*place];
+                    if !column.not_null {
+                        column.not_null = true;
+                        out.extend(require(&name, &column.name));
+                        out.push(format!(
+                            "UPDATE polyshard_sql_column SET not_null = 1 WHERE table_name = {} AND name = {}",
+                            literal_text(&name),
+                            literal_text(&column.name)
+                        ));
+                    }
+                }
+                table.primary_key = places;
+            } else {
+                table.unique.push(places);
+            }
+        }
+        Constraint::Check { .. } | Constraint::Foreign { .. } => {
+            return Err(unsupported(format!(
+                "adding the constraint {} to a table that is there",
+                constraint.name()
+            ))
+            .hint("write it in CREATE TABLE"));
+        }
+    }
+    out.push(describe_constraint(&name, constraint));
+    Ok(out)
+}
+
+fn alter_column(
+    table: &mut Table,
+    place: usize,
+    op: &AlterColumnOperation,
+    context: &Context<'_>,
+) -> Result<Vec<String>, SqlError> {
+    let name = table.name.name.clone();
+    let column = &mut table.columns[place];
+    let of = format!("table_name = {} AND name = {}", literal_text(&name), literal_text(&column.name));
+    Ok(match op {
+        AlterColumnOperation::SetDefault { value } => {
+            column.default = Some(value.to_string());
+            check_default(column, context)?;
+            let value = literal_option(column.default.as_deref());
+            vec![format!("UPDATE polyshard_sql_column SET default_text = {value} WHERE {of}")]
+        }
+        AlterColumnOperation::DropDefault => {
+            column.default = None;
+            vec![format!("UPDATE polyshard_sql_column SET default_text = NULL WHERE {of}")]
+        }
+        AlterColumnOperation::SetNotNull if column.not_null => Vec::new(),
+        AlterColumnOperation::SetNotNull => {
+            column.not_null = true;
+            let mut out = require(&name, &column.name);
+            out.push(format!("UPDATE polyshard_sql_column SET not_null = 1 WHERE {of}"));
+            out
+        }
+        other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
+    })
+}
+
+fn trigger(table: &str, column: &str, event: &str) -> String {
+    format!("polyshard_not_null_{table}_{column}_{event}")
+}
+
+/// A column that must not be NULL from now on: the rows that are there are checked first.
+fn require(table: &str, column: &str) -> Vec<String> {
+    let message = |state: &str, text: String| format!("SQLSTATE {state}: {text}").replace('\'', "''");
+    let there = message("23502", format!("column \"{column}\" of relation \"{table}\" contains null values"));
+    let new = message(
+        "23502",
+        format!("null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"),
+    );
+    let (own, name) = (quoted(table), quoted(column));
+    let (_, there) = there.split_once(": ").unwrap_or(("", &there));
+    let mut out =
+        vec![format!("SELECT pg_raise('23502', '{there}') FROM {own} WHERE {name} IS NULL LIMIT 1")];
+    for (event, when) in [("insert", "INSERT".to_owned()), ("update", format!("UPDATE OF {name}"))] {
+        out.push(format!(
+            "CREATE TRIGGER {} BEFORE {when} ON {own} WHEN new.{name} IS NULL BEGIN SELECT RAISE(ABORT, '{new}'); END",
+            quoted(&trigger(table, column, event))
+        ));
+    }
+    out
+}
+
+/// The value that the rows of a table get for a new column.
+fn default_constant(
+    column: &polyshard_sql::Column,
+    text: &str,
+    context: &Context<'_>,
+) -> Result<String, SqlError> {
+    let statements = polyshard_sql::statements(&format!("SELECT {text}"))?;
+    let expr = statements.first().and_then(|statement| match statement.ast()? {
+        polyshard_sql::ast::Statement::Query(query) => match query.body.as_ref() {
+            polyshard_sql::ast::SetExpr::Select(select) => match &select.projection[..] {
+                [polyshard_sql::ast::SelectItem::UnnamedExpr(expr)] => Some(expr.clone()),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    });
+    let refuse = || {
+        unsupported(format!(
+            "adding the column {} with the default {text} to rows that are there",
+            column.name
+        ))
+        .hint("add it without a default, fill it, then set the default")
+    };
+    let expr = expr.ok_or_else(refuse)?;
+    let cast = polyshard_sql::ast::Expr::Nested(Box::new(expr));
+    let holder = Table {
+        name: TableName::public("polyshard_default"),
+        columns: Vec::new(),
+        primary_key: Vec::new(),
+        unique: Vec::new(),
+        foreign_keys: Vec::new(),
+        row_security: false,
+        triggers: false,
+        placement: polyshard_sql::Placement::Reference { declared: false },
+    };
+    super::create::constant(&holder, context, &cast, column).map_err(|_| refuse())
+}

@@ -1,0 +1,248 @@
+//! Keys, checks and references of a table.
+
+use polyshard_sql::ast::{Expr, ForeignKeyConstraint, IndexColumn, ReferentialAction, TableConstraint};
+use polyshard_sql::{Context, SqlError, Table, TableName};
+
+use super::create::table_expr;
+use crate::fail::{fail, unsupported};
+use crate::functions::quote_ident;
+use crate::translate::{fold, is_ordered, name_parts, quoted};
+use crate::types;
+
+/// A constraint as it was asked for; its name is made up if none was given.
+pub(super) enum Constraint {
+    Primary {
+        name: Option<String>,
+        columns: Vec<String>,
+    },
+    Unique {
+        name: Option<String>,
+        columns: Vec<String>,
+    },
+    Check {
+        name: Option<String>,
+        expr: Expr,
+        about: Option<String>,
+    },
+    Foreign {
+        name: Option<String>,
+        columns: Vec<String>,
+        target: String,
+        target_columns: Vec<String>,
+        actions: String,
+    },
+}
+
+/// Those written after the columns.
+pub(super) fn constraints_of(_: &str, given: &[TableConstraint]) -> Result<Vec<Constraint>, SqlError> {
+    given.iter().map(constraint_of).collect()
+}
+
+pub(super) fn constraint_of(given: &TableConstraint) -> Result<Constraint, SqlError> {
+    Ok(match given {
+        TableConstraint::PrimaryKey(key) => {
+            Constraint::Primary { name: key.name.as_ref().map(fold), columns: plain(&key.columns)? }
+        }
+        TableConstraint::Unique(key) => {
+            Constraint::Unique { name: key.name.as_ref().map(fold), columns: plain(&key.columns)? }
+        }
+        TableConstraint::Check(check) => Constraint::Check {
+            name: check.name.as_ref().map(fold),
+            expr: check.expr.as_ref().clone(),
+            about: None,
+        },
+        TableConstraint::ForeignKey(key) => {
+            let columns = key.columns.iter().map(fold).collect();
+            Constraint::foreign(key.name.as_ref().map(fold), columns, key)?
+        }
+        other => return Err(unsupported(format!("the constraint {other}"))),
+    })
+}
+
+fn plain(columns: &[IndexColumn]) -> Result<Vec<String>, SqlError> {
+    let name = |column: &IndexColumn| match &column.column.expr {
+        Expr::Identifier(ident) => Ok(fold(ident)),
+        other => Err(unsupported(format!("the key column {other}"))),
+    };
+    columns.iter().map(name).collect()
+}
+
+impl Constraint {
+    pub fn foreign(
+        name: Option<String>,
+        columns: Vec<String>,
+        key: &ForeignKeyConstraint,
+    ) -> Result<Constraint, SqlError> {
+        if key.match_kind.is_some() {
+            return Err(unsupported("MATCH in a foreign key"));
+        }
+        let action = |given: &Option<ReferentialAction>, when: &str| match given {
+            None | Some(ReferentialAction::NoAction) => Ok(String::new()),
+            Some(ReferentialAction::SetDefault) => Err(unsupported("SET DEFAULT in a foreign key")),
+            Some(action) => Ok(format!(" ON {when} {action}")),
+        };
+        let mut actions = action(&key.on_update, "UPDATE")? + &action(&key.on_delete, "DELETE")?;
+        if let Some(characteristics) = &key.characteristics {
+            let shown = characteristics.to_string().to_ascii_uppercase();
+            if shown.contains("INITIALLY DEFERRED") {
+                actions.push_str(" DEFERRABLE INITIALLY DEFERRED");
+            } else if shown.contains("DEFERRABLE") && !shown.contains("NOT DEFERRABLE") {
+                // It can be deferred by SET CONSTRAINTS alone, which is refused.
+            }
+        }
+        let (_, target) = name_parts(&key.foreign_table)?;
+        let target_columns = key.referred_columns.iter().map(fold).collect();
+        Ok(Constraint::Foreign { name, columns, target, target_columns, actions })
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Constraint::Primary { name, .. }
+            | Constraint::Unique { name, .. }
+            | Constraint::Check { name, .. }
+            | Constraint::Foreign { name, .. } => name.as_deref().unwrap_or(""),
+        }
+    }
+
+    /// As PostgreSQL would call it.
+    pub fn settle_name(&mut self, table: &str, taken: &mut Vec<String>) -> Result<(), SqlError> {
+        let (name, made) = match self {
+            Constraint::Primary { name, .. } => (name, format!("{table}_pkey")),
+            Constraint::Unique { name, columns } => (name, format!("{table}_{}_key", columns.join("_"))),
+            Constraint::Check { name, about, .. } => {
+                let about = about.as_ref().map_or_else(String::new, |about| format!("_{about}"));
+                (name, format!("{table}{about}_check"))
+            }
+            Constraint::Foreign { name, columns, .. } => {
+                (name, format!("{table}_{}_fkey", columns.join("_")))
+            }
+        };
+        match name {
+            Some(given) if taken.contains(given) => {
+                return Err(fail(
+                    "42710",
+                    format!("constraint \"{given}\" for relation \"{table}\" already exists"),
+                ));
+            }
+            Some(given) => taken.push(given.clone()),
+            None => {
+                let mut free = made.clone();
+                let mut number = 0;
+                while taken.contains(&free) {
+                    number += 1;
+                    free = format!("{made}{number}");
+                }
+                taken.push(free.clone());
+                *name = Some(free);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether its columns are there and can be what it says.
+    pub fn check(&mut self, table: &Table, context: &Context<'_>) -> Result<(), SqlError> {
+        let find = |table: &Table, name: &str| {
+            table
+                .column(name)
+                .ok_or_else(|| fail("42703", format!("column \"{name}\" named in key does not exist")))
+        };
+        match self {
+            Constraint::Primary { columns, .. } | Constraint::Unique { columns, .. } => {
+                for name in columns {
+                    let type_oid = table.columns[find(table, name)?].type_oid;
+                    if !is_ordered(type_oid) {
+                        return Err(unsupported(format!("a key of type {}", types::display(type_oid))));
+                    }
+                }
+            }
+            Constraint::Check { .. } => {}
+            Constraint::Foreign { columns, target, target_columns, .. } => {
+                let known = match context.schema.tables.get(&TableName::public(target.clone())) {
+                    Some(known) => known.as_ref(),
+                    None if *target == table.name.name => table,
+                    None => return Err(fail("42P01", format!("relation \"{target}\" does not exist"))),
+                };
+                if target_columns.is_empty() {
+                    *target_columns =
+                        known.primary_key.iter().map(|place| known.columns[*place].name.clone()).collect();
+                }
+                if target_columns.is_empty() {
+                    return Err(fail(
+                        "42704",
+                        format!("there is no primary key for referenced table \"{target}\""),
+                    ));
+                }
+                if target_columns.len() != columns.len() {
+                    return Err(fail(
+                        "42830",
+                        "number of referencing and referenced columns for foreign key disagree",
+                    ));
+                }
+                for (own, other) in columns.iter().zip(target_columns.iter()) {
+                    let (own, other) = (find(table, own)?, find(known, other)?);
+                    let (own, other) = (table.columns[own].type_oid, known.columns[other].type_oid);
+                    let whole = types::is_integer(own) && types::is_integer(other);
+                    let texts = types::is_text(own) && types::is_text(other);
+                    if own != other && !whole && !texts {
+                        return Err(fail(
+                            "42804",
+                            "foreign key constraint cannot be implemented: the types differ",
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Its part of CREATE TABLE.
+    pub fn text(&self, table: &Table, context: &Context<'_>) -> Result<String, SqlError> {
+        let names =
+            |columns: &[String]| columns.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
+        let name = quoted(self.name());
+        Ok(match self {
+            Constraint::Primary { columns, .. } => {
+                format!("CONSTRAINT {name} PRIMARY KEY ({})", names(columns))
+            }
+            Constraint::Unique { columns, .. } => format!("CONSTRAINT {name} UNIQUE ({})", names(columns)),
+            Constraint::Check { expr, .. } => {
+                format!("CONSTRAINT {name} CHECK ({})", table_expr(table, context, expr)?)
+            }
+            Constraint::Foreign { columns, target, target_columns, actions, .. } => format!(
+                "CONSTRAINT {name} FOREIGN KEY ({}) REFERENCES {} ({}){actions}",
+                names(columns),
+                quoted(target),
+                names(target_columns)
+            ),
+        })
+    }
+
+    /// Kind, columns, target and its columns, as they are recorded.
+    pub fn facts(&self) -> (char, Vec<String>, Option<String>, Option<Vec<String>>) {
+        match self {
+            Constraint::Primary { columns, .. } => ('p', columns.clone(), None, None),
+            Constraint::Unique { columns, .. } => ('u', columns.clone(), None, None),
+            Constraint::Check { .. } => ('c', Vec::new(), None, None),
+            Constraint::Foreign { columns, target, target_columns, .. } => {
+                ('f', columns.clone(), Some(target.clone()), Some(target_columns.clone()))
+            }
+        }
+    }
+}
+
+/// As `pg_get_constraintdef` shows it.
+pub(super) fn definition(constraint: &Constraint) -> String {
+    let names =
+        |columns: &[String]| columns.iter().map(|name| quote_ident(name)).collect::<Vec<_>>().join(", ");
+    match constraint {
+        Constraint::Primary { columns, .. } => format!("PRIMARY KEY ({})", names(columns)),
+        Constraint::Unique { columns, .. } => format!("UNIQUE ({})", names(columns)),
+        Constraint::Check { expr, .. } => format!("CHECK (({expr}))"),
+        Constraint::Foreign { columns, target, target_columns, actions, .. } => format!(
+            "FOREIGN KEY ({}) REFERENCES {}({}){actions}",
+            names(columns),
+            quote_ident(target),
+            names(target_columns)
+        ),
+    }
+}

@@ -1,0 +1,463 @@
+//! CREATE TABLE, INDEX and VIEW.
+
+use std::sync::Arc;
+
+use polyshard_sql::ast::{
+    ColumnDef, ColumnOption, CreateIndex, CreateTable, CreateView, DataType, Expr, GeneratedAs, OrderBySort,
+};
+use polyshard_sql::{
+    Collation, Column, Context, Generated, Placement, Schema, SqlError, Table, TableName, TypeOid,
+};
+
+use super::constraint::{Constraint, constraints_of, definition};
+use super::{literal_option, literal_text, name_list, new_name, own_table};
+use crate::fail::{fail, unsupported};
+use crate::settings::Settings;
+use crate::translate::{How, Scope, Translator, Visible, data_type_of, fold, is_ordered, name_parts, quoted};
+use crate::types;
+
+pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
+    if create.query.is_some()
+        || create.like.is_some()
+        || create.inherits.is_some()
+        || create.partition_by.is_some()
+    {
+        return Err(unsupported("CREATE TABLE with AS, LIKE, INHERITS or PARTITION BY"));
+    }
+    if create.temporary || create.partition_of.is_some() || create.external {
+        return Err(unsupported("temporary and partitioned tables"));
+    }
+    let name = new_name(&create.name)?;
+    if exists(context.schema, &name) {
+        if create.if_not_exists {
+            return Ok(Vec::new());
+        }
+        return Err(fail("42P07", format!("relation \"{name}\" already exists")));
+    }
+    let mut columns = Vec::new();
+    let mut constraints = Vec::new();
+    for def in &create.columns {
+        let (column, own) = column(&name, def)?;
+        if columns.iter().any(|known: &Column| known.name.eq_ignore_ascii_case(&column.name)) {
+            return Err(fail("42701", format!("column \"{}\" specified more than once", column.name)));
+        }
+        columns.push(column);
+        constraints.extend(own);
+    }
+    constraints.extend(constraints_of(&name, &create.constraints)?);
+    let mut table = Table {
+        name: TableName::public(name.clone()),
+        columns,
+        primary_key: Vec::new(),
+        unique: Vec::new(),
+        foreign_keys: Vec::new(),
+        row_security: false,
+        triggers: false,
+        placement: Placement::Reference { declared: false },
+    };
+    settle(&mut table, &mut constraints, context)?;
+    let mut parts: Vec<String> = table.columns.iter().map(column_text).collect::<Result<_, _>>()?;
+    for constraint in &constraints {
+        parts.push(constraint.text(&table, context)?);
+    }
+    let mut out = vec![format!("CREATE TABLE {} ({}) STRICT", quoted(&name), parts.join(", "))];
+    out.push(format!("INSERT INTO polyshard_sql_table (name) VALUES ({})", literal_text(&name)));
+    for (place, column) in table.columns.iter().enumerate() {
+        out.push(describe_column(&name, column, place as i64 + 1));
+    }
+    out.extend(constraints.iter().map(|constraint| describe_constraint(&name, constraint)));
+    // The rows of a defaulted column are filled by us, so its expression must be one we know.
+    for column in &table.columns {
+        check_default(column, context)?;
+    }
+    Ok(out)
+}
+
+pub(super) fn exists(schema: &Schema, name: &str) -> bool {
+    let same = |known: &TableName| known.name.eq_ignore_ascii_case(name);
+    schema.tables.keys().any(same) || schema.views.keys().any(same)
+}
+
+/// Gives constraints their names, and checks the columns they are about.
+fn settle(table: &mut Table, constraints: &mut [Constraint], context: &Context<'_>) -> Result<(), SqlError> {
+    let mut taken: Vec<String> = Vec::new();
+    for constraint in constraints.iter_mut() {
+        constraint.check(table, context)?;
+        if let Constraint::Primary { columns, .. } = constraint {
+            if !table.primary_key.is_empty() {
+                return Err(fail(
+                    "42P16",
+                    format!("multiple primary keys for table \"{}\" are not allowed", table.name.name),
+                ));
+            }
+            let places: Vec<usize> = columns.iter().filter_map(|name| table.column(name)).collect();
+            for place in &places {
+                table.columns[*place].not_null = true;
+            }
+            table.primary_key = places;
+        }
+        constraint.settle_name(&table.name.name, &mut taken)?;
+    }
+    Ok(())
+}
+
+/// A column, and the constraints written beside it.
+pub(super) fn column(table: &str, def: &ColumnDef) -> Result<(Column, Vec<Constraint>), SqlError> {
+    let name = fold(&def.name);
+    let (serial, type_oid, type_mod) = match &def.data_type {
+        DataType::Custom(custom, modifiers) if modifiers.is_empty() => match name_parts(custom)?.1.as_str() {
+            "serial" | "serial4" => (true, TypeOid::INT4, -1),
+            "bigserial" | "serial8" => (true, TypeOid::INT8, -1),
+            "smallserial" | "serial2" => (true, TypeOid::INT2, -1),
+            _ => {
+                let (type_oid, type_mod) = data_type_of(&def.data_type)?;
+                (false, type_oid, type_mod)
+            }
+        },
+        other => {
+            let (type_oid, type_mod) = data_type_of(other)?;
+            (false, type_oid, type_mod)
+        }
+    };
+    storage(type_oid)?;
+    let mut column = Column {
+        name: name.clone(),
+        type_oid,
+        type_mod,
+        type_name: types::display_with(type_oid, type_mod),
+        not_null: false,
+        default: None,
+        generated: Generated::No,
+        collation: Collation::C,
+    };
+    let sequence = format!("nextval('{table}_{name}_seq'::regclass)");
+    if serial {
+        column.not_null = true;
+        column.generated = Generated::ByDefault;
+        column.default = Some(sequence.clone());
+    }
+    let mut constraints = Vec::new();
+    for option in &def.options {
+        let given = option.name.as_ref().map(fold);
+        match &option.option {
+            ColumnOption::Null => {}
+            ColumnOption::NotNull => column.not_null = true,
+            ColumnOption::Default(expr) => column.default = Some(expr.to_string()),
+            ColumnOption::PrimaryKey(_) => {
+                column.not_null = true;
+                constraints.push(Constraint::Primary { name: given, columns: vec![name.clone()] });
+            }
+            ColumnOption::Unique(_) => {
+                constraints.push(Constraint::Unique { name: given, columns: vec![name.clone()] });
+            }
+            ColumnOption::Check(check) => {
+                constraints.push(Constraint::Check {
+                    name: given.or_else(|| check.name.as_ref().map(fold)),
+                    expr: check.expr.as_ref().clone(),
+                    about: Some(name.clone()),
+                });
+            }
+            ColumnOption::ForeignKey(key) => {
+                constraints.push(Constraint::foreign(given, vec![name.clone()], key)?);
+            }
+            ColumnOption::Generated { generated_as, generation_expr: None, sequence_options, .. } => {
+                if sequence_options.as_ref().is_some_and(|options| !options.is_empty()) {
+                    return Err(unsupported("identity columns with options"));
+                }
+                column.not_null = true;
+                column.default = Some(sequence.clone());
+                column.generated = match generated_as {
+                    GeneratedAs::Always => Generated::Always,
+                    GeneratedAs::ByDefault => Generated::ByDefault,
+                    GeneratedAs::ExpStored => return Err(unsupported("generated columns")),
+                };
+            }
+            ColumnOption::Collation(collation) => {
+                let (_, collation) = name_parts(collation)?;
+                if !matches!(collation.as_str(), "C" | "POSIX" | "default" | "ucs_basic") {
+                    return Err(unsupported(format!("the collation {collation}")));
+                }
+            }
+            ColumnOption::Comment(_) => {}
+            other => return Err(unsupported(format!("{other} in a column"))),
+        }
+    }
+    Ok((column, constraints))
+}
+
+/// The type that SQLite's strict tables keep a type as.
+fn storage(type_oid: TypeOid) -> Result<&'static str, SqlError> {
+    Ok(match type_oid {
+        TypeOid::BOOL
+        | TypeOid::INT2
+        | TypeOid::INT4
+        | TypeOid::INT8
+        | TypeOid::DATE
+        | TypeOid::TIME
+        | TypeOid::TIMESTAMP
+        | TypeOid::TIMESTAMPTZ => "INT",
+        TypeOid::FLOAT8 => "REAL",
+        TypeOid::NUMERIC => "TEXT COLLATE pg_numeric",
+        TypeOid::TEXT
+        | TypeOid::VARCHAR
+        | TypeOid::BPCHAR
+        | TypeOid::JSON
+        | TypeOid::JSONB
+        | TypeOid::INTERVAL => "TEXT",
+        TypeOid::UUID | TypeOid::BYTEA => "BLOB",
+        other => return Err(unsupported(format!("columns of type {}", types::display(other)))),
+    })
+}
+
+pub(super) fn column_text(column: &Column) -> Result<String, SqlError> {
+    let not_null = if column.not_null { " NOT NULL" } else { "" };
+    Ok(format!("{} {}{not_null}", quoted(&column.name), storage(column.type_oid)?))
+}
+
+/// The statement that records a column.
+pub(super) fn describe_column(table: &str, column: &Column, position: i64) -> String {
+    let generated = match column.generated {
+        Generated::No => "no",
+        Generated::ByDefault => "default",
+        Generated::Always => "always",
+        Generated::Stored => "stored",
+    };
+    format!(
+        "INSERT INTO polyshard_sql_column (table_name, name, position, type_oid, type_mod, type_name, not_null, \
+         default_text, generated) VALUES ({}, {}, {position}, {}, {}, {}, {}, {}, '{generated}')",
+        literal_text(table),
+        literal_text(&column.name),
+        column.type_oid.0,
+        column.type_mod,
+        literal_text(&column.type_name),
+        i32::from(column.not_null),
+        literal_option(column.default.as_deref()),
+    )
+}
+
+/// The statement that records a constraint.
+pub(super) fn describe_constraint(table: &str, constraint: &Constraint) -> String {
+    let (kind, columns, target, target_columns) = constraint.facts();
+    format!(
+        "INSERT INTO polyshard_sql_constraint (table_name, name, kind, columns, target, target_columns, definition) \
+         VALUES ({}, {}, '{kind}', {}, {}, {}, {})",
+        literal_text(table),
+        literal_text(constraint.name()),
+        name_list(&columns),
+        literal_option(target.as_deref()),
+        target_columns.map_or_else(|| "NULL".to_owned(), |columns| name_list(&columns)),
+        literal_text(&definition(constraint)),
+    )
+}
+
+/// Whether a column's default is one that an INSERT can compute.
+pub(super) fn check_default(column: &Column, context: &Context<'_>) -> Result<(), SqlError> {
+    let Some(default) = &column.default else {
+        return Ok(());
+    };
+    let mut schema = context.schema.clone();
+    let name = TableName::public("polyshard_default");
+    let table = Table {
+        name: name.clone(),
+        columns: vec![column.clone()],
+        primary_key: Vec::new(),
+        unique: Vec::new(),
+        foreign_keys: Vec::new(),
+        row_security: false,
+        triggers: false,
+        placement: Placement::Reference { declared: false },
+    };
+    schema.tables.insert(name, Arc::new(table));
+    let context = Context { schema: &schema, ..*context };
+    let statements = polyshard_sql::statements("INSERT INTO public.polyshard_default DEFAULT VALUES")?;
+    let statement = statements.first().ok_or_else(|| fail("XX000", "one statement was written"))?;
+    crate::prepare(statement, &context, &[], &Settings::default()).map(drop).map_err(|error| {
+        if error.state.0 == "42703" {
+            return fail("0A000", format!("cannot use column reference in DEFAULT expression: {default}"));
+        }
+        error
+    })
+}
+
+pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
+    let table_name = own_table(&create.table_name, context)?;
+    let table = context
+        .schema
+        .tables
+        .get(&TableName::public(table_name.clone()))
+        .ok_or_else(|| fail("42P01", format!("relation \"{table_name}\" does not exist")))?;
+    if create.nulls_distinct == Some(false) || !create.with.is_empty() {
+        return Err(unsupported("NULLS NOT DISTINCT and WITH in an index"));
+    }
+    if let Some(method) = &create.using
+        && !matches!(method.to_string().to_ascii_lowercase().as_str(), "btree" | "hash")
+    {
+        return Err(unsupported(format!("indexes USING {method}")));
+    }
+    let mut columns = Vec::new();
+    let mut texts = Vec::new();
+    let mut shown = Vec::new();
+    let mut names = Vec::new();
+    let mut is_plain = create.predicate.is_none();
+    for part in &create.columns {
+        if part.operator_class.is_some() {
+            return Err(unsupported("operator classes"));
+        }
+        let down = matches!(part.column.options.sort, Some(OrderBySort::Desc));
+        let direction = if down { " DESC" } else { "" };
+        match &part.column.expr {
+            Expr::Identifier(ident) => {
+                let name = fold(ident);
+                let place = table
+                    .column(&name)
+                    .ok_or_else(|| fail("42703", format!("column \"{name}\" does not exist")))?;
+                let type_oid = table.columns[place].type_oid;
+                if !is_ordered(type_oid) {
+                    return Err(unsupported(format!("an index on {}", types::display(type_oid))));
+                }
+                texts.push(format!("{}{direction}", quoted(&name)));
+                shown.push(format!("{}{direction}", shown_ident(&name)));
+                columns.push(name.clone());
+                names.push(name);
+            }
+            expr => {
+                is_plain = false;
+                let sql = table_expr(table, context, expr)?;
+                // SQLite would not open the file elsewhere with a function of ours in an index.
+                if sql.contains("pg_") {
+                    return Err(unsupported(format!("an index on the expression {expr}")));
+                }
+                texts.push(format!("({sql}){direction}"));
+                shown.push(format!("({expr}){direction}"));
+                names.push("expr".to_owned());
+            }
+        }
+    }
+    let name = match &create.name {
+        Some(name) => new_name(name)?,
+        None => format!("{table_name}_{}_idx", names.join("_")),
+    };
+    let predicate = match &create.predicate {
+        None => String::new(),
+        Some(expr) => {
+            let sql = table_expr(table, context, expr)?;
+            if sql.contains("pg_") {
+                return Err(unsupported(format!("an index on rows where {expr}")));
+            }
+            format!(" WHERE {sql}")
+        }
+    };
+    let unique = if create.unique { "UNIQUE " } else { "" };
+    let exists = if create.if_not_exists { "IF NOT EXISTS " } else { "" };
+    let definition = format!(
+        "CREATE {unique}INDEX {} ON public.{} USING btree ({}){}",
+        shown_ident(&name),
+        shown_ident(&table_name),
+        shown.join(", "),
+        create.predicate.as_ref().map_or_else(String::new, |expr| format!(" WHERE ({expr})"))
+    );
+    let ignore = if create.if_not_exists { "OR IGNORE " } else { "" };
+    Ok(vec![
+        format!(
+            "CREATE {unique}INDEX {exists}{} ON {} ({}){predicate}",
+            quoted(&name),
+            quoted(&table_name),
+            texts.join(", ")
+        ),
+        format!(
+            "INSERT {ignore}INTO polyshard_sql_index (name, table_name, is_unique, columns, definition) VALUES ({}, {}, {}, {}, {})",
+            literal_text(&name),
+            literal_text(&table_name),
+            i32::from(create.unique),
+            name_list(if is_plain { &columns } else { &[] }),
+            literal_text(&definition)
+        ),
+    ])
+}
+
+fn shown_ident(name: &str) -> String {
+    crate::functions::quote_ident(name)
+}
+
+/// An expression over the columns of a table, as SQLite's schema wants it: no parameter, no alias.
+pub(super) fn table_expr(table: &Table, context: &Context<'_>, expr: &Expr) -> Result<String, SqlError> {
+    let settings = Settings::default();
+    let mut translator = Translator::new(context, &settings, Vec::new());
+    let mut scope = Scope::new();
+    scope.columns = table
+        .columns
+        .iter()
+        .map(|column| Visible {
+            relation: Some(table.name.name.clone()),
+            name: column.name.clone(),
+            sql: quoted(&column.name),
+            type_oid: column.type_oid,
+            type_mod: column.type_mod,
+            not_null: column.not_null,
+            bare: true,
+        })
+        .collect();
+    translator.scopes.push(scope);
+    translator.ids_allowed = false;
+    let ex = translator.expr(expr)?;
+    let ex = if ex.type_oid == TypeOid::UNKNOWN {
+        translator.coerce(ex, TypeOid::TEXT, -1, How::Implicit)?
+    } else {
+        ex
+    };
+    if !translator.sources.is_empty() || !translator.system.is_empty() {
+        return Err(unsupported(format!("the expression {expr} in a table's definition")));
+    }
+    Ok(ex.sql)
+}
+
+/// An expression of no column, as it goes into a column.
+pub(super) fn constant(
+    table: &Table,
+    context: &Context<'_>,
+    expr: &Expr,
+    column: &Column,
+) -> Result<String, SqlError> {
+    let settings = Settings::default();
+    let mut translator = Translator::new(context, &settings, Vec::new());
+    let mut scope = Scope::new();
+    scope.columns.clear();
+    translator.scopes.push(scope);
+    translator.ids_allowed = false;
+    let ex = translator.expr(expr)?;
+    let ex = translator.coerce(ex, column.type_oid, column.type_mod, How::Assignment)?;
+    if !translator.sources.is_empty() {
+        return Err(unsupported(format!("the default {expr} of {}", table.name)));
+    }
+    Ok(ex.sql)
+}
+
+pub(super) fn view(create: &CreateView, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
+    if create.materialized || create.temporary {
+        return Err(unsupported("materialized and temporary views"));
+    }
+    let name = new_name(&create.name)?;
+    let known = context.schema.views.contains_key(&TableName::public(name.clone()));
+    if exists(context.schema, &name) && !(known && create.or_replace) {
+        return Err(fail("42P07", format!("relation \"{name}\" already exists")));
+    }
+    let settings = Settings::default();
+    let mut translator = Translator::new(context, &settings, Vec::new());
+    let made = translator.query(&create.query, None)?;
+    if !translator.parameters.is_empty() {
+        return Err(fail("42P02", "there is no parameter $1"));
+    }
+    let mut columns: Vec<String> = made.columns.into_iter().map(|column| column.name).collect();
+    if create.columns.len() > columns.len() {
+        return Err(fail("42601", "CREATE VIEW specifies more column names than columns"));
+    }
+    for (column, given) in columns.iter_mut().zip(&create.columns) {
+        *column = fold(&given.name);
+    }
+    Ok(vec![format!(
+        "INSERT OR REPLACE INTO polyshard_sql_view (name, columns, definition) VALUES ({}, {}, {})",
+        literal_text(&name),
+        name_list(&columns),
+        literal_text(&create.query.to_string())
+    )])
+}

@@ -1,0 +1,282 @@
+//! A statement ready to run: SQLite's text, what its parameters are, what its columns are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use polyshard_engine::Value;
+use polyshard_sql::ast::Statement as Ast;
+use polyshard_sql::{Context, Param, ParamValue, SqlError, Statement, TypeOid};
+
+use crate::fail::{fail, unsupported};
+use crate::settings::Settings;
+use crate::translate::Translator;
+use crate::value::{binary, text};
+
+/// A column of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub type_oid: TypeOid,
+    /// The type's modifier, -1 for none.
+    pub type_mod: i32,
+}
+
+/// What the command tag says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// `SELECT n`.
+    Select,
+    /// `INSERT 0 n`.
+    Insert,
+    /// `UPDATE n`.
+    Update,
+    /// `DELETE n`.
+    Delete,
+}
+
+/// What one of SQLite's parameters stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// One of the client's, counted from 0.
+    Parameter(usize),
+    /// When the transaction began.
+    Transaction,
+    /// When the statement began.
+    Statement,
+    /// A new id of a sequence.
+    Id(String),
+}
+
+/// The time and the ids of one execution, which the caller passes in.
+#[derive(Clone, Debug, Default)]
+pub struct Moment {
+    /// When the transaction began: microseconds since 2000-01-01 UTC. It is what `now()` says.
+    pub transaction_micros: i64,
+    /// When the statement began, likewise.
+    pub statement_micros: i64,
+    /// Ids for this execution by sequence: as many as [`Prepared::ids`] asks for.
+    pub ids: BTreeMap<String, Vec<i64>>,
+}
+
+/// A statement ready to run on an SQLite shard. It belongs to the schema and the settings it was prepared with.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// SQLite's text.
+    pub sql: Arc<str>,
+    /// The types of the client's parameters.
+    pub parameters: Vec<TypeOid>,
+    /// The columns it answers with; none for a write without RETURNING.
+    pub columns: Option<Vec<OutColumn>>,
+    /// For the command tag.
+    pub tag: Tag,
+    /// Whether it asks for locks (FOR UPDATE): it must then run in a write transaction, which has the shard alone.
+    pub locks: bool,
+    sources: Vec<Source>,
+    settings: Settings,
+}
+
+impl Prepared {
+    /// How many ids an execution needs, by sequence.
+    pub fn ids(&self) -> BTreeMap<String, usize> {
+        let mut needed = BTreeMap::new();
+        for source in &self.sources {
+            if let Source::Id(sequence) = source {
+                *needed.entry(sequence.clone()).or_default() += 1;
+            }
+        }
+        needed
+    }
+
+    /// Whether it writes.
+    pub fn writes(&self) -> bool {
+        self.tag != Tag::Select
+    }
+
+    /// The values of SQLite's parameters.
+    pub fn bind(&self, params: &[Param<'_>], moment: &Moment) -> Result<Vec<Value>, SqlError> {
+        if params.len() != self.parameters.len() {
+            return Err(fail(
+                "08P01",
+                format!(
+                    "bind message supplies {} parameters, but prepared statement requires {}",
+                    params.len(),
+                    self.parameters.len()
+                ),
+            ));
+        }
+        let mut used: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut values = Vec::with_capacity(self.sources.len());
+        for source in &self.sources {
+            values.push(match source {
+                Source::Parameter(place) => {
+                    let type_oid = self.parameters[*place];
+                    match params[*place].value {
+                        ParamValue::Null => Value::Null,
+                        ParamValue::Text(bytes) => {
+                            let text = std::str::from_utf8(bytes)
+                                .map_err(|_| fail("22021", "invalid byte sequence for encoding \"UTF8\""))?;
+                            text::input(type_oid, -1, text, &self.settings)?
+                        }
+                        ParamValue::Binary(bytes) => binary::receive(type_oid, bytes, &self.settings)?,
+                    }
+                }
+                Source::Transaction => Value::Int(moment.transaction_micros),
+                Source::Statement => Value::Int(moment.statement_micros),
+                Source::Id(sequence) => {
+                    let place = used.entry(sequence).or_default();
+                    let id = moment.ids.get(sequence).and_then(|ids| ids.get(*place));
+                    *place += 1;
+                    Value::Int(*id.ok_or_else(|| fail("XX000", format!("no id was given for {sequence}")))?)
+                }
+            });
+        }
+        Ok(values)
+    }
+}
+
+/// Prepares a SELECT, INSERT, UPDATE or DELETE for one SQLite shard. `types` are those that the client has given
+/// for its parameters; the others are found from where they stand.
+pub fn prepare(
+    statement: &Statement,
+    context: &Context<'_>,
+    types: &[Option<TypeOid>],
+    settings: &Settings,
+) -> Result<Prepared, SqlError> {
+    prepare_on(statement, context, types, settings, None)
+}
+
+/// Prepares a SELECT across shards: to be run where the shards' files are attached under `databases`, the first
+/// of which is `main`; see [`polyshard_engine::Database::scan_attached`].
+pub fn prepare_across(
+    statement: &Statement,
+    context: &Context<'_>,
+    types: &[Option<TypeOid>],
+    settings: &Settings,
+    databases: &[String],
+) -> Result<Prepared, SqlError> {
+    let prepared = prepare_on(statement, context, types, settings, Some(databases))?;
+    if prepared.writes() || prepared.locks {
+        return Err(unsupported("a write over several shards"));
+    }
+    Ok(prepared)
+}
+
+fn prepare_on(
+    statement: &Statement,
+    context: &Context<'_>,
+    types: &[Option<TypeOid>],
+    settings: &Settings,
+    databases: Option<&[String]>,
+) -> Result<Prepared, SqlError> {
+    let ast = match (statement.ast(), statement.failure()) {
+        (Some(ast), _) => ast,
+        (None, Some(failure)) => return Err(failure.clone()),
+        (None, None) => return Err(unsupported("this statement")),
+    };
+    let mut parameters: Vec<Option<TypeOid>> =
+        types.iter().map(|known| known.filter(|known| known.0 != 0 && *known != TypeOid::UNKNOWN)).collect();
+    let count = parameters.len().max(statement.parameters() as usize);
+    parameters.resize(count, None);
+    let mut translator = Translator::new(context, settings, parameters);
+    translator.across = databases.map(<[String]>::to_vec);
+    let mut locks = false;
+    let (sql, columns, tag) = match ast {
+        Ast::Query(query) => {
+            locks = !query.locks.is_empty();
+            let made = translator.query(query, None)?;
+            (made.sql, Some(made.columns), Tag::Select)
+        }
+        Ast::Insert(insert) => {
+            let (sql, columns) = translator.insert(insert)?;
+            (sql, columns, Tag::Insert)
+        }
+        Ast::Update(update) => {
+            let (sql, columns) = translator.update(update)?;
+            (sql, columns, Tag::Update)
+        }
+        Ast::Delete(delete) => {
+            let (sql, columns) = translator.delete(delete)?;
+            (sql, columns, Tag::Delete)
+        }
+        other => return Err(unsupported(format!("the statement {}", first_words(&other.to_string())))),
+    };
+    let ctes = translator.system_ctes();
+    let sql = match (ctes.is_empty(), sql.strip_prefix("WITH RECURSIVE ")) {
+        (true, _) => sql,
+        (false, Some(rest)) => format!("WITH RECURSIVE {}, {rest}", ctes.join(", ")),
+        (false, None) => format!("WITH RECURSIVE {} {sql}", ctes.join(", ")),
+    };
+    let (sql, columns) = shown(&translator, sql, columns, tag);
+    Ok(Prepared {
+        sql: sql.into(),
+        parameters: translator.parameter_types()?,
+        columns,
+        tag,
+        locks,
+        sources: translator.sources,
+        settings: settings.clone(),
+    })
+}
+
+/// Values that a client sees otherwise than they are kept: `character(n)` has its blanks.
+fn shown(
+    _: &Translator<'_>,
+    sql: String,
+    columns: Option<Vec<OutColumn>>,
+    tag: Tag,
+) -> (String, Option<Vec<OutColumn>>) {
+    let padded = |column: &OutColumn| column.type_oid == TypeOid::BPCHAR && column.type_mod > 4;
+    match columns {
+        Some(columns) if tag == Tag::Select && columns.iter().any(padded) => {
+            let items: Vec<String> = columns
+                .iter()
+                .enumerate()
+                .map(|(place, column)| {
+                    let own = format!("\"c{}\"", place + 1);
+                    if padded(column) {
+                        format!("pg_pad({own}, {}) AS {own}", column.type_mod - 4)
+                    } else {
+                        own
+                    }
+                })
+                .collect();
+            (format!("SELECT {} FROM ({sql})", items.join(", ")), Some(columns))
+        }
+        columns => (sql, columns),
+    }
+}
+
+fn first_words(text: &str) -> String {
+    text.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// How a value is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// As text.
+    Text,
+    /// In the type's binary form.
+    Binary,
+}
+
+/// Writes a value of a result for the client; NULL has no form, and is an error here.
+pub fn encode(
+    type_oid: TypeOid,
+    value: &Value,
+    format: Format,
+    settings: &Settings,
+    out: &mut Vec<u8>,
+) -> Result<(), SqlError> {
+    match format {
+        Format::Binary => binary::send(type_oid, value, settings, out),
+        Format::Text => match text::output(type_oid, value, settings)? {
+            Some(text) => {
+                out.extend(text.as_bytes());
+                Ok(())
+            }
+            None => Err(fail("XX000", "NULL has no text")),
+        },
+    }
+}

@@ -1,0 +1,396 @@
+//! Calls of functions.
+
+use polyshard_engine::Value;
+use polyshard_sql::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
+use polyshard_sql::{SqlError, TypeOid};
+
+use super::compare::Comparison;
+use super::expr::{Literal, no_such};
+use super::{Ex, How, Translator, collated, is_ordered, literal, name_parts};
+use crate::fail::{fail, unsupported};
+use crate::prepared::Source;
+use crate::rules;
+use crate::system;
+use crate::types::{self, oid};
+
+/// The sequence that `polyshard.next_id()` takes from.
+pub const NEXT_ID: &str = "polyshard.next_id";
+
+/// What a call has in its parentheses.
+pub(super) struct Arguments<'a> {
+    pub values: Vec<&'a Expr>,
+    pub star: bool,
+}
+
+/// The plain arguments of a call.
+pub(super) fn arguments(function: &Function) -> Result<Arguments<'_>, SqlError> {
+    let mut made = Arguments { values: Vec::new(), star: false };
+    match &function.args {
+        FunctionArguments::None => {}
+        FunctionArguments::Subquery(_) => return Err(unsupported(format!("the call {function}"))),
+        FunctionArguments::List(list) => {
+            for argument in &list.args {
+                match argument {
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => made.values.push(expr),
+                    FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => made.star = true,
+                    _ => return Err(unsupported(format!("the call {function}"))),
+                }
+            }
+        }
+    }
+    Ok(made)
+}
+
+impl Translator<'_> {
+    pub(super) fn function(&mut self, function: &Function) -> Result<Ex, SqlError> {
+        let (schema, name) = name_parts(&function.name)?;
+        match schema.as_deref() {
+            None | Some("pg_catalog" | "information_schema") => {}
+            Some("polyshard") if name == "next_id" => return self.next_id(NEXT_ID),
+            Some(_) => return Err(unsupported(format!("the function {}", function.name))),
+        }
+        if name == "array"
+            && let FunctionArguments::Subquery(query) = &function.args
+        {
+            return self.array_subquery(query);
+        }
+        if function.over.is_some() {
+            return self.window_call(&name, function);
+        }
+        if super::aggregate::is_aggregate(&name) {
+            return self.aggregate(&name, function, None);
+        }
+        if super::window::is_window_only(&name) {
+            return Err(fail("42P20", format!("window function {name} requires an OVER clause")));
+        }
+        if function.filter.is_some() || !function.within_group.is_empty() {
+            return Err(fail("42809", format!("{name} is not an aggregate function")));
+        }
+        if super::table_function::is_table_function(&name) {
+            return Err(unsupported(format!("the function {name} outside of FROM")));
+        }
+        let given = arguments(function)?;
+        if given.star {
+            return Err(no_such(&format!("function {name}"), &[]));
+        }
+        let shown = name.clone();
+        Ok(match self.special(&name, &given.values)? {
+            Some(ex) if ex.name.is_some() => ex,
+            Some(ex) => ex.named(shown),
+            None => {
+                let mut values = Vec::with_capacity(given.values.len());
+                for value in given.values {
+                    values.push(self.expr(value)?);
+                }
+                self.call_rule(&name, values)?
+            }
+        })
+    }
+
+    /// A function of the rules.
+    pub(super) fn call_rule(&mut self, name: &str, values: Vec<Ex>) -> Result<Ex, SqlError> {
+        let given: Vec<TypeOid> = values.iter().map(|value| value.type_oid).collect();
+        let Some(candidates) = rules::functions().get(name) else {
+            // A type's name is a function that converts to it.
+            if let (Some(type_oid), [_]) = (types::by_name(name), &given[..])
+                && let Some(value) = values.into_iter().next()
+            {
+                return Ok(self.coerce(value, type_oid, -1, How::Explicit)?.named(name));
+            }
+            return Err(unsupported(format!("the function {name}({})", shown(&given))));
+        };
+        let rule =
+            self.chosen(rules::choose(candidates.iter(), &given), &format!("function {name}"), &given)?;
+        Ok(self.apply(rule, values)?.named(name))
+    }
+
+    /// Words that are values.
+    pub(super) fn keyword(&mut self, name: &str) -> Result<Option<Ex>, SqlError> {
+        self.special(name, &[])
+    }
+
+    /// Functions whose arguments are of any type or number.
+    fn special(&mut self, name: &str, given: &[&Expr]) -> Result<Option<Ex>, SqlError> {
+        let settings = self.settings;
+        let text = |text: &str, type_oid| {
+            Some(Ex { not_null: true, ..Ex::of(literal(&Value::from(text)), type_oid) })
+        };
+        Ok(match (name, given) {
+            ("current_date", []) => {
+                let now = self.parameter(Source::Transaction);
+                let sql = format!("pg_ts_date(pg_to_local({now}, {}))", self.zone());
+                Some(Ex::of(sql, TypeOid::DATE))
+            }
+            ("current_timestamp", []) => {
+                let now = self.parameter(Source::Transaction);
+                Some(Ex::of(now, TypeOid::TIMESTAMPTZ))
+            }
+            ("localtimestamp", []) => {
+                let now = self.parameter(Source::Transaction);
+                Some(Ex::of(format!("pg_to_local({now}, {})", self.zone()), TypeOid::TIMESTAMP))
+            }
+            ("current_time" | "localtime", []) => {
+                return Err(unsupported(format!("{name} on SQLite shards")));
+            }
+            ("current_user" | "session_user" | "user" | "current_role", []) => {
+                text(&settings.user, TypeOid::NAME)
+            }
+            ("current_catalog" | "current_database", []) => text(&settings.database, TypeOid::NAME),
+            ("current_schema", []) => text("public", TypeOid::NAME),
+            ("current_schemas", [_]) => {
+                let shown = if given.iter().any(|expr| expr.to_string().eq_ignore_ascii_case("true")) {
+                    "[\"pg_catalog\", \"public\"]"
+                } else {
+                    "[\"public\"]"
+                };
+                text(shown, oid::NAME_ARRAY)
+            }
+            ("version", []) => text(&settings.version, TypeOid::TEXT),
+            ("current_setting", [name, ..]) => {
+                let name = self.expr(name)?;
+                let Literal::Text(name) = &name.literal else {
+                    return Err(unsupported("current_setting of a name that is computed"));
+                };
+                let lower = name.to_ascii_lowercase();
+                match settings.named.iter().find(|(known, _)| *known == lower) {
+                    Some((_, value)) => text(value, TypeOid::TEXT),
+                    None if given.len() == 2 => Some(Ex::of("NULL", TypeOid::TEXT)),
+                    None => {
+                        return Err(fail(
+                            "42704",
+                            format!("unrecognized configuration parameter \"{name}\""),
+                        ));
+                    }
+                }
+            }
+            ("coalesce", [_, ..]) => {
+                let values = self.all(given)?;
+                let (values, type_oid) = self.same_type(values, "COALESCE")?;
+                let sql: Vec<&str> = values.iter().map(|value| value.sql.as_str()).collect();
+                // SQLite's own takes two values at least.
+                let sql = match sql[..] {
+                    [one] => one.to_owned(),
+                    _ => format!("coalesce({})", sql.join(", ")),
+                };
+                let not_null = values.iter().any(|value| value.not_null);
+                let used: Vec<&Ex> = values.iter().collect();
+                Some(Ex { not_null, ..Ex::made(sql, type_oid, &used) })
+            }
+            ("nullif", [a, b]) => {
+                let (a, b) = (self.expr(a)?, self.expr(b)?);
+                let same = self.compare(a.clone(), Comparison::Equal, b)?;
+                let a = self.known(a)?;
+                let sql = format!("(CASE WHEN {} THEN NULL ELSE {} END)", same.sql, a.sql);
+                Some(Ex::made(sql, a.type_oid, &[&a, &same]))
+            }
+            ("greatest" | "least", [_, ..]) => {
+                let values = self.all(given)?;
+                let (values, type_oid) = self.same_type(values, &name.to_uppercase())?;
+                if !is_ordered(type_oid) {
+                    return Err(unsupported(format!("{name} of {}", types::display(type_oid))));
+                }
+                let sql: Vec<&str> = values.iter().map(|value| value.sql.as_str()).collect();
+                let kind = if type_oid == TypeOid::NUMERIC { "n" } else { "" };
+                let used: Vec<&Ex> = values.iter().collect();
+                Some(Ex::made(format!("pg_{name}{kind}({})", sql.join(", ")), type_oid, &used))
+            }
+            ("concat" | "concat_ws" | "format", [_, ..]) => {
+                let mut values = Vec::with_capacity(given.len());
+                for value in given {
+                    let value = self.expr(value)?;
+                    values.push(self.output_text(value)?);
+                }
+                Some(self.joined(&format!("pg_{name}"), values, TypeOid::TEXT))
+            }
+            ("quote_literal" | "quote_nullable", [value]) => {
+                let value = self.expr(value)?;
+                let value = self.to_text(value)?;
+                Some(self.joined(&format!("pg_{name}"), vec![value], TypeOid::TEXT))
+            }
+            ("to_jsonb" | "to_json", [value]) => {
+                if name == "to_json" {
+                    return Err(unsupported("the function to_json").hint("use to_jsonb"));
+                }
+                let value = self.expr(value)?;
+                let value = self.known(value)?;
+                Some(Ex { name: None, ..self.document(value)? })
+            }
+            ("jsonb_build_array", values) => {
+                let mut parts = Vec::new();
+                for value in values {
+                    let value = self.expr(value)?;
+                    let value = self.known(value)?;
+                    parts.push(self.document(value)?);
+                }
+                Some(self.joined("pg_jsonb_build_array", parts, TypeOid::JSONB))
+            }
+            ("jsonb_build_object", values) => {
+                if values.len() % 2 != 0 {
+                    return Err(fail("22023", "argument list must have even number of elements"));
+                }
+                let mut parts = Vec::new();
+                for (place, value) in values.iter().enumerate() {
+                    let value = self.expr(value)?;
+                    let value = self.known(value)?;
+                    parts.push(if place % 2 == 0 { self.output_text(value)? } else { self.document(value)? });
+                }
+                Some(self.joined("pg_jsonb_build_object", parts, TypeOid::JSONB))
+            }
+            ("jsonb_extract_path" | "jsonb_extract_path_text", [document, path @ ..]) => {
+                let document = self.expr(document)?;
+                let document = self.coerce(document, TypeOid::JSONB, -1, How::Implicit)?;
+                let mut steps = Vec::new();
+                for step in path {
+                    let step = self.expr(step)?;
+                    steps.push(self.coerce(step, TypeOid::TEXT, -1, How::Implicit)?);
+                }
+                let path = self.joined("pg_array", steps, oid::TEXT_ARRAY);
+                let (function, result) = match name {
+                    "jsonb_extract_path" => ("pg_json_path", TypeOid::JSONB),
+                    _ => ("pg_json_path_text", TypeOid::TEXT),
+                };
+                Some(self.joined(function, vec![document, path], result))
+            }
+            ("num_nulls" | "num_nonnulls", [_, ..]) => {
+                let values = self.all(given)?;
+                let test = if name == "num_nulls" { "IS NULL" } else { "IS NOT NULL" };
+                let sql: Vec<String> = values.iter().map(|value| format!("({} {test})", value.sql)).collect();
+                let used: Vec<&Ex> = values.iter().collect();
+                Some(Ex::made(format!("({})", sql.join(" + ")), TypeOid::INT4, &used))
+            }
+            ("array_to_string", [array, rest @ ..]) if (1..=2).contains(&rest.len()) => {
+                let array = self.expr(array)?;
+                let element = types::element(array.type_oid)
+                    .ok_or_else(|| no_such("function array_to_string", &[array.type_oid]))?;
+                let array = match element {
+                    TypeOid::TEXT | TypeOid::NAME | TypeOid::VARCHAR | TypeOid::INT4 | TypeOid::INT8 => array,
+                    _ => self.coerce(array, oid::TEXT_ARRAY, -1, How::Explicit)?,
+                };
+                let mut parts = vec![array];
+                for part in rest {
+                    let part = self.expr(part)?;
+                    parts.push(self.coerce(part, TypeOid::TEXT, -1, How::Implicit)?);
+                }
+                if parts.len() == 2 {
+                    parts.push(Ex::of("NULL", TypeOid::TEXT));
+                }
+                Some(self.joined("pg_array_to_string", parts, TypeOid::TEXT))
+            }
+            ("pg_typeof", [value]) => {
+                let value = self.expr(value)?;
+                Some(Ex { not_null: true, ..Ex::of(value.type_oid.0.to_string(), oid::REGTYPE) })
+            }
+            ("nextval", [value]) => {
+                let value = self.expr(value)?;
+                match &value.literal {
+                    Literal::Text(name) => {
+                        let name = name.trim_matches('"');
+                        let name = name.strip_prefix("public.").unwrap_or(name).to_owned();
+                        Some(self.next_id(&name)?)
+                    }
+                    _ => return Err(unsupported("nextval of a name that is computed")),
+                }
+            }
+            ("currval" | "lastval" | "setval", _) => {
+                return Err(unsupported(format!("the function {name}"))
+                    .hint("use RETURNING to learn the id of a row"));
+            }
+            ("set_config", [_, _, _]) => return Err(unsupported("set_config").hint("use SET")),
+            (
+                "format_type" | "pg_get_indexdef" | "pg_get_constraintdef" | "pg_get_viewdef" | "to_regclass",
+                values,
+            ) => {
+                let values = self.all(values)?;
+                Some(system::function(self, name, values)?)
+            }
+            _ => return Ok(None),
+        })
+    }
+
+    pub(super) fn all(&mut self, given: &[&Expr]) -> Result<Vec<Ex>, SqlError> {
+        given.iter().map(|value| self.expr(value)).collect()
+    }
+
+    /// A call of one of our functions.
+    pub(crate) fn joined(&self, function: &str, parts: Vec<Ex>, type_oid: TypeOid) -> Ex {
+        let sql: Vec<&str> = parts.iter().map(|part| part.sql.as_str()).collect();
+        let used: Vec<&Ex> = parts.iter().collect();
+        Ex::made(format!("{function}({})", sql.join(", ")), type_oid, &used)
+    }
+
+    /// As the type's output function writes it: a boolean is `t` or `f`.
+    fn output_text(&mut self, ex: Ex) -> Result<Ex, SqlError> {
+        if ex.type_oid == TypeOid::BOOL {
+            let sql = format!("CASE {} WHEN 1 THEN 't' WHEN 0 THEN 'f' END", ex.sql);
+            return Ok(Ex::made(sql, TypeOid::TEXT, &[&ex]));
+        }
+        self.to_text(ex)
+    }
+
+    /// As a document; NULL becomes JSON's null only where the caller's function makes it so.
+    pub(super) fn document(&mut self, ex: Ex) -> Result<Ex, SqlError> {
+        if ex.type_oid == TypeOid::JSONB {
+            return Ok(ex);
+        }
+        if !types::is_array(ex.type_oid) && types::info(ex.type_oid).is_none() {
+            return Err(unsupported(format!("{} as jsonb", types::display(ex.type_oid))));
+        }
+        let sql = format!(
+            "CASE WHEN {0} IS NOT NULL THEN pg_to_jsonb({0}, {1}, {2}) END",
+            ex.sql,
+            ex.type_oid.0,
+            self.zone()
+        );
+        Ok(Ex::made(format!("({sql})"), TypeOid::JSONB, &[&ex]))
+    }
+
+    /// An id, leased from the catalog for this statement.
+    pub(crate) fn next_id(&mut self, sequence: &str) -> Result<Ex, SqlError> {
+        if !self.ids_allowed {
+            return Err(unsupported("an id for each row of a query")
+                .hint("insert rows with VALUES, or give the ids yourself"));
+        }
+        let sql = self.parameter(Source::Id(sequence.to_owned()));
+        Ok(Ex { not_null: true, ..Ex::of(sql, TypeOid::INT8) }
+            .named(sequence.rsplit('.').next().unwrap_or("nextval")))
+    }
+
+    /// `ARRAY(SELECT …)`.
+    fn array_subquery(&mut self, query: &polyshard_sql::ast::Query) -> Result<Ex, SqlError> {
+        let made = self.query(query, None)?;
+        let [column] = &made.columns[..] else {
+            return Err(fail("42601", "subquery must return only one column"));
+        };
+        let array = types::array_of(column.type_oid)
+            .ok_or_else(|| unsupported(format!("arrays of {}", types::display(column.type_oid))))?;
+        let sql = format!("(SELECT coalesce(pg_array_agg(\"s\".\"c1\"), '[]') FROM ({}) AS \"s\")", made.sql);
+        Ok(Ex::made(sql, array, &[&made.uses]).named("array"))
+    }
+
+    /// A query that gives one value.
+    pub(super) fn scalar_subquery(&mut self, query: &polyshard_sql::ast::Query) -> Result<Ex, SqlError> {
+        let made = self.query(query, None)?;
+        let [column] = &made.columns[..] else {
+            return Err(fail("42601", "subquery must return only one column"));
+        };
+        // SQLite would take the first row of several and say nothing.
+        let sql = if made.one_row {
+            format!("({})", made.sql)
+        } else {
+            format!("(SELECT pg_only(\"s\".\"c1\") FROM ({}) AS \"s\")", made.sql)
+        };
+        let name = column.name.clone();
+        let mut ex = Ex::made(sql, column.type_oid, &[&made.uses]).named(name);
+        ex.type_mod = column.type_mod;
+        Ok(ex)
+    }
+}
+
+fn shown(given: &[TypeOid]) -> String {
+    given.iter().map(|oid| types::display(*oid)).collect::<Vec<_>>().join(", ")
+}
+
+/// A value in SQLite's MIN, MAX, DISTINCT and the like.
+pub(super) fn ordered_value(ex: &Ex) -> String {
+    collated(&ex.sql, ex.type_oid)
+}

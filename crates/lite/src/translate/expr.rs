@@ -1,0 +1,693 @@
+//! Expressions.
+
+use polyshard_engine::Value as Stored;
+use polyshard_sql::ast::{
+    AccessExpr, BinaryOperator, CeilFloorKind, DateTimeField, Expr, Subscript, TrimWhereField, UnaryOperator,
+    Value,
+};
+use polyshard_sql::{SqlError, TypeOid};
+
+use super::{How, Translator, fold, literal, name_parts};
+use crate::fail::{fail, unsupported};
+use crate::rules::{self, Choice, Rule};
+use crate::types;
+use crate::value::interval::Interval;
+
+/// What is known of a value before it is computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Literal {
+    None,
+    Null,
+    /// A quoted text of no type yet.
+    Text(String),
+    /// A parameter, counted from 0.
+    Parameter(usize),
+    /// A whole number, for ORDER BY 1.
+    Number(i64),
+}
+
+/// An expression in SQLite's words, with PostgreSQL's type.
+#[derive(Clone, Debug)]
+pub(crate) struct Ex {
+    pub sql: String,
+    pub type_oid: TypeOid,
+    pub type_mod: i32,
+    pub literal: Literal,
+    pub not_null: bool,
+    /// Columns it uses outside of aggregates that are not grouped by: level and name.
+    pub ungrouped: Vec<(usize, String)>,
+    /// The innermost query whose columns it uses.
+    pub level: Option<usize>,
+    /// What PostgreSQL would call it as a column.
+    pub name: Option<String>,
+    /// Whether it has a value made by a window.
+    pub has_window: bool,
+}
+
+impl Ex {
+    /// One that uses nothing.
+    pub fn of(sql: impl Into<String>, type_oid: TypeOid) -> Ex {
+        Ex {
+            sql: sql.into(),
+            type_oid,
+            type_mod: -1,
+            literal: Literal::None,
+            not_null: false,
+            ungrouped: Vec::new(),
+            level: None,
+            name: None,
+            has_window: false,
+        }
+    }
+
+    /// One made of others.
+    pub fn made(sql: impl Into<String>, type_oid: TypeOid, parts: &[&Ex]) -> Ex {
+        let mut ex = Ex::of(sql, type_oid);
+        for part in parts {
+            ex.uses(part);
+        }
+        ex
+    }
+
+    /// Notes that another is part of it.
+    pub fn uses(&mut self, part: &Ex) {
+        for column in &part.ungrouped {
+            if !self.ungrouped.contains(column) {
+                self.ungrouped.push(column.clone());
+            }
+        }
+        self.level = self.level.max(part.level);
+        self.has_window |= part.has_window;
+    }
+
+    pub fn named(mut self, name: impl Into<String>) -> Ex {
+        self.name = Some(name.into());
+        self
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        self.type_oid == TypeOid::UNKNOWN
+    }
+}
+
+impl Translator<'_> {
+    /// Translates an expression.
+    pub fn expr(&mut self, expr: &Expr) -> Result<Ex, SqlError> {
+        let mut ex = self.deeper(|this| this.expr_inner(expr))?;
+        // An expression that is grouped by as a whole needs none of its columns grouped.
+        if !ex.ungrouped.is_empty() {
+            let level = self.scopes.len().saturating_sub(1);
+            if let Some(scope) = self.scopes.last()
+                && scope.groups.as_ref().is_some_and(|groups| groups.contains(&ex.sql))
+            {
+                ex.ungrouped.retain(|(own, _)| *own != level);
+            }
+        }
+        Ok(ex)
+    }
+
+    fn expr_inner(&mut self, expr: &Expr) -> Result<Ex, SqlError> {
+        match expr {
+            Expr::Identifier(ident) => self.identifier(&fold(ident), ident.quote_style.is_some()),
+            Expr::CompoundIdentifier(parts) => {
+                let parts: Vec<String> = parts.iter().map(fold).collect();
+                match &parts[..] {
+                    [relation, name] => self.column(Some(relation), name),
+                    [_, relation, name] => self.column(Some(relation), name),
+                    _ => Err(unsupported(format!("the name {expr}"))),
+                }
+            }
+            Expr::Nested(inner) => self.expr(inner),
+            Expr::Value(value) => self.value(&value.value),
+            Expr::TypedString(typed) => {
+                let (type_oid, type_mod) = self.data_type(&typed.data_type)?;
+                let value = self.value(&typed.value.value)?;
+                let name = types::info(type_oid).map_or("?column?", |known| known.name);
+                Ok(self.coerce(value, type_oid, type_mod, How::Explicit)?.named(name))
+            }
+            Expr::Interval(interval) => self.interval(interval),
+            Expr::Cast { expr, data_type, .. } => {
+                let (type_oid, type_mod) = self.data_type(data_type)?;
+                let inner = self.expr(expr)?;
+                let name = inner.name.clone();
+                let cast = self.coerce(inner, type_oid, type_mod, How::Explicit)?;
+                let own = types::info(type_oid).map_or("?column?", |known| known.name);
+                Ok(cast.named(name.unwrap_or_else(|| own.to_owned())))
+            }
+            Expr::IsNull(inner) => self.is_null(inner, "IS NULL"),
+            Expr::IsNotNull(inner) => self.is_null(inner, "IS NOT NULL"),
+            Expr::IsTrue(inner) => self.is_truth(inner, "IS TRUE"),
+            Expr::IsNotTrue(inner) => self.is_truth(inner, "IS NOT TRUE"),
+            Expr::IsFalse(inner) => self.is_truth(inner, "IS FALSE"),
+            Expr::IsNotFalse(inner) => self.is_truth(inner, "IS NOT FALSE"),
+            Expr::IsUnknown(inner) => self.is_truth(inner, "IS NULL"),
+            Expr::IsNotUnknown(inner) => self.is_truth(inner, "IS NOT NULL"),
+            Expr::IsDistinctFrom(a, b) => self.distinct_from(a, b, false),
+            Expr::IsNotDistinctFrom(a, b) => self.distinct_from(a, b, true),
+            Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
+            Expr::UnaryOp { op, expr } => self.unary(op, expr),
+            Expr::Between { expr, negated, low, high } => {
+                let (low, high) = (
+                    Expr::BinaryOp { left: expr.clone(), op: BinaryOperator::GtEq, right: low.clone() },
+                    Expr::BinaryOp { left: expr.clone(), op: BinaryOperator::LtEq, right: high.clone() },
+                );
+                let (low, high) = (self.expr(&low)?, self.expr(&high)?);
+                let not = if *negated { "NOT " } else { "" };
+                Ok(Ex::made(format!("({not}({} AND {}))", low.sql, high.sql), TypeOid::BOOL, &[&low, &high]))
+            }
+            Expr::InList { expr, list, negated } => self.in_list(expr, list, *negated),
+            Expr::InSubquery { expr, subquery, negated } => self.in_subquery(expr, subquery, *negated),
+            Expr::AnyOp { left, compare_op, right, .. } => self.any_all(left, compare_op, right, true),
+            Expr::AllOp { left, compare_op, right } => self.any_all(left, compare_op, right, false),
+            Expr::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char.as_deref(), *negated, 0)
+            }
+            Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char.as_deref(), *negated, 1)
+            }
+            Expr::Case { operand, conditions, else_result, .. } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref())
+            }
+            Expr::Exists { subquery, negated } => {
+                let (sql, made) = self.subquery_text(subquery)?;
+                let not = if *negated { "NOT " } else { "" };
+                let mut ex = Ex::of(format!("({not}EXISTS ({sql}))"), TypeOid::BOOL).named("exists");
+                ex.uses(&made);
+                ex.not_null = true;
+                Ok(ex)
+            }
+            Expr::Subquery(query) => self.scalar_subquery(query),
+            Expr::Function(function) => self.function(function),
+            Expr::Extract { field, expr, .. } => {
+                let field = Ex::of(literal(&Stored::Text(field_name(field)?)), TypeOid::TEXT);
+                let argument = self.expr(expr)?;
+                self.call_rule("extract", vec![field, argument])
+            }
+            Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => {
+                let argument = self.expr(expr)?;
+                self.call_rule("ceil", vec![argument])
+            }
+            Expr::Floor { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => {
+                let argument = self.expr(expr)?;
+                self.call_rule("floor", vec![argument])
+            }
+            Expr::Position { expr, r#in } => {
+                let (wanted, subject) = (self.expr(expr)?, self.expr(r#in)?);
+                self.call_rule("position", vec![subject, wanted])
+            }
+            Expr::Substring { expr, substring_from, substring_for, .. } => {
+                let mut arguments = vec![self.expr(expr)?];
+                match (substring_from, substring_for) {
+                    (None, Some(_)) => arguments.push(Ex::of("1", TypeOid::INT4)),
+                    (Some(from), _) => arguments.push(self.expr(from)?),
+                    (None, None) => {}
+                }
+                if let Some(size) = substring_for {
+                    arguments.push(self.expr(size)?);
+                }
+                self.call_rule("substring", arguments)
+            }
+            Expr::Trim { expr, trim_where, trim_what, trim_characters } => {
+                let mut arguments = vec![self.expr(expr)?];
+                if let Some(what) = trim_what {
+                    arguments.push(self.expr(what)?);
+                }
+                for what in trim_characters.iter().flatten() {
+                    arguments.push(self.expr(what)?);
+                }
+                self.call_rule(
+                    match trim_where {
+                        None | Some(TrimWhereField::Both) => "btrim",
+                        Some(TrimWhereField::Leading) => "ltrim",
+                        Some(TrimWhereField::Trailing) => "rtrim",
+                    },
+                    arguments,
+                )
+            }
+            Expr::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let mut arguments =
+                    vec![self.expr(expr)?, self.expr(overlay_what)?, self.expr(overlay_from)?];
+                if let Some(size) = overlay_for {
+                    arguments.push(self.expr(size)?);
+                }
+                self.call_rule("overlay", arguments)
+            }
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                let (timestamp, zone) = (self.expr(timestamp)?, self.expr(time_zone)?);
+                self.call_rule("timezone", vec![zone, timestamp])
+            }
+            Expr::Collate { expr, collation } => {
+                let (_, name) = name_parts(collation)?;
+                if !matches!(name.as_str(), "C" | "POSIX" | "default" | "ucs_basic") {
+                    return Err(unsupported(format!("the collation {collation}"))
+                        .hint("SQLite shards compare texts byte by byte, as \"C\" does"));
+                }
+                let inner = self.expr(expr)?;
+                if inner.is_unknown() {
+                    self.coerce(inner, TypeOid::TEXT, -1, How::Implicit)
+                } else {
+                    Ok(inner)
+                }
+            }
+            Expr::Array(array) => self.array(&array.elem),
+            Expr::CompoundFieldAccess { root, access_chain } => match &access_chain[..] {
+                [AccessExpr::Subscript(Subscript::Index { index })] => {
+                    let (root, index) = (self.expr(root)?, self.expr(index)?);
+                    let index = self.coerce(index, TypeOid::INT4, -1, How::Assignment)?;
+                    let element = types::element(root.type_oid)
+                        .ok_or_else(|| unsupported(format!("the subscript in {expr}")))?;
+                    // The vectors of the system catalog count from 0.
+                    let shift = matches!(root.type_oid, types::oid::INT2VECTOR | types::oid::OIDVECTOR);
+                    let place = if shift { format!("{} + 1", index.sql) } else { index.sql.clone() };
+                    if matches!(element, TypeOid::UUID | TypeOid::BYTEA | TypeOid::FLOAT8) {
+                        return Err(unsupported(format!("the subscript in {expr}")));
+                    }
+                    let sql = format!("pg_array_get({}, {place})", root.sql);
+                    let name = root.name.clone();
+                    Ok(Ex { name, ..Ex::made(sql, element, &[&root, &index]) })
+                }
+                _ => Err(unsupported(format!("the expression {expr}"))),
+            },
+            Expr::Tuple(_) => Err(unsupported(format!("the row {expr} here"))),
+            other => Err(unsupported(format!("the expression {other}"))),
+        }
+    }
+
+    fn identifier(&mut self, name: &str, is_quoted: bool) -> Result<Ex, SqlError> {
+        match self.column(None, name) {
+            Err(error) if error.state.0 == "42703" && !is_quoted => match self.keyword(name)? {
+                Some(ex) => Ok(ex),
+                None => Err(error),
+            },
+            found => found,
+        }
+    }
+
+    fn value(&mut self, value: &Value) -> Result<Ex, SqlError> {
+        let text = |text: &str| {
+            let mut ex = Ex::of(literal(&Stored::from(text)), TypeOid::UNKNOWN);
+            ex.literal = Literal::Text(text.to_owned());
+            ex.not_null = true;
+            ex
+        };
+        Ok(match value {
+            Value::Number(digits, _) => self.number(digits)?,
+            Value::SingleQuotedString(value)
+            | Value::EscapedStringLiteral(value)
+            | Value::UnicodeStringLiteral(value)
+            | Value::NationalStringLiteral(value) => text(value),
+            Value::DollarQuotedString(value) => text(&value.value),
+            Value::Boolean(value) => {
+                let mut ex = Ex::of(i64::from(*value).to_string(), TypeOid::BOOL).named("bool");
+                ex.not_null = true;
+                ex
+            }
+            Value::Null => {
+                let mut ex = Ex::of("NULL", TypeOid::UNKNOWN);
+                ex.literal = Literal::Null;
+                ex
+            }
+            Value::Placeholder(name) => {
+                let number: usize = name
+                    .strip_prefix('$')
+                    .and_then(|digits| digits.parse().ok())
+                    .filter(|number| (1..=65_535).contains(number))
+                    .ok_or_else(|| fail("42P02", format!("there is no parameter {name}")))?;
+                if self.parameters.len() < number {
+                    self.parameters.resize(number, None);
+                }
+                let known =
+                    self.parameters[number - 1].filter(|known| *known != TypeOid::UNKNOWN && known.0 != 0);
+                let sql = self.parameter(crate::prepared::Source::Parameter(number - 1));
+                let mut ex = Ex::of(sql, known.unwrap_or(TypeOid::UNKNOWN));
+                ex.literal = Literal::Parameter(number - 1);
+                ex
+            }
+            other => return Err(unsupported(format!("the literal {other}"))),
+        })
+    }
+
+    fn number(&self, digits: &str) -> Result<Ex, SqlError> {
+        let mut ex = match digits.parse::<i64>() {
+            Ok(value) => {
+                let type_oid = if i32::try_from(value).is_ok() { TypeOid::INT4 } else { TypeOid::INT8 };
+                let mut ex = Ex::of(value.to_string(), type_oid);
+                ex.literal = Literal::Number(value);
+                ex
+            }
+            Err(_) => {
+                let number = crate::value::numeric::Numeric::parse(digits).map_err(|_| {
+                    fail("42601", format!("trailing junk after numeric literal at or near \"{digits}\""))
+                })?;
+                Ex::of(literal(&Stored::Text(number.to_string())), TypeOid::NUMERIC)
+            }
+        };
+        ex.not_null = true;
+        Ok(ex)
+    }
+
+    fn interval(&mut self, interval: &polyshard_sql::ast::Interval) -> Result<Ex, SqlError> {
+        if interval.last_field.is_some() || interval.leading_precision.is_some() {
+            return Err(unsupported("INTERVAL with a range of fields"));
+        }
+        let Expr::Value(value) = interval.value.as_ref() else {
+            return Err(unsupported("INTERVAL with an expression"));
+        };
+        let (Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text)) = &value.value else {
+            return Err(unsupported("INTERVAL without a quoted text"));
+        };
+        let text = match &interval.leading_field {
+            None => text.clone(),
+            Some(field) => format!("{text} {}", field_name(field)?),
+        };
+        let packed = Interval::parse(&text)?.pack();
+        Ok(Ex::of(literal(&Stored::Text(packed)), TypeOid::INTERVAL).named("interval"))
+    }
+
+    fn is_null(&mut self, inner: &Expr, test: &str) -> Result<Ex, SqlError> {
+        let inner = self.expr(inner)?;
+        let inner = self.known(inner)?;
+        let mut ex = Ex::made(format!("({} {test})", inner.sql), TypeOid::BOOL, &[&inner]);
+        ex.not_null = true;
+        Ok(ex)
+    }
+
+    fn is_truth(&mut self, inner: &Expr, test: &str) -> Result<Ex, SqlError> {
+        let inner = self.condition(inner, "IS")?;
+        let mut ex = Ex::made(format!("({} {test})", inner.sql), TypeOid::BOOL, &[&inner]);
+        ex.not_null = true;
+        Ok(ex)
+    }
+
+    /// An expression that must be true or false; `what` is for the message.
+    pub fn condition(&mut self, expr: &Expr, what: &str) -> Result<Ex, SqlError> {
+        let ex = self.expr(expr)?;
+        self.truth(ex, what)
+    }
+
+    pub fn truth(&mut self, ex: Ex, what: &str) -> Result<Ex, SqlError> {
+        if ex.type_oid != TypeOid::BOOL && !ex.is_unknown() {
+            let found = types::display(ex.type_oid);
+            return Err(fail("42804", format!("argument of {what} must be type boolean, not type {found}")));
+        }
+        self.coerce(ex, TypeOid::BOOL, -1, How::Implicit)
+    }
+
+    /// A value of no type yet is text.
+    pub fn known(&mut self, ex: Ex) -> Result<Ex, SqlError> {
+        if !ex.is_unknown() {
+            return Ok(ex);
+        }
+        let name = ex.name.clone();
+        let made = self.coerce(ex, TypeOid::TEXT, -1, How::Implicit)?;
+        Ok(Ex { name, ..made })
+    }
+
+    fn unary(&mut self, op: &UnaryOperator, expr: &Expr) -> Result<Ex, SqlError> {
+        let name = match op {
+            UnaryOperator::Not => {
+                let inner = self.condition(expr, "NOT")?;
+                return Ok(Ex::made(format!("(NOT {})", inner.sql), TypeOid::BOOL, &[&inner]));
+            }
+            UnaryOperator::Plus => "+",
+            UnaryOperator::Minus => {
+                if let Expr::Value(value) = expr
+                    && let Value::Number(digits, _) = &value.value
+                {
+                    return self.negative_number(digits);
+                }
+                "-"
+            }
+            UnaryOperator::PGAbs => "@",
+            UnaryOperator::PGSquareRoot => "|/",
+            UnaryOperator::PGCubeRoot => "||/",
+            UnaryOperator::BitwiseNot => "~",
+            other => return Err(unsupported(format!("the operator {other}"))),
+        };
+        let inner = self.expr(expr)?;
+        let given = [inner.type_oid];
+        let found =
+            rules::operators().get(name).into_iter().flatten().filter(|rule| rule.arguments.len() == 1);
+        let rule = self.chosen(rules::choose(found, &given), &format!("operator {name}"), &given)?;
+        self.apply(rule, vec![inner])
+    }
+
+    /// PostgreSQL folds the sign in after the type is chosen: -2147483648 is a bigint that fits, so an int8.
+    fn negative_number(&mut self, digits: &str) -> Result<Ex, SqlError> {
+        let positive = self.number(digits)?;
+        let mut ex = match positive.type_oid {
+            TypeOid::INT4 | TypeOid::INT8 => {
+                let value: i64 = digits.parse().map_err(|_| fail("22003", "bigint out of range"))?;
+                let mut ex = Ex::of(literal(&Stored::Int(-value)), positive.type_oid);
+                ex.literal = Literal::Number(-value);
+                ex
+            }
+            _ => {
+                let number = crate::value::numeric::Numeric::parse(digits)?.negated();
+                Ex::of(literal(&Stored::Text(number.to_string())), TypeOid::NUMERIC)
+            }
+        };
+        ex.not_null = true;
+        Ok(ex)
+    }
+
+    fn binary(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<Ex, SqlError> {
+        if let BinaryOperator::And | BinaryOperator::Or = op {
+            let name = if *op == BinaryOperator::And { "AND" } else { "OR" };
+            let (a, b) = (self.condition(left, name)?, self.condition(right, name)?);
+            return Ok(Ex::made(format!("({} {name} {})", a.sql, b.sql), TypeOid::BOOL, &[&a, &b]));
+        }
+        let name = operator_name(op)?;
+        if let Some(compared) = super::compare::Comparison::parse(name) {
+            return self.comparison(left, compared, right);
+        }
+        let (left, right) = (self.expr(left)?, self.expr(right)?);
+        self.operator(name, left, right)
+    }
+
+    /// An operator of the rules.
+    pub fn operator(&mut self, name: &str, left: Ex, right: Ex) -> Result<Ex, SqlError> {
+        let given = [left.type_oid, right.type_oid];
+        if name == "||" {
+            return self.concatenation(left, right);
+        }
+        let found =
+            rules::operators().get(name).into_iter().flatten().filter(|rule| rule.arguments.len() == 2);
+        let rule = self.chosen(rules::choose(found, &given), &format!("operator {name}"), &given)?;
+        self.apply(rule, vec![left, right])
+    }
+
+    fn concatenation(&mut self, left: Ex, right: Ex) -> Result<Ex, SqlError> {
+        let (a, b) = (left.type_oid, right.type_oid);
+        if types::is_array(a) || types::is_array(b) {
+            return self.array_concatenation(left, right);
+        }
+        let stringy = |oid| types::category(oid) == 'S';
+        let is_own = |oid| matches!(oid, TypeOid::BYTEA | TypeOid::JSONB);
+        if (is_own(a) || is_own(b)) && !(stringy(a) || stringy(b)) {
+            let found = rules::operators().get("||").into_iter().flatten();
+            let rule = self.chosen(rules::choose(found, &[a, b]), "operator ||", &[a, b])?;
+            return self.apply(rule, vec![left, right]);
+        }
+        let unknown = |oid| oid == TypeOid::UNKNOWN;
+        if !(stringy(a) || stringy(b) || unknown(a) || unknown(b)) {
+            return Err(no_such("operator ||", &[a, b]));
+        }
+        if (unknown(a) && !stringy(b) && !unknown(b)) || (unknown(b) && !stringy(a) && !unknown(a)) {
+            // `anynonarray || text` takes the literal for a text.
+        }
+        let (left, right) = (self.to_text(left)?, self.to_text(right)?);
+        Ok(Ex::made(format!("({} || {})", left.sql, right.sql), TypeOid::TEXT, &[&left, &right]))
+    }
+
+    fn array_concatenation(&mut self, left: Ex, right: Ex) -> Result<Ex, SqlError> {
+        let array = if types::is_array(left.type_oid) { left.type_oid } else { right.type_oid };
+        let side = |this: &mut Self, ex: Ex| -> Result<Ex, SqlError> {
+            if ex.type_oid == array || ex.is_unknown() {
+                return this.coerce(ex, array, -1, How::Implicit);
+            }
+            let element = types::element(array).ok_or_else(|| fail("XX000", "not an array"))?;
+            let ex = this.coerce(ex, element, -1, How::Implicit)?;
+            Ok(Ex::made(format!("pg_array({})", ex.sql), array, &[&ex]))
+        };
+        let (left, right) = (side(self, left)?, side(self, right)?);
+        Ok(Ex::made(format!("pg_array_cat({}, {})", left.sql, right.sql), array, &[&left, &right]))
+    }
+
+    /// As `::text` gives it, except that a boolean in `||` and concat is `t` or `f`… which `::text` spells out.
+    pub fn to_text(&mut self, ex: Ex) -> Result<Ex, SqlError> {
+        self.coerce(ex, TypeOid::TEXT, -1, How::Explicit)
+    }
+
+    /// The rule chosen, or why none is.
+    pub fn chosen(
+        &self,
+        choice: Choice<'static>,
+        what: &str,
+        given: &[TypeOid],
+    ) -> Result<&'static Rule, SqlError> {
+        match choice {
+            Choice::One(rule) if rule.is_refused() => {
+                let types: Vec<String> = rule.arguments.iter().map(|oid| types::display(*oid)).collect();
+                Err(unsupported(format!("{what} for {}", types.join(", "))))
+            }
+            Choice::One(rule) => Ok(rule),
+            Choice::None => Err(no_such(what, given)),
+            Choice::Several => Err(fail("42725", format!("{what} is not unique: {}", shown(given)))
+                .hint("Could not choose a best candidate. You might need to add explicit type casts.")),
+        }
+    }
+
+    /// Puts the arguments, as the types the rule wants, into its template.
+    pub fn apply(&mut self, rule: &Rule, arguments: Vec<Ex>) -> Result<Ex, SqlError> {
+        let mut made = Vec::with_capacity(arguments.len());
+        for (argument, wanted) in arguments.into_iter().zip(&rule.arguments) {
+            let polymorphic = *wanted == types::oid::ANYARRAY || *wanted == types::oid::ANYELEMENT;
+            made.push(if polymorphic {
+                self.known(argument)?
+            } else {
+                self.coerce(argument, *wanted, -1, How::Implicit)?
+            });
+        }
+        let mut sql = rule.template.to_owned();
+        for (place, argument) in made.iter().enumerate() {
+            sql = sql.replace(&format!("{{{place}}}"), &argument.sql);
+        }
+        if sql.contains("{zone}") {
+            sql = sql.replace("{zone}", &self.zone());
+        }
+        if sql.contains("{user}") {
+            sql = sql.replace("{user}", &literal(&Stored::from(self.settings.user.as_str())));
+        }
+        if sql.contains("{now}") {
+            let now = self.parameter(crate::prepared::Source::Transaction);
+            sql = sql.replace("{now}", &now);
+        }
+        if sql.contains("{statement}") {
+            let now = self.parameter(crate::prepared::Source::Statement);
+            sql = sql.replace("{statement}", &now);
+        }
+        let parts: Vec<&Ex> = made.iter().collect();
+        Ok(Ex::made(sql, rule.result, &parts))
+    }
+
+    fn like(
+        &mut self,
+        expr: &Expr,
+        pattern: &Expr,
+        escape: Option<&Expr>,
+        negated: bool,
+        fold_case: u8,
+    ) -> Result<Ex, SqlError> {
+        let (subject, pattern) = (self.expr(expr)?, self.expr(pattern)?);
+        for side in [&subject, &pattern] {
+            if !matches!(side.type_oid, TypeOid::UNKNOWN | TypeOid::TEXT | TypeOid::VARCHAR | TypeOid::NAME) {
+                let given = [subject.type_oid, pattern.type_oid];
+                if given.iter().any(|oid| matches!(*oid, TypeOid::BPCHAR | TypeOid::BYTEA)) {
+                    return Err(unsupported("LIKE on character(n) or bytea"));
+                }
+                return Err(no_such("operator ~~", &given));
+            }
+        }
+        let subject = self.coerce(subject, TypeOid::TEXT, -1, How::Implicit)?;
+        let pattern = self.coerce(pattern, TypeOid::TEXT, -1, How::Implicit)?;
+        let escape = match escape {
+            None => Ex::of("'\\'", TypeOid::TEXT),
+            Some(escape) => {
+                let escape = self.expr(escape)?;
+                self.coerce(escape, TypeOid::TEXT, -1, How::Implicit)?
+            }
+        };
+        let call = format!("pg_like({}, {}, {}, {fold_case})", subject.sql, pattern.sql, escape.sql);
+        let sql = if negated { format!("(NOT {call})") } else { call };
+        Ok(Ex::made(sql, TypeOid::BOOL, &[&subject, &pattern, &escape]))
+    }
+
+    fn array(&mut self, elements: &[Expr]) -> Result<Ex, SqlError> {
+        let mut made = Vec::with_capacity(elements.len());
+        for element in elements {
+            made.push(self.expr(element)?);
+        }
+        if made.is_empty() {
+            return Err(fail("42P18", "cannot determine type of empty array"));
+        }
+        let given: Vec<TypeOid> = made.iter().map(|ex| ex.type_oid).collect();
+        let element = self.common_type(&given, "ARRAY")?;
+        let array = types::array_of(element)
+            .ok_or_else(|| unsupported(format!("arrays of {}", types::display(element))))?;
+        let mut parts = Vec::new();
+        for ex in made {
+            parts.push(self.coerce(ex, element, -1, How::Implicit)?);
+        }
+        let sql: Vec<&str> = parts.iter().map(|part| part.sql.as_str()).collect();
+        let used: Vec<&Ex> = parts.iter().collect();
+        Ok(Ex::made(format!("pg_array({})", sql.join(", ")), array, &used).named("array"))
+    }
+}
+
+/// The message of a call that no candidate fits.
+pub(crate) fn no_such(what: &str, given: &[TypeOid]) -> SqlError {
+    fail("42883", format!("{what} does not exist: {}", shown(given)))
+        .hint("No operator or function matches the given argument types. You might need to add explicit type casts.")
+}
+
+fn shown(given: &[TypeOid]) -> String {
+    given.iter().map(|oid| types::display(*oid)).collect::<Vec<_>>().join(", ")
+}
+
+fn field_name(field: &DateTimeField) -> Result<String, SqlError> {
+    Ok(match field {
+        DateTimeField::Custom(name) => fold(name),
+        DateTimeField::Week(None) => "week".to_owned(),
+        other => other.to_string().to_ascii_lowercase(),
+    })
+}
+
+/// The operator as PostgreSQL writes it.
+fn operator_name(op: &BinaryOperator) -> Result<&str, SqlError> {
+    Ok(match op {
+        BinaryOperator::Plus => "+",
+        BinaryOperator::Minus => "-",
+        BinaryOperator::Multiply => "*",
+        BinaryOperator::Divide => "/",
+        BinaryOperator::Modulo => "%",
+        BinaryOperator::StringConcat => "||",
+        BinaryOperator::Gt => ">",
+        BinaryOperator::Lt => "<",
+        BinaryOperator::GtEq => ">=",
+        BinaryOperator::LtEq => "<=",
+        BinaryOperator::Eq => "=",
+        BinaryOperator::NotEq => "<>",
+        BinaryOperator::BitwiseOr => "|",
+        BinaryOperator::BitwiseAnd => "&",
+        BinaryOperator::PGBitwiseXor => "#",
+        BinaryOperator::PGBitwiseShiftLeft => "<<",
+        BinaryOperator::PGBitwiseShiftRight => ">>",
+        BinaryOperator::PGExp | BinaryOperator::BitwiseXor => "^",
+        BinaryOperator::PGRegexMatch => "~",
+        BinaryOperator::PGRegexIMatch => "~*",
+        BinaryOperator::PGRegexNotMatch => "!~",
+        BinaryOperator::PGRegexNotIMatch => "!~*",
+        BinaryOperator::PGLikeMatch => "~~",
+        BinaryOperator::PGILikeMatch => "~~*",
+        BinaryOperator::PGNotLikeMatch => "!~~",
+        BinaryOperator::PGNotILikeMatch => "!~~*",
+        BinaryOperator::PGStartsWith => "^@",
+        BinaryOperator::Arrow => "->",
+        BinaryOperator::LongArrow => "->>",
+        BinaryOperator::HashArrow => "#>",
+        BinaryOperator::HashLongArrow => "#>>",
+        BinaryOperator::HashMinus => "#-",
+        BinaryOperator::AtArrow => "@>",
+        BinaryOperator::ArrowAt => "<@",
+        BinaryOperator::Question => "?",
+        BinaryOperator::QuestionAnd => "?&",
+        BinaryOperator::QuestionPipe => "?|",
+        BinaryOperator::PGCustomBinaryOperator(parts) => match &parts[..] {
+            [schema, name] if schema.eq_ignore_ascii_case("pg_catalog") => name,
+            [name] => name,
+            _ => return Err(unsupported(format!("the operator {op}"))),
+        },
+        other => return Err(unsupported(format!("the operator {other}"))),
+    })
+}

@@ -1,0 +1,399 @@
+//! FROM: tables, views, sub-queries, joins.
+
+use polyshard_sql::ast::{
+    Expr, FunctionArg, FunctionArgExpr, JoinConstraint, JoinOperator, ObjectName, Query, SetExpr, TableAlias,
+    TableFactor, TableWithJoins,
+};
+use polyshard_sql::{Placement, SqlError, Table, TypeOid};
+
+use super::compare::Comparison;
+use super::scope::Relation;
+use super::{Ex, Translator, Visible, fold, name_parts, quoted};
+use crate::fail::{fail, unsupported};
+use crate::prepared::OutColumn;
+use crate::system;
+
+/// A part of FROM.
+pub(super) struct Joined {
+    pub sql: String,
+    pub columns: Vec<Visible>,
+    pub relations: Vec<Relation>,
+}
+
+impl Translator<'_> {
+    /// ` FROM …`, its columns put in sight; empty for no tables.
+    pub(super) fn from(&mut self, tables: &[TableWithJoins], uses: &mut Ex) -> Result<String, SqlError> {
+        let mut parts = Vec::new();
+        for table in tables {
+            let joined = self.joins(table, uses)?;
+            parts.push(joined.sql);
+            let scope = self.scope();
+            for relation in joined.relations {
+                if scope.relations.iter().any(|known| known.name == relation.name) {
+                    return Err(fail(
+                        "42712",
+                        format!("table name \"{}\" specified more than once", relation.name),
+                    ));
+                }
+                scope.relations.push(relation);
+            }
+            scope.columns.extend(joined.columns);
+        }
+        Ok(if parts.is_empty() { String::new() } else { format!(" FROM {}", parts.join(", ")) })
+    }
+
+    fn joins(&mut self, table: &TableWithJoins, uses: &mut Ex) -> Result<Joined, SqlError> {
+        let mut left = self.factor(&table.relation, uses)?;
+        for join in &table.joins {
+            // A function on the right may use the tables on its left.
+            let hidden = self.scope().columns.len();
+            self.scope().columns.extend(left.columns.iter().cloned());
+            let right = self.factor(&join.relation, uses);
+            self.scope().columns.truncate(hidden);
+            let right = right?;
+            let (kind, constraint) = match &join.join_operator {
+                JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => ("JOIN", constraint),
+                JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => {
+                    ("LEFT JOIN", constraint)
+                }
+                JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => {
+                    ("RIGHT JOIN", constraint)
+                }
+                JoinOperator::FullOuter(constraint) => ("FULL JOIN", constraint),
+                JoinOperator::CrossJoin(constraint) => ("CROSS JOIN", constraint),
+                other => return Err(unsupported(format!("{other:?}"))),
+            };
+            left = self.join(left, kind, constraint, right, uses)?;
+        }
+        Ok(left)
+    }
+
+    fn join(
+        &mut self,
+        mut left: Joined,
+        kind: &str,
+        constraint: &JoinConstraint,
+        mut right: Joined,
+        uses: &mut Ex,
+    ) -> Result<Joined, SqlError> {
+        for relation in &right.relations {
+            if left.relations.iter().any(|known| known.name == relation.name) {
+                return Err(fail(
+                    "42712",
+                    format!("table name \"{}\" specified more than once", relation.name),
+                ));
+            }
+        }
+        if matches!(kind, "LEFT JOIN" | "FULL JOIN") {
+            right.columns.iter_mut().for_each(|column| column.not_null = false);
+        }
+        if matches!(kind, "RIGHT JOIN" | "FULL JOIN") {
+            left.columns.iter_mut().for_each(|column| column.not_null = false);
+        }
+        let shared: Vec<String> = match constraint {
+            JoinConstraint::Using(names) => {
+                names.iter().map(|name| name_parts(name).map(|(_, name)| name)).collect::<Result<_, _>>()?
+            }
+            JoinConstraint::Natural => left
+                .columns
+                .iter()
+                .filter(|column| {
+                    column.bare && right.columns.iter().any(|other| other.bare && other.name == column.name)
+                })
+                .map(|column| column.name.clone())
+                .collect(),
+            _ => Vec::new(),
+        };
+        let mut conditions = Vec::new();
+        let mut merged = Vec::new();
+        for name in &shared {
+            let find = |columns: &mut Vec<Visible>, side: &str| -> Result<Visible, SqlError> {
+                let mut found = columns.iter_mut().filter(|column| column.bare && column.name == *name);
+                let column = found.next().ok_or_else(|| {
+                    fail(
+                        "42703",
+                        format!("column \"{name}\" specified in USING clause does not exist in {side} table"),
+                    )
+                })?;
+                column.bare = false;
+                Ok(column.clone())
+            };
+            let (a, b) = (find(&mut left.columns, "left")?, find(&mut right.columns, "right")?);
+            let (x, y) = (Ex::of(a.sql.clone(), a.type_oid), Ex::of(b.sql.clone(), b.type_oid));
+            conditions.push(self.compare(x.clone(), Comparison::Equal, y.clone())?.sql);
+            let (values, type_oid) = self.same_type(vec![x, y], "JOIN/USING")?;
+            let sql = match kind {
+                "RIGHT JOIN" => values[1].sql.clone(),
+                "FULL JOIN" => format!("coalesce({}, {})", values[0].sql, values[1].sql),
+                _ => values[0].sql.clone(),
+            };
+            merged.push(Visible {
+                relation: None,
+                name: name.clone(),
+                sql,
+                type_oid,
+                type_mod: if a.type_mod == b.type_mod { a.type_mod } else { -1 },
+                not_null: kind == "JOIN" && a.not_null,
+                bare: true,
+            });
+        }
+        let mut columns = merged;
+        columns.extend(left.columns);
+        columns.extend(right.columns);
+        let mut relations = left.relations;
+        relations.extend(right.relations);
+        let condition = match constraint {
+            JoinConstraint::On(expr) => {
+                // Only the two sides are in sight, and the queries around.
+                let siblings = std::mem::replace(&mut self.scope().columns, columns);
+                self.scope().aggregates = super::scope::Aggregates::Forbidden("JOIN conditions");
+                let condition = self.condition(expr, "JOIN/ON");
+                columns = std::mem::replace(&mut self.scope().columns, siblings);
+                let condition = condition?;
+                uses.uses(&condition);
+                format!(" ON {}", condition.sql)
+            }
+            JoinConstraint::None if kind != "CROSS JOIN" => {
+                return Err(fail("42601", "a join needs ON, USING or NATURAL"));
+            }
+            _ if conditions.is_empty() => String::new(),
+            _ => format!(" ON {}", conditions.join(" AND ")),
+        };
+        // SQLite takes CROSS JOIN for an order to keep; a plain one leaves the choice to it.
+        let kind = if kind == "CROSS JOIN" { "JOIN" } else { kind };
+        Ok(Joined { sql: format!("{} {kind} {}{condition}", left.sql, right.sql), columns, relations })
+    }
+
+    fn factor(&mut self, factor: &TableFactor, uses: &mut Ex) -> Result<Joined, SqlError> {
+        match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                sample: None,
+                version: None,
+                json_path: None,
+                ..
+            } => self.table(name, alias.as_ref()),
+            TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
+                let values = plain_arguments(&args.args, name)?;
+                let (_, name) = name_parts(name)?;
+                self.function_in_from(&name, &values, *with_ordinality, alias.as_ref())
+            }
+            TableFactor::Function { name, args, with_ordinality, alias, .. } => {
+                let values = plain_arguments(args, name)?;
+                let (_, name) = name_parts(name)?;
+                self.function_in_from(&name, &values, *with_ordinality, alias.as_ref())
+            }
+            TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality, .. } => {
+                let values: Vec<&Expr> = array_exprs.iter().collect();
+                self.function_in_from("unnest", &values, *with_ordinality, alias.as_ref())
+            }
+            TableFactor::Derived { lateral, subquery, alias, sample: None } => {
+                if *lateral && uses_siblings(self, subquery)? {
+                    return Err(unsupported("LATERAL sub-queries"));
+                }
+                self.derived(subquery, alias.as_ref(), uses)
+            }
+            TableFactor::NestedJoin { table_with_joins, alias: None } => {
+                let inner = self.joins(table_with_joins, uses)?;
+                Ok(Joined { sql: format!("({})", inner.sql), ..inner })
+            }
+            other => Err(unsupported(format!("{other} in FROM"))),
+        }
+    }
+
+    fn function_in_from(
+        &mut self,
+        name: &str,
+        values: &[&Expr],
+        ordinality: bool,
+        alias: Option<&TableAlias>,
+    ) -> Result<Joined, SqlError> {
+        if !super::table_function::is_table_function(name) {
+            return Err(unsupported(format!("the function {name} in FROM")));
+        }
+        self.table_function(name, values, ordinality, alias)
+    }
+
+    fn derived(
+        &mut self,
+        query: &Query,
+        alias: Option<&TableAlias>,
+        uses: &mut Ex,
+    ) -> Result<Joined, SqlError> {
+        if alias.is_none() && matches!(query.body.as_ref(), SetExpr::Select(_)) {
+            return Err(fail("42601", "subquery in FROM must have an alias"));
+        }
+        let siblings = std::mem::take(&mut self.scope().columns);
+        let made = self.query(query, None);
+        self.scope().columns = siblings;
+        let made = made?;
+        uses.uses(&made.uses);
+        let own = self.alias("q");
+        let name = alias.map_or_else(|| own.clone(), |alias| fold(&alias.name));
+        let sql = format!("({}) AS {}", made.sql, quoted(&own));
+        named_columns(sql, &own, name, made.columns, alias)
+    }
+
+    /// A table by its name: a WITH query, a table, a view, or one of the system's.
+    fn table(&mut self, name: &ObjectName, alias: Option<&TableAlias>) -> Result<Joined, SqlError> {
+        let (schema, bare) = name_parts(name)?;
+        let shown = alias.map_or_else(|| bare.clone(), |alias| fold(&alias.name));
+        if schema.is_none()
+            && let Some(cte) = self.ctes.iter().rev().find(|cte| cte.name == bare).cloned()
+        {
+            let own = self.alias("t");
+            let sql = format!("{} AS {}", quoted(&cte.alias), quoted(&own));
+            return named_columns(sql, &own, shown, cte.columns, alias);
+        }
+        let context = self.context;
+        if let Some(table) = context.schema.table(schema.as_deref(), &bare, context.search_path) {
+            let own = self.alias("t");
+            let sql = format!("{} AS {}", self.rows_of_table(table)?, quoted(&own));
+            return base_columns(sql, &own, shown, table, alias);
+        }
+        if let Some(view) = context.schema.view(schema.as_deref(), &bare, context.search_path) {
+            let view = view.clone();
+            let statements = polyshard_sql::statements(&view.definition)?;
+            let Some(polyshard_sql::ast::Statement::Query(query)) =
+                statements.first().and_then(|one| one.ast())
+            else {
+                return Err(unsupported(format!("the view {bare}")));
+            };
+            // A view sees nothing of the query that uses it.
+            let (scopes, ctes) = (std::mem::take(&mut self.scopes), std::mem::take(&mut self.ctes));
+            let made = self.query(query, None);
+            (self.scopes, self.ctes) = (scopes, ctes);
+            let mut made = made?;
+            made.columns
+                .iter_mut()
+                .zip(&view.columns)
+                .for_each(|(column, name)| column.name.clone_from(name));
+            let own = self.alias("q");
+            return named_columns(
+                format!("({}) AS {}", made.sql, quoted(&own)),
+                &own,
+                shown,
+                made.columns,
+                alias,
+            );
+        }
+        if let Some(relation) = system::relation(self, schema.as_deref(), &bare)? {
+            let own = self.alias("t");
+            let sql = format!("{} AS {}", quoted(&relation.name), quoted(&own));
+            return named_columns(sql, &own, shown, relation.columns, alias);
+        }
+        Err(fail("42P01", format!("relation \"{name}\" does not exist")))
+    }
+
+    /// A table's rows: of this file, or of all the shards that have some.
+    fn rows_of_table(&self, table: &Table) -> Result<String, SqlError> {
+        let name = quoted(&table.name.name);
+        let Some(databases) = &self.across else {
+            return Ok(name);
+        };
+        let columns: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
+        let columns = columns.join(", ");
+        let one = |database: &str| format!("SELECT {columns} FROM {}.{name}", quoted(database));
+        match &table.placement {
+            Placement::Reference { .. } => Ok(format!("\"main\".{name}")),
+            Placement::Sharded { .. } | Placement::Local(_) => {
+                let parts: Vec<String> = databases.iter().map(|database| one(database)).collect();
+                Ok(format!("({})", parts.join(" UNION ALL ")))
+            }
+        }
+    }
+}
+
+fn plain_arguments<'a>(args: &'a [FunctionArg], name: &ObjectName) -> Result<Vec<&'a Expr>, SqlError> {
+    args.iter()
+        .map(|argument| match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Ok(expr),
+            _ => Err(unsupported(format!("the arguments of {name}"))),
+        })
+        .collect()
+}
+
+/// Whether a LATERAL query needs the tables beside it.
+fn uses_siblings(translator: &mut Translator<'_>, query: &Query) -> Result<bool, SqlError> {
+    let siblings = std::mem::take(&mut translator.scope().columns);
+    let sources = translator.sources.clone();
+    let alone = translator.query(query, None).map(drop);
+    translator.scope().columns = siblings;
+    translator.sources = sources;
+    match alone {
+        Ok(()) => Ok(false),
+        Err(error) if matches!(error.state.0, "42703" | "42P01") => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn base_columns(
+    sql: String,
+    own: &str,
+    shown: String,
+    table: &Table,
+    alias: Option<&TableAlias>,
+) -> Result<Joined, SqlError> {
+    let column_sql = |name: &str| format!("{}.{}", quoted(own), quoted(name));
+    let mut columns: Vec<Visible> = table
+        .columns
+        .iter()
+        .map(|column| Visible {
+            relation: Some(shown.clone()),
+            name: column.name.clone(),
+            sql: column_sql(&column.name),
+            type_oid: column.type_oid,
+            type_mod: column.type_mod,
+            not_null: column.not_null,
+            bare: true,
+        })
+        .collect();
+    rename(&mut columns, alias, &shown)?;
+    let key = table.primary_key.iter().map(|place| column_sql(&table.columns[*place].name)).collect();
+    Ok(Joined { sql, columns, relations: vec![Relation { name: shown, key }] })
+}
+
+fn named_columns(
+    sql: String,
+    own: &str,
+    shown: String,
+    columns: Vec<OutColumn>,
+    alias: Option<&TableAlias>,
+) -> Result<Joined, SqlError> {
+    let columns = columns.into_iter().enumerate();
+    let mut columns: Vec<Visible> = columns
+        .map(|(place, column)| Visible {
+            relation: Some(shown.clone()),
+            sql: format!("{}.\"c{}\"", quoted(own), place + 1),
+            name: column.name,
+            type_oid: if column.type_oid == TypeOid::UNKNOWN { TypeOid::TEXT } else { column.type_oid },
+            type_mod: column.type_mod,
+            not_null: false,
+            bare: true,
+        })
+        .collect();
+    rename(&mut columns, alias, &shown)?;
+    Ok(Joined { sql, columns, relations: vec![Relation { name: shown, key: Vec::new() }] })
+}
+
+fn rename(columns: &mut [Visible], alias: Option<&TableAlias>, shown: &str) -> Result<(), SqlError> {
+    let Some(alias) = alias else {
+        return Ok(());
+    };
+    if alias.columns.len() > columns.len() {
+        return Err(fail(
+            "42P10",
+            format!(
+                "table \"{shown}\" has {} columns available but {} columns specified",
+                columns.len(),
+                alias.columns.len()
+            ),
+        ));
+    }
+    for (column, name) in columns.iter_mut().zip(&alias.columns) {
+        column.name = fold(&name.name);
+    }
+    Ok(())
+}

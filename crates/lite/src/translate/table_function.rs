@@ -1,0 +1,121 @@
+//! Functions in FROM: series and the elements of arrays and documents, by SQLite's json_each.
+
+use polyshard_sql::ast::{Expr, TableAlias};
+use polyshard_sql::{SqlError, TypeOid};
+
+use super::compare::element_sql;
+use super::expr::no_such;
+use super::from::Joined;
+use super::scope::Relation;
+use super::{Ex, How, Translator, Visible, fold, quoted};
+use crate::fail::unsupported;
+use crate::types::{self, oid};
+
+const TABLE_FUNCTIONS: [&str; 8] = [
+    "unnest",
+    "generate_series",
+    "jsonb_array_elements",
+    "jsonb_array_elements_text",
+    "jsonb_object_keys",
+    "jsonb_each",
+    "jsonb_each_text",
+    "generate_subscripts",
+];
+
+pub(super) fn is_table_function(name: &str) -> bool {
+    TABLE_FUNCTIONS.contains(&name)
+}
+
+impl Translator<'_> {
+    /// One function in FROM; it may use the tables before it.
+    pub(super) fn table_function(
+        &mut self,
+        name: &str,
+        values: &[&Expr],
+        ordinality: bool,
+        alias: Option<&TableAlias>,
+    ) -> Result<Joined, SqlError> {
+        let values = self.all(values)?;
+        let (array, element) = self.rows_of(name, values)?;
+        let own = self.alias("f");
+        let relation = alias.map_or_else(|| name.to_owned(), |alias| fold(&alias.name));
+        let aliased: Vec<String> = alias
+            .map_or_else(Vec::new, |alias| alias.columns.iter().map(|column| fold(&column.name)).collect());
+        // With an alias for the table alone, the only column is called like it.
+        let first = aliased.first().cloned().unwrap_or_else(|| relation.clone());
+        let column = |name: String, sql: String, type_oid: TypeOid| Visible {
+            relation: Some(relation.clone()),
+            name,
+            sql,
+            type_oid,
+            type_mod: -1,
+            not_null: false,
+            bare: true,
+        };
+        let value = element_sql(element).replace("\"e\"", &quoted(&own));
+        let mut columns = vec![column(first, value, element)];
+        if ordinality {
+            let name = aliased.get(1).cloned().unwrap_or_else(|| "ordinality".to_owned());
+            let mut counted = column(name, format!("({}.\"key\" + 1)", quoted(&own)), TypeOid::INT8);
+            counted.not_null = true;
+            columns.push(counted);
+        }
+        Ok(Joined {
+            sql: format!("json_each({}) AS {}", array.sql, quoted(&own)),
+            columns,
+            relations: vec![Relation { name: relation, key: Vec::new() }],
+        })
+    }
+
+    fn rows_of(&mut self, name: &str, mut values: Vec<Ex>) -> Result<(Ex, TypeOid), SqlError> {
+        let given: Vec<TypeOid> = values.iter().map(|value| value.type_oid).collect();
+        let none = || no_such(&format!("function {name}"), &given);
+        Ok(match (name, values.len()) {
+            ("unnest", 1) => {
+                let array = values.remove(0);
+                let element = types::element(array.type_oid).ok_or_else(none)?;
+                (array, element)
+            }
+            ("generate_subscripts", 2) => {
+                let array = values.remove(0);
+                if !types::is_array(array.type_oid) {
+                    return Err(none());
+                }
+                let from = i32::from(!matches!(array.type_oid, oid::INT2VECTOR | oid::OIDVECTOR));
+                let sql = format!("pg_series({from}, pg_cardinality({}) - 1 + {from}, 1)", array.sql);
+                (Ex::made(sql, oid::INT4_ARRAY, &[&array]), TypeOid::INT4)
+            }
+            ("generate_series", 2 | 3) => {
+                let wide = given.contains(&TypeOid::INT8);
+                if !given.iter().all(|oid| types::is_integer(*oid) || *oid == TypeOid::UNKNOWN) {
+                    return Err(unsupported("generate_series of anything but whole numbers"));
+                }
+                let type_oid = if wide { TypeOid::INT8 } else { TypeOid::INT4 };
+                let mut parts = Vec::new();
+                for value in values {
+                    parts.push(self.coerce(value, type_oid, -1, How::Implicit)?);
+                }
+                if parts.len() == 2 {
+                    parts.push(Ex::of("1", type_oid));
+                }
+                (self.joined("pg_series", parts, oid::INT8_ARRAY), type_oid)
+            }
+            ("jsonb_array_elements" | "jsonb_array_elements_text", 1) => {
+                let document = self.coerce(values.remove(0), TypeOid::JSONB, -1, How::Implicit)?;
+                let as_text = name == "jsonb_array_elements_text";
+                let sql = format!("pg_jsonb_elements({}, {})", document.sql, i32::from(as_text));
+                let element = if as_text { TypeOid::TEXT } else { TypeOid::JSONB };
+                (Ex::made(sql, oid::TEXT_ARRAY, &[&document]), element)
+            }
+            ("jsonb_object_keys", 1) => {
+                let document = self.coerce(values.remove(0), TypeOid::JSONB, -1, How::Implicit)?;
+                (
+                    Ex::made(format!("pg_jsonb_keys({})", document.sql), oid::TEXT_ARRAY, &[&document]),
+                    TypeOid::TEXT,
+                )
+            }
+            ("jsonb_each" | "jsonb_each_text", _) => return Err(unsupported(format!("the function {name}"))),
+            _ => return Err(none()),
+        })
+    }
+}
