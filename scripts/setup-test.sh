@@ -30,6 +30,12 @@ has_node() {
     command -v npm >/dev/null && [ "$(node --version | sed -E 's/v([0-9]+).*/\1/')" -ge "$NODE_VERSION_MIN" ]
 }
 
+has_chromium() {
+    local name
+    for name in chromium chromium-browser google-chrome; do [ -x "/usr/bin/$name" ] && return 0; done
+    return 1
+}
+
 # Prints the prefix that makes a command run as root, or fails when we may not.
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
@@ -46,6 +52,7 @@ missing_packages() {
     has_pgbouncer || echo pgbouncer
     if has_python_tests && ! has_venv; then echo python3-venv; fi
     has_node || echo nodejs npm
+    has_chromium || echo chromium
 }
 
 install_packages() {

@@ -51,6 +51,11 @@ fi
 # The unmodified SDKs, which scripts/setup-test.sh installs.
 python_clients() { clients_are_there && .venv/bin/python -m pytest -q tests/python; }
 javascript_clients() { clients_are_there && (cd tests/javascript && npm test --silent); }
+# The web console in a real browser.
+browser() {
+    clients_are_there && cargo build --quiet -p polyshard &&
+        (cd tests/javascript && node --test --test-reporter=dot console/*.test.mjs)
+}
 clients_are_there() {
     if [ ! -x .venv/bin/python ] || [ ! -d tests/javascript/node_modules ]; then
         echo "the SDKs are not installed: run scripts/setup-test.sh first" >&2
@@ -71,6 +76,7 @@ for manifest in crates/*/Cargo.toml; do
 done
 suite python python_clients
 suite javascript javascript_clients
+suite browser browser
 suite docs documentation
 suite doctests cargo test --quiet --doc --workspace
 

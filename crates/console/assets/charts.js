@@ -76,6 +76,8 @@ export function strip(canvas, pieces, view, { mark = null, brush = null } = {}) 
 export function ring(canvas, pieces, total, mark = null) {
   const { context, width, height } = prepare(canvas);
   const outer = Math.min(width, height) / 2 - 12;
+  // Before it is laid out there is nothing to draw on.
+  if (outer <= 0) return;
   const inner = outer * 0.62;
   const angle = (position) => (position / total) * 2 * Math.PI - Math.PI / 2;
   context.translate(width / 2, height / 2);

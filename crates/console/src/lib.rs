@@ -32,6 +32,7 @@ pub const ASSETS: &[Asset] = &[
     asset!("/console/dom.js", "dom.js", SCRIPT),
     asset!("/console/icon.svg", "icon.svg", PICTURE),
     asset!("/console/live.js", "live.js", SCRIPT),
+    asset!("/console/moves.js", "moves.js", SCRIPT),
     asset!("/console/pages/login.js", "pages/login.js", SCRIPT),
     asset!("/console/pages/maps.js", "pages/maps.js", SCRIPT),
     asset!("/console/pages/operations.js", "pages/operations.js", SCRIPT),

@@ -5,6 +5,7 @@ import { ring, ringAt, strip } from "../charts.js";
 import { colour, themes } from "../colours.js";
 import { confirm, failure, h, keyText, number, rangeText, stateChip, put } from "../dom.js";
 import { live } from "../live.js";
+import { move, rebalance } from "../moves.js";
 
 // Entries listed below the strip; the strip itself shows any number.
 const LISTED = 100;
@@ -34,10 +35,19 @@ export default async function maps(into, [chosen, key], { status, signal }) {
     },
     status.maps.map((one) => h("option", { value: one.name, selected: one === map }, one.name)),
   );
-  const view = new MapView(map, signal);
+  const view = new MapView(map, status, signal);
   const search = searchForm(map, view, key);
+  const said = h("div", { "aria-live": "polite" });
   into.append(
-    h("div", { className: "head" }, h("h1", {}, "Maps"), choose),
+    h(
+      "div",
+      { className: "head" },
+      h("h1", {}, "Maps"),
+      choose,
+      h("span", { className: "grow" }),
+      h("button", { id: "rebalance", onclick: () => rebalance(map.name, said) }, "Rebalance…"),
+    ),
+    said,
     facts(map),
     search.form,
     search.answer,
@@ -73,7 +83,7 @@ function searchForm(map, view, given) {
     try {
       const found = await get(`${path("maps", map.name, "shardlet")}?key=${encodeURIComponent(field.value)}`);
       put(answer, why(map, found));
-      await view.goTo(found.position);
+      await view.goTo(map.kind === "hash" ? found.bucket : found.position);
     } catch (error) {
       if (!error.code) throw error;
       put(answer, failure(error));
@@ -144,8 +154,9 @@ function swatch(shard) {
 }
 
 class MapView {
-  constructor(map, signal) {
+  constructor(map, status, signal) {
     this.map = map;
+    this.shards = status.shards.map((shard) => shard.id);
     this.window = null;
     this.whole = null;
     this.view = null;
@@ -357,7 +368,7 @@ class MapView {
     if (!piece.entry) return this.zoom(8, position);
     put(
       this.details,
-      entryPanel(this.map, this.window, piece, () => this.load(this.view)),
+      entryPanel(this.map, this.window, piece, this.shards, () => this.load(this.view)),
     );
   }
 
@@ -462,7 +473,7 @@ function entryTable(pieces, choose) {
 }
 
 // One entry with what can be done about it. What will be sent is shown before.
-function entryPanel(map, window, piece, reload) {
+function entryPanel(map, window, piece, shards, reload) {
   const { entry } = piece;
   const said = h("div", { "aria-live": "polite" });
   async function change(title, body, danger = false) {
@@ -519,6 +530,11 @@ function entryPanel(map, window, piece, reload) {
     h(
       "div",
       { className: "actions" },
+      h(
+        "button",
+        { id: "move", onclick: () => move(map.name, range, { from: entry.shard, shards, said }) },
+        "Move…",
+      ),
       states.map((state) =>
         h(
           "button",

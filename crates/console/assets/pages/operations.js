@@ -1,37 +1,33 @@
 // Operations: changes and moves under way, with what can be done about them, and history.
 
 import { get, path, post } from "../api.js";
-import { ago, confirm, failure, h, number, put } from "../dom.js";
-import { last, live } from "../live.js";
+import { ago, bytes, confirm, failure, h, number, put } from "../dom.js";
+import { live } from "../live.js";
 
-// What an operator may do to an operation, if the server offers it.
-const ACTIONS = {
-  pause: { word: "Pause", when: (op) => op.state === "running" },
-  resume: { word: "Resume", when: (op) => op.state === "running" || op.state === "paused" },
-  cancel: { word: "Cancel", when: (op) => op.state === "running" || op.state === "paused", danger: true },
-  undo: { word: "Undo", when: (op) => op.state === "running" || op.state === "done", danger: true },
+// Before these a range has not left its shard.
+const EARLY = ["staging", "preparing", "copying", "catching_up", "fencing"];
+// What an operator may want of a move, and when that can be.
+const WISHES = {
+  pause: { word: "Pause", when: (op) => op.state === "running" && !op.progress?.paused },
+  resume: { word: "Resume", when: (op) => op.state === "running" && op.progress?.paused },
+  cancel: { word: "Cancel", danger: true, when: (op) => op.state === "running" && EARLY.includes(op.step) },
+  undo: { word: "Undo", danger: true, when: (op) => op.state === "running" && op.step === "keeping" },
+  clean: { word: "Clean up now", when: (op) => op.state === "running" && op.step === "keeping" },
 };
-const KNOWN = ["id", "kind", "map", "state", "step", "started_ms", "message"];
 
 export default async function operations(into, [id], { signal }) {
-  const [answer, document] = await Promise.all([get("/v1/operations"), get("/v1/openapi.json")]);
-  const offered = Object.keys(ACTIONS).filter((action) => document.paths[`/v1/operations/{id}/${action}`]);
   into.append(h("div", { className: "head" }, h("h1", {}, "Operations")));
-  if (id) return single(into, id, offered, signal);
+  if (id) return single(into, id, signal);
+  const answer = await get("/v1/operations");
   const body = h("tbody");
   const none = h("p", { className: "dim" }, "Nothing was changed yet.");
   function draw(list) {
     none.hidden = list.length > 0;
-    put(body, ...list.map(row));
+    put(body, list.map(row));
   }
   draw(answer.operations);
-  live.addEventListener(
-    "tick",
-    ({ detail }) => {
-      if (detail.operations) draw(detail.operations);
-    },
-    { signal },
-  );
+  live.addEventListener("tick", ({ detail }) => detail.operations && draw(detail.operations), { signal });
+  const heads = ["Operation", "Map", "State", "Step", "Progress", "Began", "Why"];
   into.append(
     h(
       "div",
@@ -45,9 +41,7 @@ export default async function operations(into, [id], { signal }) {
           h(
             "tr",
             {},
-            ["Operation", "Map", "State", "Step", "Began", "Why"].map((name) =>
-              h("th", { scope: "col" }, name),
-            ),
+            heads.map((name) => h("th", { scope: "col" }, name)),
           ),
         ),
         body,
@@ -57,67 +51,82 @@ export default async function operations(into, [id], { signal }) {
     h(
       "p",
       { className: "small dim" },
-      "Unfinished operations first look the same after a crash: whoever takes over carries ",
-      "them on or rolls them back by itself.",
+      "An operation outlives the process that drives it: after a crash another one carries it on, or rolls it back.",
     ),
   );
 }
 
-const chip = (state) =>
-  h(
+const KINDS = { running: "warn", done: "good", rolled_back: "dim" };
+function chip(op) {
+  const word = op.progress?.paused && op.state === "running" ? "paused" : op.state.replace("_", " ");
+  return h("span", { className: `chip ${KINDS[op.state] ?? "dim"}` }, word);
+}
+
+function bar(op) {
+  if (!op.progress) return "";
+  const { copied_rows: copied, total_rows: total } = op.progress;
+  const label = `${number(copied)} of ${number(total)} rows copied`;
+  return h(
     "span",
-    {
-      className: `chip ${
-        { running: "warn", done: "good", rolled_back: "dim", failed: "bad", cancelled: "dim" }[state] ?? "dim"
-      }`,
-    },
-    state.replace("_", " "),
+    {},
+    h("progress", { max: Math.max(total, copied, 1), value: copied, "aria-label": label }),
   );
+}
+
+function title(op) {
+  const kind = op.kind.replaceAll("_", " ");
+  return op.from && op.to ? `${kind} ${op.from} → ${op.to}` : kind;
+}
 
 function row(op) {
   const cell = (label, ...content) => h("td", { "data-label": label }, ...content);
   return h(
     "tr",
     {},
-    cell("operation", h("a", { href: `#/operations/${op.id}` }, op.kind.replaceAll("_", " "))),
+    cell("operation", h("a", { href: `#/operations/${op.id}` }, title(op))),
     cell("map", op.map ?? "–"),
-    cell("state", chip(op.state)),
+    cell("state", chip(op)),
     cell("step", op.step.replaceAll("_", " ")),
+    cell("progress", bar(op)),
     cell("began", ago(op.started_ms)),
     cell("why", op.message ?? ""),
   );
 }
 
-async function single(into, id, offered, signal) {
+const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
+
+function progressFacts(progress) {
+  const rows = (name, value) => fact(name, `${number(value)} rows`);
+  const time = (name, ms) => (ms === undefined ? null : fact(name, `${number(ms)} ms`));
+  return [
+    fact("copied", `${number(progress.copied_rows)} of ${number(progress.total_rows)} rows`),
+    fact("bytes", bytes(progress.copied_bytes)),
+    rows("compared", progress.verified_rows),
+    rows("behind", progress.lag_rows),
+    rows("cleaned", progress.cleaned_rows),
+    time("requests were held", progress.pause_ms),
+    time("left, about", progress.left_ms),
+  ];
+}
+
+async function single(into, id, signal) {
   const box = h("div");
   const said = h("div", { "aria-live": "polite" });
-  async function act(op, action) {
-    const { word, danger } = ACTIONS[action];
-    if (
-      !(await confirm(
-        `${word} this operation?`,
-        [h("p", {}, `${op.kind} of map ${op.map ?? "–"}, now ${op.step}.`)],
-        { word, danger },
-      ))
-    )
-      return;
+  async function wish(op, name) {
+    const { word, danger } = WISHES[name];
+    const lines = [h("p", {}, `${title(op)} of map ${op.map ?? "–"}, now ${op.step.replaceAll("_", " ")}.`)];
+    if (!(await confirm(`${word} this operation?`, lines, { word, danger }))) return;
     try {
-      await post(path("operations", id, action), {});
+      await post(path("operations", id, "wish"), { wish: name });
       put(said, h("div", { className: "notice" }, `${word}: asked for.`));
       draw(await get(path("operations", id)));
     } catch (error) {
+      if (!error.code) throw error;
       put(said, failure(error));
     }
   }
   function draw(op) {
-    const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
-    const more = Object.entries(op)
-      .filter(([name]) => !KNOWN.includes(name))
-      .flatMap(([name, value]) =>
-        value !== null && typeof value === "object" && !Array.isArray(value)
-          ? Object.entries(value).map(([inner, one]) => [`${name} ${inner}`, one])
-          : [[name, value]],
-      );
+    const wishes = op.from ? Object.keys(WISHES).filter((name) => WISHES[name].when(op)) : [];
     put(
       box,
       h(
@@ -125,34 +134,26 @@ async function single(into, id, offered, signal) {
         { className: "facts panel", id: "operation" },
         fact("kind", op.kind.replaceAll("_", " ")),
         fact("map", op.map ?? "–"),
-        fact("state", chip(op.state)),
+        fact("state", chip(op)),
         fact("step", op.step.replaceAll("_", " ")),
-        fact("began", `${new Date(op.started_ms).toLocaleString()}`),
-        more.map(([name, value]) =>
-          fact(
-            name.replaceAll("_", " "),
-            typeof value === "number"
-              ? number(value)
-              : typeof value === "string"
-                ? value
-                : JSON.stringify(value),
-          ),
-        ),
+        op.from ? fact("from", op.from) : null,
+        op.to ? fact("to", op.to) : null,
+        fact("began", new Date(op.started_ms).toLocaleString()),
+        op.progress ? progressFacts(op.progress) : null,
         op.message ? fact("why", op.message) : null,
         fact("id", h("code", {}, op.id)),
       ),
+      op.progress ? bar(op) : null,
       h(
         "div",
         { className: "actions" },
-        offered
-          .filter((action) => ACTIONS[action].when(op))
-          .map((action) =>
-            h(
-              "button",
-              { className: ACTIONS[action].danger ? "danger" : "", onclick: () => act(op, action) },
-              ACTIONS[action].word,
-            ),
+        wishes.map((name) =>
+          h(
+            "button",
+            { className: WISHES[name].danger ? "danger" : "", onclick: () => wish(op, name) },
+            WISHES[name].word,
           ),
+        ),
       ),
     );
   }
@@ -171,5 +172,4 @@ async function single(into, id, offered, signal) {
     },
     { signal },
   );
-  void last;
 }

@@ -4,9 +4,10 @@ import { get, path } from "../api.js";
 import { colour } from "../colours.js";
 import { failure, h, keyText, number, rangeText, rate, stateChip, put } from "../dom.js";
 import { live } from "../live.js";
+import { move } from "../moves.js";
 
 export default async function shardlets(into, [map, key], { status, signal }) {
-  const shown = map && key !== undefined ? await one(map, key) : await hot(signal);
+  const shown = map && key !== undefined ? await one(map, key, status) : await hot(signal);
   into.append(
     h("div", { className: "head" }, h("h1", {}, "Shardlets"), search(status.maps, map, key)),
     ...shown,
@@ -98,7 +99,7 @@ async function hot(signal) {
   ];
 }
 
-async function one(map, key) {
+async function one(map, key, status) {
   let found;
   try {
     found = await get(`${path("maps", map, "shardlet")}?key=${encodeURIComponent(key)}`);
@@ -107,6 +108,12 @@ async function one(map, key) {
     return [failure(error)];
   }
   const { located, bucket, datasets, uncounted } = found;
+  const said = h("div", { "aria-live": "polite" });
+  const { kind } = status.maps.find((one) => one.name === map) ?? {};
+  const whole =
+    { list: { key: located.key }, hash: { buckets: [bucket, bucket + 1] } }[kind] ?? located.range;
+  const word = { list: "Move this shardlet…", hash: `Move bucket ${bucket}…` }[kind] ?? "Move its entry…";
+  const shards = status.shards.map((shard) => shard.id);
   const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
   const rows = datasets.map((data) =>
     h(
@@ -144,6 +151,16 @@ async function one(map, key) {
         ),
       ),
     ),
+    h(
+      "div",
+      { className: "actions" },
+      h(
+        "button",
+        { id: "move", onclick: () => move(map, whole, { from: located.shard, shards, said }) },
+        word,
+      ),
+    ),
+    said,
     h("h2", {}, "What belongs to it"),
     uncounted ? h("div", { className: "notice warn" }, `The rows could not be counted: ${uncounted}`) : null,
     datasets.length === 0
