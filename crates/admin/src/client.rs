@@ -16,9 +16,10 @@ use crate::extract::IMPORT_BYTES_MAX;
 use crate::operator::{Basis, Data};
 use crate::problem::{ErrorBody, ErrorCode, Problem};
 use crate::types::{
-    BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, DatasetsAnswer, EntriesAnswer,
-    Located, MapView, MapsAnswer, NewMap, NewShard, OperationView, OperationsAnswer, PageRequest,
-    RepairAnswer, RepairRequest, ShardPatch, ShardView, ShardsAnswer, Status, UnbindRequest,
+    BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, DatasetsAnswer, DeclareRequest,
+    EntriesAnswer, Located, MapView, MapsAnswer, NewMap, NewShard, OperationView, OperationsAnswer,
+    PageRequest, RepairAnswer, RepairRequest, SchemaCheckAnswer, ShardPatch, ShardView, ShardsAnswer, Status,
+    TableView, TablesAnswer, UnbindRequest,
 };
 
 /// How long one request may take: a change waits for shards, each of which has seconds to answer.
@@ -240,6 +241,21 @@ impl Client {
     /// Forget what a name is bound to.
     pub fn unbind_dataset(&self, unbind: &UnbindRequest) -> Answered<()> {
         self.answer(self.post("/v1/datasets/unbind").send_json(unbind)).map(drop)
+    }
+
+    /// All SQL tables.
+    pub fn tables(&self) -> Answered<TablesAnswer> {
+        self.call(self.get("/v1/tables"))
+    }
+
+    /// Declare how a table is placed.
+    pub fn declare_table(&self, declare: &DeclareRequest) -> Answered<TableView> {
+        self.call_with(self.post("/v1/tables/declare"), declare)
+    }
+
+    /// Compare the shards' schemas and reference tables.
+    pub fn check_schema(&self) -> Answered<SchemaCheckAnswer> {
+        self.call(self.get("/v1/schema/check"))
     }
 
     /// The operations.

@@ -5,6 +5,7 @@ pub(crate) mod health;
 pub(crate) mod maps;
 pub(crate) mod moves;
 pub(crate) mod operations;
+pub(crate) mod schema;
 pub(crate) mod shards;
 
 use std::sync::Arc;
@@ -45,6 +46,9 @@ pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
         .route("/v1/datasets", get(datasets::list))
         .route("/v1/datasets/bind", post(datasets::bind))
         .route("/v1/datasets/unbind", post(datasets::unbind))
+        .route("/v1/tables", get(schema::list))
+        .route("/v1/tables/declare", post(schema::declare))
+        .route("/v1/schema/check", get(schema::check))
         .route("/v1/maps/{name}/moves", post(moves::begin))
         .route("/v1/maps/{name}/balance", get(moves::balance))
         .route("/v1/maps/{name}/rows", get(moves::rows))

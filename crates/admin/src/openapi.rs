@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::handlers::{datasets, health, maps, moves, operations, shards};
+use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
 use crate::watch;
 
 #[derive(OpenApi)]
@@ -40,6 +40,9 @@ use crate::watch;
         datasets::list,
         datasets::bind,
         datasets::unbind,
+        schema::list,
+        schema::declare,
+        schema::check,
         moves::begin,
         moves::balance,
         moves::rows,

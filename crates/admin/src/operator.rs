@@ -7,8 +7,9 @@ use polyshard_map::{MapName, ShardId};
 use crate::problem::Problem;
 use crate::types::{
     BalanceAnswer, BalanceRequest, BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView,
-    EntriesAnswer, Located, MapView, MoveAnswer, MoveRequest, MoveWish, NewMap, NewShard, OperationView,
-    RepairAnswer, RepairRequest, RowsCheckAnswer, ShardPatch, ShardView, Status, UnbindRequest,
+    DeclareRequest, EntriesAnswer, Located, MapView, MoveAnswer, MoveRequest, MoveWish, NewMap, NewShard,
+    OperationView, RepairAnswer, RepairRequest, RowsCheckAnswer, SchemaCheckAnswer, ShardPatch, ShardView,
+    Status, TableView, UnbindRequest,
 };
 
 /// A boxed future, so that the trait can be used as `Arc<dyn Operator>`.
@@ -98,6 +99,13 @@ pub trait Operator: Send + Sync + 'static {
     fn bind_dataset(&self, bind: BindRequest) -> Answer<'_, DatasetView>;
     /// Forget what a name is bound to.
     fn unbind_dataset(&self, unbind: UnbindRequest) -> Answer<'_, ()>;
+
+    /// All SQL tables, sorted by name.
+    fn tables(&self) -> Answer<'_, Vec<TableView>>;
+    /// Declare how a table is placed.
+    fn declare_table(&self, declare: DeclareRequest) -> Answer<'_, TableView>;
+    /// Compare the shards' schemas and reference tables.
+    fn check_schema(&self) -> Answer<'_, SchemaCheckAnswer>;
 
     /// Move a part of a map to another shard, or look at what that would be.
     fn move_range(&self, name: MapName, request: MoveRequest, basis: Basis) -> Answer<'_, MoveAnswer>;

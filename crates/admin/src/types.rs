@@ -8,6 +8,7 @@ mod operation;
 mod query;
 mod range;
 mod repair;
+mod schema;
 mod shard;
 mod status;
 mod traffic;
@@ -32,6 +33,9 @@ pub use query::{QUERY_ROWS_MAX, QueryAnswer, QueryRequest, QueryResult};
 pub use range::{KeyText, RangeView};
 pub use repair::{
     CheckAnswer, Difference, Found, RepairAnswer, RepairMode, RepairRequest, RepairSource, Side, Unreachable,
+};
+pub use schema::{
+    DeclareRequest, SchemaCheckAnswer, SchemaDifference, TablePlacement, TableView, TablesAnswer,
 };
 pub use shard::{Engine, NewShard, Removal, ShardLimits, ShardPatch, ShardView, ShardsAnswer};
 pub use status::{CatalogView, RouterView, Status};

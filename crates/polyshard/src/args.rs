@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
-use crate::command::{config, dataset, map, ops, shard, up};
+use crate::command::{config, dataset, map, ops, schema, shard, up};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
 
@@ -95,6 +95,12 @@ pub enum Command {
         /// table:NAME or queue:NAME; of another account than the first, table:ACCOUNT/NAME
         dataset: String,
     },
+    /// SQL tables: how each is placed
+    #[command(subcommand)]
+    Table(schema::TableCommand),
+    /// The schema of the SQL tables, the same on every shard
+    #[command(subcommand)]
+    Schema(schema::SchemaCommand),
     /// Operations: changes under way and done
     #[command(subcommand)]
     Ops(ops::OpsCommand),

@@ -6,6 +6,7 @@ pub mod dataset;
 pub mod map;
 pub mod map_words;
 pub mod ops;
+pub mod schema;
 pub mod shard;
 pub mod status;
 pub mod up;
@@ -24,6 +25,8 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Datasets => dataset::list(&cli.global.client()?, output),
         Command::Bind(args) => dataset::bind(args, &cli.global.client()?, output),
         Command::Unbind { dataset } => dataset::unbind(dataset, &cli.global.client()?, output),
+        Command::Table(command) => schema::run_table(command, &cli.global.client()?, output),
+        Command::Schema(command) => schema::run_schema(command, &cli.global.client()?, output),
         Command::Ops(command) => ops::run(command, &cli.global.client()?, output),
         Command::Config(command) => config::run(command, output),
         Command::Completions { shell } => {

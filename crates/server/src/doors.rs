@@ -34,7 +34,9 @@ pub(crate) fn schemas() -> Vec<StoreSchema> {
 pub(crate) struct Doors {
     tasks: Vec<JoinHandle<Served>>,
     upkeep: Vec<Rounds>,
-    journal: Option<(Arc<Journal>, Keeper)>,
+    /// What keeps tables alike on all shards, and its tasks.
+    pub(crate) journal: Arc<Journal>,
+    keeper: Option<Keeper>,
     /// What each counts.
     pub(crate) counters: Vec<DoorCounters>,
     /// Name → address.
@@ -50,10 +52,12 @@ impl Doors {
         driver: &Arc<Driver>,
         shutdown: &Shutdown,
     ) -> Result<Doors, ServerError> {
+        let journal = sql_door::journal(router, driver);
         let mut doors = Doors {
             tasks: Vec::new(),
             upkeep: Vec::new(),
-            journal: None,
+            journal: journal.clone(),
+            keeper: None,
             counters: Vec::new(),
             addresses: BTreeMap::new(),
         };
@@ -74,16 +78,14 @@ impl Doors {
             doors.serve("table", listen, door, shutdown).await?;
         }
         if let Some(sql) = &config.sql {
-            let journal = sql_door::journal(router, driver);
             let door = sql_door::door(sql, options, router, &journal)?;
             let listener = Listener::bind("sql", sql.listen, ListenerLimits::default()).await?;
             let (user, address) = (&sql.user, listener.address());
             doors.counters.push(("sql".to_owned(), listener.counters()));
             doors.addresses.insert("sql".to_owned(), format!("postgres://{user}@{address}/{}", sql.database));
             doors.tasks.push(tokio::spawn(door.serve(listener, shutdown.clone())));
-            let keeper = journal.keep_up();
-            doors.journal = Some((journal, keeper));
         }
+        doors.keeper = Some(journal.keep_up());
         Ok(doors)
     }
 
@@ -112,10 +114,10 @@ impl Doors {
         for rounds in self.upkeep {
             rounds.stop().await;
         }
-        if let Some((journal, keeper)) = self.journal {
+        if let Some(keeper) = self.keeper {
             keeper.stop().await;
-            journal.close().await;
         }
+        self.journal.close().await;
     }
 }
 

@@ -3,6 +3,7 @@
 mod datasets;
 mod maps;
 mod moves;
+mod schema;
 mod shards;
 mod views;
 
@@ -12,11 +13,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use polyshard_admin::types::{
     BalanceAnswer, BalanceRequest, BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView,
-    EntriesAnswer, Located, MapView, MoveAnswer, MoveRequest, MoveWish, NewMap, NewShard, OperationView,
-    RepairAnswer, RepairRequest, RowsCheckAnswer, ShardPatch, ShardView, Status, UnbindRequest,
+    DeclareRequest, EntriesAnswer, Located, MapView, MoveAnswer, MoveRequest, MoveWish, NewMap, NewShard,
+    OperationView, RepairAnswer, RepairRequest, RowsCheckAnswer, SchemaCheckAnswer, ShardPatch, ShardView,
+    Status, TableView, UnbindRequest,
 };
 use polyshard_admin::{Answer, Basis, Data, Exported, Operator, Page, Problem};
 use polyshard_catalog::{Catalog, Driver};
+use polyshard_journal::Journal;
 use polyshard_map::{MapName, ShardId};
 use polyshard_mover::Mover;
 use polyshard_router::Router;
@@ -37,6 +40,7 @@ pub(crate) struct Operations {
     catalog: Arc<Catalog>,
     router: Arc<Router>,
     driver: Arc<Driver>,
+    journal: Arc<Journal>,
     /// Looks before moves; those under way are carried by the driver's own.
     mover: Mover,
 }
@@ -48,9 +52,10 @@ impl Operations {
         catalog: Arc<Catalog>,
         router: Arc<Router>,
         driver: Arc<Driver>,
+        journal: Arc<Journal>,
     ) -> Operations {
         let mover = Mover::new(router.shard_source());
-        Operations { config, doors, catalog, router, driver, mover }
+        Operations { config, doors, catalog, router, driver, journal, mover }
     }
 
     /// Makes this process see at once what it has just done.
@@ -166,6 +171,15 @@ impl Operator for Operations {
     }
     fn unbind_dataset(&self, unbind: UnbindRequest) -> Answer<'_, ()> {
         Box::pin(self.unbind(unbind))
+    }
+    fn tables(&self) -> Answer<'_, Vec<TableView>> {
+        Box::pin(self.table_views())
+    }
+    fn declare_table(&self, declare: DeclareRequest) -> Answer<'_, TableView> {
+        Box::pin(self.declare(declare))
+    }
+    fn check_schema(&self) -> Answer<'_, SchemaCheckAnswer> {
+        Box::pin(self.compare_shards())
     }
     fn move_range(&self, name: MapName, request: MoveRequest, basis: Basis) -> Answer<'_, MoveAnswer> {
         Box::pin(self.begin_move(name, request, basis))

@@ -53,6 +53,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         server.catalog.clone(),
         server.router.clone(),
         server.driver.clone(),
+        doors.journal.clone(),
     ));
     let mut counters = doors.counters.clone();
     counters.push(("admin".to_owned(), listener.counters()));

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use polyshard_admin::types::{
     BalanceAnswer, BalanceRequest, BindRequest, CatalogView, ChangeAnswer, ChangeRequest, CheckAnswer,
-    DatasetView, Difference, Engine, EntriesAnswer, Found, KeyText, Located, MapView, MoveAnswer, MovePart,
-    MoveRequest, MoveWish, NewMap, NewShard, OperationState, OperationView, RangeView, RepairAnswer,
-    RepairRequest, RouterView, RowsCheckAnswer, ShardPatch, ShardView, Side, Status, UnbindRequest,
-    Unreachable,
+    DatasetView, DeclareRequest, Difference, Engine, EntriesAnswer, Found, KeyText, Located, MapView,
+    MoveAnswer, MovePart, MoveRequest, MoveWish, NewMap, NewShard, OperationState, OperationView, RangeView,
+    RepairAnswer, RepairRequest, RouterView, RowsCheckAnswer, SchemaCheckAnswer, ShardPatch, ShardView, Side,
+    Status, TableView, UnbindRequest, Unreachable,
 };
 use polyshard_admin::{
     Answer, Auth, Basis, Data, ErrorCode, Exported, Operator, Page, Problem, convert, router, serve,
@@ -422,6 +422,28 @@ impl Operator for Memory {
         answer(self, |contents| {
             let missing = || Problem::not_found(format!("{} is not bound", unbind.dataset));
             contents.bound.remove(&unbind.dataset).map(drop).ok_or_else(missing)
+        })
+    }
+
+    fn tables(&self) -> Answer<'_, Vec<TableView>> {
+        answer(self, |_| Ok(vec![]))
+    }
+    fn declare_table(&self, declare: DeclareRequest) -> Answer<'_, TableView> {
+        answer(self, move |_| {
+            let DeclareRequest { table, placement, map, key, shard } = declare;
+            Ok(TableView { table, placement, declared: true, map, key, shard })
+        })
+    }
+    fn check_schema(&self) -> Answer<'_, SchemaCheckAnswer> {
+        answer(self, |_| {
+            Ok(SchemaCheckAnswer {
+                position: 0,
+                like: None,
+                shards: 0,
+                objects: 0,
+                differences: vec![],
+                unreachable: vec![],
+            })
         })
     }
 
