@@ -64,8 +64,48 @@ impl Turn {
         self.take_in(found).await
     }
 
+    /// The schema as it is within a transaction of this turn on the first shard: `ask` as for [`Turn::review`]. Its
+    /// position is still the one before.
+    pub async fn schema_within<A, F>(&self, mut ask: A) -> Result<polyshard_sql::Schema, JournalError>
+    where
+        A: FnMut(String) -> F,
+        F: Future<Output = Result<Vec<String>, JournalError>>,
+    {
+        let rows = ask(introspect::tables_alone()).await?;
+        Ok(self.placed(introspect::from_tables(&rows)?))
+    }
+
     /// Likewise, for a transaction of the engine on the first shard.
-    pub(crate) async fn review_on(
+    pub async fn schema_within_on(
+        &self,
+        dialect: Dialect,
+        tx: &mut Transaction,
+    ) -> Result<polyshard_sql::Schema, JournalError> {
+        let found = match dialect {
+            Dialect::Postgres => introspect::read_tables(tx).await?,
+            Dialect::Sqlite => self.inner().read_embedded(tx).await?,
+        };
+        Ok(self.placed(found))
+    }
+
+    /// What was found, with what is known of tables that were there before.
+    fn placed(&self, found: Found) -> polyshard_sql::Schema {
+        let known = self.schema();
+        let mut schema = polyshard_sql::Schema::clone(known);
+        schema.tables = found.schema.tables;
+        for (name, table) in &mut schema.tables {
+            if let Some(before) = known.tables.get(name)
+                && before.placement != table.placement
+            {
+                *table =
+                    std::sync::Arc::new(Table { placement: before.placement.clone(), ..Table::clone(table) });
+            }
+        }
+        schema
+    }
+
+    /// Likewise, for a transaction of the engine on the first shard.
+    pub async fn review_on(
         &mut self,
         dialect: Dialect,
         tx: &mut Transaction,
