@@ -4,6 +4,7 @@
 //! to take a range away, the coordinator asks every router to hold and drain it, and cuts off those that do
 //! not answer (PROTOCOL §2, §5).
 
+mod attached;
 mod enter;
 mod error;
 mod fanout;
