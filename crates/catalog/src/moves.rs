@@ -152,8 +152,8 @@ impl Catalog {
         };
         let mut tx = self.begin().await?;
         let sql = format!(
-            "INSERT INTO {} AS had (id, wish, progress) VALUES ($1, $2, $3) \
-             ON CONFLICT (id) DO UPDATE SET progress = excluded.progress RETURNING had.wish",
+            "INSERT INTO {} (id, wish, progress) VALUES ($1, $2, $3) \
+             ON CONFLICT (id) DO UPDATE SET progress = excluded.progress RETURNING wish",
             tx.own("operation_wish")
         );
         let statement =

@@ -65,7 +65,7 @@ impl Mover {
             CarryTask::Verify => session.verify().await,
             CarryTask::Reverse => session.reverse().await.map(|()| true),
             CarryTask::Settle => session.settle().await.map(|()| true),
-            CarryTask::Keep => Ok(session.keep().await),
+            CarryTask::Keep => session.keep().await,
             CarryTask::Clean => session.clean_source().await,
             CarryTask::Clear => session.clear_target().await,
         };
@@ -166,12 +166,19 @@ impl Session {
     }
 
     /// Keeps the old rows for as long as was asked. A process that takes over begins the time anew.
-    async fn keep(&mut self) -> bool {
-        let since = *self.keeping_since.get_or_insert_with(Instant::now);
+    async fn keep(&mut self) -> Result<bool> {
+        let since = match self.keeping_since {
+            Some(since) => since,
+            None => {
+                // Where copying had come to is of no use any more, also not to whoever undoes it.
+                self.forget_carried().await?;
+                *self.keeping_since.insert(Instant::now())
+            }
+        };
         let over = since.elapsed() >= Duration::from_millis(self.carry.keep_ms);
         if !over {
             tokio::time::sleep(KEEP_LOOK).await;
         }
-        over
+        Ok(over)
     }
 }

@@ -79,6 +79,11 @@ impl Session {
                 side.remove_capture(self.op, capture).await.map_err(MoveError::on(side.id()))?;
             }
         }
+        self.forget_carried().await
+    }
+
+    /// Forgets how far copying had come.
+    pub(crate) async fn forget_carried(&self) -> Result<()> {
         let sql = format!("DELETE FROM {} WHERE op = $1", self.carried_table());
         let forget = Statement::new(sql).bind(self.op.id.to_string());
         let written = self.target.carry_write(self.op, self.carry.reverse, vec![forget]).await;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
-use crate::command::{config, dataset, map, ops, schema, shard, up};
+use crate::command::{config, dataset, map, moves, ops, schema, shard, top, up};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
 
@@ -78,6 +78,10 @@ pub enum Command {
     /// The state of the whole: catalog, shards, maps, front doors
     #[command(after_help = "Examples:\n  polyshard status\n  polyshard status --json")]
     Status,
+    /// Who is busy: shards and the hottest keys, live
+    Top(top::TopArgs),
+    /// The keys that get the most requests
+    Hot(top::HotArgs),
     /// Shards: databases that hold data
     #[command(subcommand)]
     Shard(shard::ShardCommand),
@@ -94,6 +98,18 @@ pub enum Command {
     Unbind {
         /// table:NAME or queue:NAME; of another account than the first, table:ACCOUNT/NAME
         dataset: String,
+    },
+    /// Move keys, with all their rows, to another shard while requests go on
+    Move(Box<moves::MoveArgs>),
+    /// Empty a shard: move everything on it elsewhere
+    Drain(moves::DrainArgs),
+    /// Even out a map's rows over the shards
+    Rebalance(moves::RebalanceArgs),
+    /// Look for rows on shards that do not own them; exit with 4 if there are any
+    #[command(after_help = "Examples:\n  polyshard check\n  polyshard check tenants --json")]
+    Check {
+        /// The map; all maps if none is named
+        map: Option<polyshard_map::MapName>,
     },
     /// SQL tables: how each is placed
     #[command(subcommand)]

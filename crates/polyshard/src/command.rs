@@ -5,10 +5,12 @@ pub mod config;
 pub mod dataset;
 pub mod map;
 pub mod map_words;
+pub mod moves;
 pub mod ops;
 pub mod schema;
 pub mod shard;
 pub mod status;
+pub mod top;
 pub mod up;
 
 use crate::args::{Cli, Command, shape};
@@ -20,11 +22,17 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Up(args) => up::run(args),
         Command::Status => status::run(&cli.global.client()?, output),
+        Command::Top(args) => top::run(args, &cli.global.client()?, output),
+        Command::Hot(args) => top::hot(args, &cli.global.client()?, output),
         Command::Shard(command) => shard::run(command, &cli.global.client()?, output),
         Command::Map(command) => map::run(command, &cli.global.client()?, output),
         Command::Datasets => dataset::list(&cli.global.client()?, output),
         Command::Bind(args) => dataset::bind(args, &cli.global.client()?, output),
         Command::Unbind { dataset } => dataset::unbind(dataset, &cli.global.client()?, output),
+        Command::Move(args) => moves::run_move(args, &cli.global.client()?, output),
+        Command::Drain(args) => moves::run_drain(args, &cli.global.client()?, output),
+        Command::Rebalance(args) => moves::run_rebalance(args, &cli.global.client()?, output),
+        Command::Check { map } => moves::run_check(map.as_ref(), &cli.global.client()?, output),
         Command::Table(command) => schema::run_table(command, &cli.global.client()?, output),
         Command::Schema(command) => schema::run_schema(command, &cli.global.client()?, output),
         Command::Ops(command) => ops::run(command, &cli.global.client()?, output),

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::place::Place;
 
 /// Longer than anything here takes on a busy machine; a test that waits so long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(40);
 pub const BUCKETS: u32 = 12;
 
 /// How a process is set up.

@@ -32,6 +32,8 @@ macro_rules! on_both_engines {
 }
 
 mod cluster;
+mod crashes;
 mod first;
 mod place;
+mod steering;
 mod world;

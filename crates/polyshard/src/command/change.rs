@@ -254,6 +254,13 @@ impl RemoveSegmentArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease(u64);
 
+impl Lease {
+    /// Milliseconds.
+    pub fn ms(self) -> u64 {
+        self.0
+    }
+}
+
 impl FromStr for Lease {
     type Err = String;
 

@@ -1,9 +1,10 @@
-//! `polyshard ops`: look at operations.
+//! `polyshard ops`: look at operations, and steer moves.
 
 use clap::Subcommand;
 use polyshard_admin::Client;
-use polyshard_admin::types::OperationView;
+use polyshard_admin::types::{MoveWish, OperationState, OperationView};
 
+use super::moves;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use crate::table::{or_dash, pairs, table};
@@ -20,10 +21,49 @@ pub enum OpsCommand {
         /// Its id
         id: String,
     },
+    /// Show how far a move is until it ends; exit with 4 if it is rolled back
+    #[command(after_help = "Examples:\n  polyshard ops follow 8f14e45f")]
+    Follow {
+        /// Its id
+        id: String,
+    },
+    /// Have a move wait where it is; it still notes what changes
+    #[command(after_help = "Examples:\n  polyshard ops pause 8f14e45f")]
+    Pause {
+        /// Its id
+        id: String,
+    },
+    /// Let a paused move go on
+    #[command(after_help = "Examples:\n  polyshard ops resume 8f14e45f")]
+    Resume {
+        /// Its id
+        id: String,
+    },
+    /// Give a move up; possible until its range has left the old shard
+    #[command(after_help = "Examples:\n  polyshard ops cancel 8f14e45f")]
+    Cancel {
+        /// Its id
+        id: String,
+    },
+    /// Take a move back with all that was written since; possible while the old rows are kept
+    #[command(after_help = "Examples:\n  polyshard ops undo 8f14e45f")]
+    Undo {
+        /// Its id
+        id: String,
+    },
+    /// Do not keep a move's old rows any longer
+    #[command(after_help = "Examples:\n  polyshard ops clean 8f14e45f")]
+    Clean {
+        /// Its id
+        id: String,
+    },
 }
 
 /// Runs the command.
 pub fn run(command: &OpsCommand, client: &Client, output: &Output) -> Result<Exit, Failure> {
+    let wish = |id: &str, wish, said: &str| {
+        output.answer(&client.wish(id, wish)?, |op| format!("{said} {}", progress(op)))
+    };
     match command {
         OpsCommand::List => output.answer(&client.operations()?, |answer| {
             if answer.operations.is_empty() {
@@ -32,18 +72,75 @@ pub fn run(command: &OpsCommand, client: &Client, output: &Output) -> Result<Exi
                 operation_table(&answer.operations)
             }
         }),
-        OpsCommand::Show { id } => output.answer(&client.operation(id)?, |op| {
-            pairs([
-                ("id", op.id.clone()),
-                ("kind", op.kind.clone()),
-                ("map", or_dash(&op.map)),
-                ("state", op.state.to_string()),
-                ("step", op.step.clone()),
-                ("started", format!("{} ms since 1970", op.started_ms)),
-                ("message", or_dash(&op.message)),
-            ])
-        }),
+        OpsCommand::Show { id } => output.answer(&client.operation(id)?, show),
+        OpsCommand::Follow { id } => {
+            let ended = moves::wait(id, client, output)?;
+            match output.format() {
+                crate::output::Format::People => Ok(Exit::Ok),
+                crate::output::Format::Json => output.answer(&ended, show),
+            }
+        }
+        OpsCommand::Pause { id } => wish(id, MoveWish::Pause, "It waits."),
+        OpsCommand::Resume { id } => wish(id, MoveWish::Resume, "It goes on."),
+        OpsCommand::Cancel { id } => wish(id, MoveWish::Cancel, "It will be rolled back."),
+        OpsCommand::Undo { id } => wish(id, MoveWish::Undo, "It is taken back by this operation."),
+        OpsCommand::Clean { id } => wish(id, MoveWish::Clean, "Its old rows are cleaned away."),
     }
+}
+
+fn show(op: &OperationView) -> String {
+    let mut rows = vec![
+        ("id", op.id.clone()),
+        ("kind", op.kind.clone()),
+        ("map", or_dash(&op.map)),
+        ("state", op.state.to_string()),
+        ("step", op.step.clone()),
+        ("started", format!("{} ms since 1970", op.started_ms)),
+        ("message", or_dash(&op.message)),
+    ];
+    if let (Some(from), Some(to)) = (&op.from, &op.to) {
+        rows.push(("from", from.to_string()));
+        rows.push(("to", to.to_string()));
+    }
+    if let Some(progress) = &op.progress {
+        rows.push(("copied", format!("{} of {} rows", progress.copied_rows, progress.total_rows)));
+        rows.push(("bytes", progress.copied_bytes.to_string()));
+        rows.push(("compared", format!("{} rows", progress.verified_rows)));
+        rows.push(("lag", format!("{} changed rows", progress.lag_rows)));
+        rows.push(("cleaned", format!("{} rows", progress.cleaned_rows)));
+        rows.push(("pause", progress.pause_ms.map_or("-".to_owned(), |ms| format!("{ms} ms"))));
+        rows.push(("paused", crate::table::yes_no(progress.paused)));
+    }
+    pairs(rows)
+}
+
+/// Where an operation is, in one line; of a move with a bar.
+pub fn progress(op: &OperationView) -> String {
+    let id = op.id.get(..8).unwrap_or(&op.id);
+    let Some(progress) = op.progress.as_ref().filter(|_| op.state == OperationState::Running) else {
+        return format!("{id} {} {}", op.kind, op.step);
+    };
+    let mut line = format!("{id} {} {}", op.kind, op.step);
+    if progress.total_rows > 0 {
+        const WIDTH: u64 = 20;
+        let part = (progress.copied_rows * WIDTH / progress.total_rows).min(WIDTH) as usize;
+        let bar = "#".repeat(part) + &".".repeat(WIDTH as usize - part);
+        line.push_str(&format!(" [{bar}] {}/{} rows", progress.copied_rows, progress.total_rows));
+    }
+    line.push_str(&format!(", {} bytes", progress.copied_bytes));
+    if progress.lag_rows > 0 {
+        line.push_str(&format!(", {} rows behind", progress.lag_rows));
+    }
+    if let Some(left_ms) = progress.left_ms {
+        line.push_str(&format!(", about {} s left", left_ms.div_ceil(1000)));
+    }
+    if let Some(pause_ms) = progress.pause_ms {
+        line.push_str(&format!(", requests were held for {pause_ms} ms"));
+    }
+    if progress.paused {
+        line.push_str(", paused");
+    }
+    line
 }
 
 fn operation_table(operations: &[OperationView]) -> String {

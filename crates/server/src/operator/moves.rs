@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use polyshard_admin::convert::{range_view, read_range};
 use polyshard_admin::types::{
     BalanceAnswer, BalanceRequest, MisplacedRows, MoveAnswer, MoveLoad, MovePart, MoveRequest as Asked,
-    MoveWish, OperationView, PlannedMove, ProgressView, RowsCheckAnswer, ShardLoad, Unreachable,
+    MoveWish, OperationView, PlannedMove, ProgressView, RangeView, RowsCheckAnswer, ShardLoad, Unreachable,
 };
 use polyshard_admin::{Basis, ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, MoveRequest, OpRecord, Wish};
@@ -39,7 +39,7 @@ impl Operations {
     ) -> Result<MoveAnswer, Problem> {
         let known = self.known(&name).await?;
         let definition = known.map.definition().clone();
-        let range = read_range(&definition, &asked.range, "range")?;
+        let range = moved_range(&definition, &asked.range)?;
         self.require_shard(&asked.to).await?;
         let entries: Vec<Entry> = known.map.entries(&range).collect();
         if entries.is_empty() {
@@ -211,6 +211,22 @@ impl Operations {
         }
         Ok(RowsCheckAnswer { map: name, misplaced, unreachable })
     }
+}
+
+/// What is to be moved. A key of a map that hashes stands for its bucket: that is the least that can move.
+fn moved_range(definition: &MapDefinition, range: &RangeView) -> Result<KeyRange, Problem> {
+    let RangeView::Key { key } = range else { return read_range(definition, range, "range") };
+    if definition.scheme().hash().is_none() {
+        return read_range(definition, range, "range");
+    }
+    let key = definition.key_type().parse(&key.to_string());
+    let key = key.map_err(|error| Problem::invalid("range.key", error.to_string()))?;
+    let placement = definition.placement(&key)?;
+    let found = definition.bucket_of(placement.as_slice()).and_then(|(segment, bucket)| match segment {
+        None => definition.buckets(bucket, bucket + 1).ok(),
+        Some(segment) => definition.segment_buckets(&segment, bucket, bucket + 1).ok(),
+    });
+    found.ok_or_else(|| Problem::invalid("range.key", "the key has no bucket"))
 }
 
 /// The parts of a range that are elsewhere, each on one shard.

@@ -1,0 +1,144 @@
+//! `polyshard top` and `polyshard hot`: who is busy.
+
+use std::io::IsTerminal;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use polyshard_admin::Client;
+use polyshard_admin::types::{HOT_DEFAULT, HotAnswer, ShardTraffic, TrafficAnswer};
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure};
+use crate::output::{Format, Output};
+use crate::table::{or_dash, table};
+
+/// Shards shown on one screen, the busiest first; `--all` shows every one.
+const SHARDS_SHOWN: usize = 20;
+/// Shardlets shown below them.
+const SHARDLETS_SHOWN: u32 = 10;
+
+/// `top`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  polyshard top                  look on until Ctrl-C
+  polyshard top --once --all     every shard, once
+  polyshard top --json           one JSON value, for a script")]
+pub struct TopArgs {
+    /// Show it once instead of again and again
+    #[arg(long)]
+    once: bool,
+    /// Show all shards instead of the busiest
+    #[arg(long)]
+    all: bool,
+    /// Seconds between looks
+    #[arg(long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    every: u64,
+}
+
+#[derive(Serialize)]
+struct Top {
+    traffic: TrafficAnswer,
+    hot: HotAnswer,
+}
+
+/// Looks on, once or again and again.
+pub fn run(args: &TopArgs, client: &Client, output: &Output) -> Result<Exit, Failure> {
+    let again = !args.once && output.format() == Format::People && std::io::stdout().is_terminal();
+    loop {
+        let top = Top { traffic: client.traffic()?, hot: client.hot(SHARDLETS_SHOWN)? };
+        if !again {
+            return output.answer(&top, |top| for_people(top, args.all));
+        }
+        // Back to the upper left corner, and what is below is cleared.
+        output.text(&format!("\x1b[H\x1b[J{}", for_people(&top, args.all)))?;
+        thread::sleep(Duration::from_secs(args.every));
+    }
+}
+
+/// `hot`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  polyshard hot\n  polyshard hot --limit 5 --json")]
+pub struct HotArgs {
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = HOT_DEFAULT)]
+    limit: u32,
+}
+
+/// The hottest shardlets.
+pub fn hot(args: &HotArgs, client: &Client, output: &Output) -> Result<Exit, Failure> {
+    output.answer(&client.hot(args.limit)?, hot_table)
+}
+
+fn for_people(top: &Top, all: bool) -> String {
+    let traffic = &top.traffic;
+    let sum: f64 = traffic.shards.iter().map(|shard| shard.requests_per_s).sum();
+    let doors: Vec<String> =
+        traffic.doors.iter().map(|door| format!("{} {}", door.door, door.connections)).collect();
+    let head = format!(
+        "up {}  requests/s {sum:.1}  waits {}  retries {}  connections: {}\n",
+        duration(traffic.up_s),
+        traffic.waits,
+        traffic.retries,
+        doors.join(", ")
+    );
+    let mut shards: Vec<&ShardTraffic> = traffic.shards.iter().collect();
+    shards.sort_by(|a, b| b.requests_per_s.total_cmp(&a.requests_per_s));
+    let left = if all { 0 } else { shards.len().saturating_sub(SHARDS_SHOWN) };
+    shards.truncate(shards.len() - left);
+    let shown = table(
+        ["shard", "state", "req/s", "err/s", "p50", "p99", "in use", "size", "entries", "look at"],
+        shards.iter().map(|shard| {
+            let state =
+                if shard.reachable == Some(false) { "away".to_owned() } else { shard.state.to_string() };
+            [
+                shard.shard.to_string(),
+                state,
+                format!("{:.1}", shard.requests_per_s),
+                format!("{:.1}", shard.errors_per_s),
+                shard.p50_us.map_or("-".to_owned(), micros),
+                shard.p99_us.map_or("-".to_owned(), micros),
+                shard.inside.to_string(),
+                shard.bytes.map_or("-".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1_048_576.0)),
+                shard.ranges.to_string(),
+                or_dash(&shard.warnings.first()),
+            ]
+        }),
+    );
+    let more = if left > 0 { format!("… and {left} quieter shards\n") } else { String::new() };
+    format!("{head}\n{shown}{more}\n{}", hot_table(&top.hot))
+}
+
+fn hot_table(hot: &HotAnswer) -> String {
+    if hot.shardlets.is_empty() {
+        return "No requests that name a key have come lately.\n".to_owned();
+    }
+    table(
+        ["hot key", "map", "shard", "req/s"],
+        hot.shardlets.iter().map(|one| {
+            [
+                one.key.to_string(),
+                one.map.to_string(),
+                or_dash(&one.shard),
+                format!("{:.1}", one.requests_per_s),
+            ]
+        }),
+    )
+}
+
+fn micros(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        _ => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
+fn duration(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3_600),
+    }
+}
