@@ -141,10 +141,16 @@ impl Driver {
         if !self.is_recorded(&mut tx, binding).await? {
             return Ok(());
         }
-        match tokio::time::timeout(REOPEN_MAX, self.reopen_everywhere(dataset)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Ok(still_bound(binding, &error)),
-            Err(late) => return Ok(still_bound(binding, &late)),
+        let reopened = tokio::time::timeout(REOPEN_MAX, self.reopen_everywhere(dataset)).await;
+        let failed: Option<Box<dyn std::fmt::Display + Send>> = match reopened {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(Box::new(error)),
+            Err(late) => Some(Box::new(late)),
+        };
+        if let Some(why) = failed {
+            let Binding { store, name, .. } = binding;
+            tracing::warn!(store, name, %why, "a binding could not be made yet; it is tried again with all shards");
+            return Ok(());
         }
         tx.forget_dataset(&store_of(&binding.store), &binding.name).await?;
         tx.commit().await
@@ -186,10 +192,4 @@ impl Driver {
         let known = tx.dataset(&store_of(&binding.store), &binding.name).await?;
         Ok(known.is_some_and(|known| binding.is(&known)))
     }
-}
-
-/// Says that a binding could be neither made nor taken back yet.
-fn still_bound(binding: &Binding, why: &dyn std::fmt::Display) {
-    let Binding { store, name, .. } = binding;
-    tracing::warn!(store, name, %why, "a binding could not be made yet; it is tried again when all shards are there");
 }

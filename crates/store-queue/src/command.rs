@@ -229,7 +229,7 @@ fn message_text(body: &[u8]) -> Result<String, ServiceError> {
     if root.name != "QueueMessage" {
         return Err(ServiceError::invalid_xml("the root element must be QueueMessage"));
     }
-    let text = root.child_text("MessageText").ok_or_else(|| reply::no_text())?;
+    let text = root.child_text("MessageText").ok_or_else(reply::no_text)?;
     if text.len() > MESSAGE_BYTES_MAX {
         return Err(reply::message_too_large());
     }

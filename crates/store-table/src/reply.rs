@@ -271,8 +271,6 @@ pub(crate) fn outside_signature() -> ServiceError {
     ServiceError::new(403, "AuthorizationFailure", message)
 }
 
-/// No rule allows what another origin asks for.
-
 /// Changes of a batch in different tables or partitions.
 pub(crate) fn other_partition() -> ServiceError {
     let message =
