@@ -275,6 +275,7 @@ test("on a phone and in the dark everything fits and can be read", async () => {
       await phone.waitForSelector(wanted);
       const wide = await phone.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${name} is ${wide} points wider than the screen`);
+      assert.doesNotMatch(await phone.locator("main").innerText(), /null|undefined|NaN/, name);
       assert.deepEqual(await phone.evaluate(FAINT), [], `${name}, ${colorScheme}`);
       await shot(phone, `phone-${colorScheme}-${name}`);
     }

@@ -8,7 +8,10 @@ import { live } from "../live.js";
 const EARLY = ["staging", "preparing", "copying", "catching_up", "fencing"];
 // What an operator may want of a move, and when that can be.
 const WISHES = {
-  pause: { word: "Pause", when: (op) => op.state === "running" && !op.progress?.paused },
+  pause: {
+    word: "Pause",
+    when: (op) => op.state === "running" && EARLY.includes(op.step) && !op.progress?.paused,
+  },
   resume: { word: "Resume", when: (op) => op.state === "running" && op.progress?.paused },
   cancel: { word: "Cancel", danger: true, when: (op) => op.state === "running" && EARLY.includes(op.step) },
   undo: { word: "Undo", danger: true, when: (op) => op.state === "running" && op.step === "keeping" },

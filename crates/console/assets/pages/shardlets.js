@@ -10,7 +10,7 @@ export default async function shardlets(into, [map, key], { status, signal }) {
   const shown = map && key !== undefined ? await one(map, key, status) : await hot(signal);
   into.append(
     h("div", { className: "head" }, h("h1", {}, "Shardlets"), search(status.maps, map, key)),
-    ...shown,
+    ...shown.filter(Boolean),
   );
 }
 

@@ -9,3 +9,4 @@ mod outages;
 mod postgres;
 mod processes;
 mod support;
+mod watch;

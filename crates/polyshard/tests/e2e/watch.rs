@@ -1,0 +1,128 @@
+//! Looking on: metrics, traffic, heat and windows of a real process, from the command line and over HTTP. E2, E8.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use polyshard_testkit::process::{Server, Setup};
+use serde_json::Value;
+
+/// The names of all metrics that the page declares, with their kind; every sample belongs to one.
+fn declared(page: &str) -> BTreeMap<String, String> {
+    let mut kinds = BTreeMap::new();
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a name and a kind");
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} is declared twice");
+        } else if !line.starts_with('#') {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            let known = kinds.contains_key(name) || base.is_some_and(|base| kinds[base] == "histogram");
+            assert!(known, "{line} belongs to no metric");
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap_or_else(|_| panic!("{line}"));
+        }
+    }
+    kinds
+}
+
+fn sample(page: &str, start: &str) -> f64 {
+    let line =
+        page.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start} in {page}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn metrics(server: &Server) -> String {
+    let answer = server.get("/metrics");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.body
+}
+
+/// Looks at a shardlet so often, which is a request on its shard each time.
+fn look(server: &Server, key: &str, times: usize) {
+    for _ in 0..times {
+        let answer = server.get(&format!("/v1/maps/tenants/shardlet?key={key}"));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+}
+
+#[test]
+fn metrics_count_what_happens_and_never_name_a_key() {
+    let mut server = Setup::new().start();
+    server.cli(&["map", "create", "tenants", "--kind", "hash", "--key", "text"]).ok();
+    let before = metrics(&server);
+    look(&server, "secret-tenant", 40);
+    let page = metrics(&server);
+    let kinds = declared(&page);
+    assert!(kinds.len() > 25, "{kinds:?}");
+    let requests = "polyshard_router_requests_total";
+    assert_eq!(sample(&page, requests) - sample(&before, requests), 40.0);
+    let counts = page.lines().filter(|line| line.starts_with("polyshard_shard_request_seconds_count"));
+    let counted: f64 = counts.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
+    assert!(counted >= 40.0, "{counted}");
+    assert!(sample(&page, "polyshard_door_accepted_total{door=\"admin\"}") >= 41.0);
+    assert_eq!(sample(&page, "polyshard_map_entries{map=\"tenants\"}"), 4.0);
+    assert_eq!(sample(&page, "polyshard_catalog_up"), 1.0);
+    assert!(sample(&page, "process_resident_memory_bytes") > 1e6);
+    assert!(!page.contains("secret-tenant"), "a key is no label");
+    server.stop();
+}
+
+#[test]
+fn every_metric_is_documented_and_used_right_by_the_dashboard() {
+    let mut server = Setup::new().start();
+    server.cli(&["map", "create", "tenants", "--kind", "hash", "--key", "text"]).ok();
+    look(&server, "a", 1);
+    let kinds = declared(&metrics(&server));
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let page = std::fs::read_to_string(root.join("metrics.md")).unwrap();
+    for name in kinds.keys().filter(|name| *name != "polyshard_build_info") {
+        let short = name.rsplit_once("polyshard_engine").or(name.rsplit_once("polyshard_door"));
+        let named = page.contains(name.as_str()) || short.is_some_and(|(_, end)| page.contains(end));
+        assert!(named, "{name} is not in docs/metrics.md");
+    }
+    let dashboard = std::fs::read_to_string(root.join("grafana/polyshard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    let mut used = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let words =
+                target["expr"].as_str().unwrap().split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let names = words.filter(|word| word.starts_with("polyshard_") || word.starts_with("process_"));
+            used.extend(names.map(|name| name.trim_end_matches("_bucket").to_owned()));
+        }
+    }
+    // Those that have no sample without requests of doors, limits or running operations are still declared.
+    let unknown: Vec<_> = used.iter().filter(|name| !kinds.contains_key(*name)).collect();
+    assert!(unknown.is_empty(), "the dashboard shows {unknown:?}, which are not told");
+    server.stop();
+}
+
+#[test]
+fn the_hottest_key_and_its_shard_are_told_in_the_terminal() {
+    let mut server = Setup::new().start();
+    server.cli(&["map", "create", "tenants", "--kind", "hash", "--key", "text"]).ok();
+    look(&server, "busy", 120);
+    look(&server, "quiet", 10);
+    let hot = server.cli(&["hot", "--json"]).ok();
+    let hot: Value = serde_json::from_str(&hot).unwrap();
+    assert_eq!(hot["shardlets"][0]["key"], "busy", "{hot}");
+    let located = server.get("/v1/maps/tenants/locate?key=busy").json();
+    assert_eq!(hot["shardlets"][0]["shard"], located["shard"]);
+    let top = server.cli(&["top", "--once"]).ok();
+    assert!(top.contains("REQ/S") && top.contains("busy") && top.contains("s4"), "{top}");
+    let wrong = server.get("/v1/hot?limit=100000");
+    assert_eq!(wrong.status, 400);
+    server.stop();
+}
+
+#[test]
+fn a_window_shows_a_part_of_a_map_and_refuses_what_makes_no_sense() {
+    let mut server = Setup::new().start();
+    server.cli(&["map", "create", "tenants", "--kind", "hash", "--key", "text"]).ok();
+    let window = server.get("/v1/maps/tenants/window?first=200&count=100&pieces=50").json();
+    assert_eq!(window["pieces"].as_array().unwrap().len(), 2, "{window}");
+    assert_eq!((window["first"].as_u64(), window["total"].as_u64()), (Some(200), Some(1024)));
+    for wrong in ["pieces=0", "pieces=5000", "count=0", "first=-1", "colour=red"] {
+        assert_eq!(server.get(&format!("/v1/maps/tenants/window?{wrong}")).status, 400, "{wrong}");
+    }
+    assert_eq!(server.get("/v1/maps/nothing/window").status, 404);
+    server.stop();
+}
