@@ -5,6 +5,7 @@
 //! engine, so arithmetic, collations, NULLs and types are its own.
 
 mod aggregate;
+mod exclude;
 mod fast;
 mod from;
 mod functions;

@@ -62,7 +62,7 @@ impl Planner<'_> {
                     // Each side of a set operation is a query of its own. But a bare 'x' or NULL takes its type
                     // from the other side, so it must stay where it is.
                     let mut alone = super::tree::query("SELECT 1")?;
-                    alone.body = Box::new(SetExpr::Select(select.clone()));
+                    *alone.body = SetExpr::Select(select.clone());
                     if let Some(fast) = self.fast(&alone, scope)? {
                         *body = *fast.body;
                         return Ok(());

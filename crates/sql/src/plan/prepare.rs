@@ -18,6 +18,7 @@ const VIEW_DEPTH_MAX: usize = 32;
 
 /// The query with everything replaced that must be the same on every shard.
 pub(super) fn query(mut query: Query, request: &Request<'_>) -> Result<Query, SqlError> {
+    let _ = VisitMut::visit(&mut query, &mut tree::Quotes);
     let mut preparing = Preparing { request, ctes: Vec::new(), names: Vec::new(), depth: 0 };
     preparing.run(&mut query)?;
     Ok(query)
@@ -235,16 +236,6 @@ impl VisitorMut for Preparing<'_> {
             Some(Ok(new)) => *expr = new,
             Some(Err(error)) => return ControlFlow::Break(error),
             None => {}
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<SqlError> {
-        // The parser's printer takes two quotes in a row for one that is already doubled.
-        if let Value::SingleQuotedString(text) = &value.value
-            && text.contains('\'')
-        {
-            value.value = Value::EscapedStringLiteral(text.clone());
         }
         ControlFlow::Continue(())
     }

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     BinaryOperator, CastKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectName, ObjectNamePart, Query, SetExpr, Statement as Tree, UnaryOperator, Value, Visit, Visitor,
+    ObjectName, ObjectNamePart, Query, SetExpr, Statement as Tree, UnaryOperator, Value, ValueWithSpan,
+    Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use crate::error::SqlError;
@@ -44,9 +45,30 @@ pub(super) fn relation(name: &ObjectName) -> Option<(Option<String>, String)> {
 pub(super) fn query(text: &str) -> Result<Query, SqlError> {
     let statement = statement::nested(text)?;
     match (statement.ast(), statement.failure()) {
-        (Some(Tree::Query(query)), _) => Ok((**query).clone()),
+        (Some(Tree::Query(query)), _) => {
+            let mut query = (**query).clone();
+            let _ = VisitMut::visit(&mut query, &mut Quotes);
+            Ok(query)
+        }
         (_, Some(failure)) => Err(failure.clone()),
         _ => Err(SqlError::unsupported("this query cannot be planned across shards", "Query one key.")),
+    }
+}
+
+/// The parser's printer takes two quotes in a row for one that is already doubled; texts with quotes are therefore
+/// written in the other form, `E'…'`.
+pub(super) struct Quotes;
+
+impl VisitorMut for Quotes {
+    type Break = std::convert::Infallible;
+
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Self::Break> {
+        if let Value::SingleQuotedString(text) = &value.value
+            && text.contains('\'')
+        {
+            value.value = Value::EscapedStringLiteral(text.clone());
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -114,6 +114,7 @@ impl Session {
         let (forms, mut told) = self.wanted_forms();
         for worker in working.all() {
             worker.ask_rows(&texts[worker.shard()][0], &forms);
+            worker.end();
             worker.send().await?;
         }
         let partial = self.partial_results();
@@ -157,6 +158,7 @@ impl Session {
                     worker.ask(&format!("COPY ({sql}) TO STDOUT"));
                 }
             }
+            worker.end();
             worker.send().await?;
         }
         // The combine session's own part needs no journey. And the temporary table has the engine's own types.
@@ -184,8 +186,13 @@ impl Session {
                 combine.ask(&format!("COPY pg_temp.{} FROM STDIN", fragment.temp));
                 combine.send().await?;
                 combine.ready_for_data(self.client()).await?;
-                worker.pass(self.client(), Sink::Session(combine), FETCH_BYTES_MAX).await?;
-                combine.end_data(self.client()).await?;
+                match worker.pass(self.client(), Sink::Session(combine), FETCH_BYTES_MAX).await {
+                    Ok(_) => combine.end_data(self.client()).await?,
+                    Err(trouble) => {
+                        combine.fail_data(self.client()).await?;
+                        return Err(trouble);
+                    }
+                }
             }
         }
         failed.extend(working.missing.iter().cloned());
@@ -197,6 +204,7 @@ impl Session {
         combine.ask(&format!("EXPLAIN (VERBOSE, FORMAT JSON) {}", plan.combine));
         let (forms, told) = self.wanted_forms();
         combine.ask_rows(&plan.combine, &forms);
+        combine.end();
         combine.send().await?;
         if plan.fragments.len() > 1 {
             combine.answer(self.client()).await?;

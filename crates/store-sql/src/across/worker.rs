@@ -70,11 +70,13 @@ pub(crate) struct Worker {
     pub borrowed: bool,
     /// Whether it has no part in the statement.
     pub idle: bool,
+    /// Whether the last answer to come is that of the end of our transaction.
+    ending: bool,
 }
 
 impl Worker {
     pub fn new(backend: Backend, borrowed: bool) -> Worker {
-        Worker { backend, waiting: 0, open: false, borrowed, idle: false }
+        Worker { backend, waiting: 0, open: false, borrowed, idle: false, ending: false }
     }
 
     /// The client's own session, on a shard that the statement does not concern.
@@ -121,6 +123,14 @@ impl Worker {
             out.put_u8(0);
         });
         self.waiting += 1;
+    }
+
+    /// Ends our transaction, with what is sent next; nothing of it is to stay.
+    pub fn end(&mut self) {
+        if self.open && !self.ending {
+            self.ask("ROLLBACK");
+            self.ending = true;
+        }
     }
 
     /// Asks by the extended protocol: the rows come in these forms, after their description.
@@ -211,6 +221,13 @@ impl Worker {
         self.raw().outgoing().put_slice(b"c\0\0\0\x04");
         self.send().await?;
         self.answer(client).await.map(drop)
+    }
+
+    /// Says that the data is not to be kept, and waits for the end.
+    pub async fn fail_data(&mut self, client: &mut Client) -> Result<(), Trouble> {
+        self.raw().outgoing().put_slice(b"f\0\0\0\x05\0");
+        self.send().await?;
+        self.rest(client).await
     }
 
     /// The description of the rows that [`Worker::ask_rows`] asked for, as the message's body.
@@ -326,27 +343,23 @@ impl Worker {
             *keep = Some(self.backend);
             return Ok(());
         }
-        if self.waiting > 0 || !self.raw().incoming().is_empty() {
-            self.backend.abandon().await;
-            return Ok(());
-        }
-        if self.open || self.backend.status != b'I' {
+        if self.waiting == 0 && (self.open || self.backend.status != b'I') {
             self.ask("ROLLBACK");
+            self.ending = true;
+        }
+        if self.ending && self.waiting == 1 {
             let ended = match self.send().await {
                 Ok(()) => self.answer(client).await,
                 Err(trouble) => Err(trouble),
             };
-            match ended {
-                Ok(_) => {}
-                Err(Trouble::Gone(gone)) => {
-                    self.backend.abandon().await;
-                    return Err(gone);
-                }
-                Err(_) => {
-                    self.backend.abandon().await;
-                    return Ok(());
-                }
+            if let Err(Trouble::Gone(gone)) = ended {
+                self.backend.abandon().await;
+                return Err(gone);
             }
+        }
+        if self.waiting > 0 || self.backend.status != b'I' || !self.raw().incoming().is_empty() {
+            self.backend.abandon().await;
+            return Ok(());
         }
         self.backend.finish();
         Ok(())

@@ -1,5 +1,6 @@
 //! What a client sees of statements across shards beside the right rows: forms, transactions, plans, missing shards.
 
+use polyshard_map::{Key, MapName};
 use tokio_postgres::types::Type;
 
 use crate::Bench;
@@ -168,4 +169,107 @@ async fn an_answer_larger_than_the_buffers_arrives_whole() {
     let rows = bench.door.simple_query(sql).await.unwrap();
     assert_eq!(rows.len(), 20_002);
     bench.cluster.close().await;
+}
+
+// F2, C2: while a range is moved, both shards may have its rows; only the owner's count.
+#[tokio::test]
+async fn rows_of_a_moving_range_count_once() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    let view = cluster.router.view();
+    let map = &view.maps[&MapName::new("tenants").unwrap()].map;
+    let (tenant, range) = (1..=20)
+        .map(|tenant| (tenant, map.locate(&Key::BigInt(tenant)).unwrap()))
+        .find(|(_, located)| located.shard().to_string() == "s2")
+        .map(|(tenant, located)| (tenant, located.range()))
+        .unwrap();
+    cluster.on_shard(
+        "s1",
+        &format!("INSERT INTO notes VALUES ({tenant}, 1, 'copied'), ({tenant}, 2, 'copied')"),
+    );
+    let counts = [
+        "SELECT count(*) FROM notes",
+        "SELECT count(*) FROM (SELECT DISTINCT tenant, id FROM notes) x",
+        "SELECT sum(n) FROM (SELECT count(*) OVER () * 0 + 1 AS n FROM notes) x",
+        "WITH w AS (SELECT * FROM notes n) SELECT count(*) FROM w",
+    ];
+    let count = async |sql: &str| match &client.simple_query(sql).await.unwrap()[1] {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).unwrap().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    // Without a word about the move they would be counted.
+    assert_eq!(count(counts[0]).await, "42");
+    let ranges = serde_json::to_string(&[range.clone()]).unwrap();
+    let capture = format!(
+        "INSERT INTO polyshard.capture (capture, op, map, ranges, state, ready) \
+         VALUES (gen_random_uuid()::text, gen_random_uuid()::text, 'tenants', '{ranges}', 'open', 0)"
+    );
+    cluster.on_shard("s2", &capture);
+    for sql in counts {
+        assert_eq!(count(sql).await, "40", "{sql}");
+    }
+    // The target's own word is enough.
+    cluster.on_shard("s2", "DELETE FROM polyshard.capture");
+    cluster.on_shard("s1", &capture);
+    let rows = client.query("SELECT a.body FROM notes a JOIN notes b USING (tenant, id)", &[]).await.unwrap();
+    assert_eq!(rows.len(), 40);
+    assert!(rows.iter().all(|row| row.get::<_, String>(0) != "copied"));
+    // In a transaction too.
+    client.batch_execute("BEGIN; INSERT INTO notes VALUES (1, 3, 'x')").await.unwrap();
+    assert_eq!(count(counts[0]).await, "41");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    cluster.close().await;
+}
+
+// C3, E3: a shard that is down is an error, unless the session asks for what there is.
+#[tokio::test]
+async fn a_missing_shard_is_an_error_or_a_notice() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    client.batch_execute("SET polyshard.partial_results = on").await.unwrap();
+    let count = "SELECT count(*) FROM notes";
+    assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 40);
+    cluster.server.execute("postgres", "ALTER DATABASE s2 ALLOW_CONNECTIONS false");
+    cluster
+        .server
+        .execute("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 's2'");
+    let partial = client.query_one(count, &[]).await.unwrap().get::<_, i64>(0);
+    let there: i64 = cluster.on_shard("s1", count).parse().unwrap();
+    assert_eq!(partial, there);
+    let rows = client.query("SELECT tenant FROM notes", &[]).await.unwrap();
+    assert_eq!(rows.len() as i64, there);
+    client.batch_execute("SET polyshard.partial_results = off").await.unwrap();
+    let error = client.query_one(count, &[]).await.unwrap_err();
+    assert!(error.as_db_error().unwrap().message().contains("s2"), "{error:?}");
+    cluster.server.execute("postgres", "ALTER DATABASE s2 ALLOW_CONNECTIONS true");
+    cluster.close().await;
+}
+
+/// A query that would take minutes.
+const LONG: &str = "SELECT count(a.body || b.body) FROM notes a, notes b, generate_series(1, 900000001) n";
+
+// C3: cancelling reaches every shard.
+#[tokio::test]
+async fn a_query_across_shards_can_be_cancelled() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    let token = client.cancel_token();
+    let running = tokio::spawn(async move {
+        let error = client.simple_query(LONG).await.unwrap_err();
+        (client, error)
+    });
+    // Once it runs on a shard, it is cancelled.
+    let runs = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%900000001%' AND state = 'active' \
+                AND pid <> pg_backend_pid()";
+    let seen = async {
+        while cluster.on_shard("s1", runs) == "0" {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), seen).await.expect("it runs");
+    token.cancel_query(tokio_postgres::NoTls).await.unwrap();
+    let (client, error) = running.await.unwrap();
+    assert_eq!(error.code().unwrap().code(), "57014");
+    assert_eq!(client.query_one("SELECT count(*) FROM notes", &[]).await.unwrap().get::<_, i64>(0), 40);
+    cluster.close().await;
 }

@@ -1,0 +1,101 @@
+//! Rows that a shard has and does not own, while a range is moved: left out of every table of a fragment.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use polyshard_map::ShardId;
+use sqlparser::ast::{Ident, Query, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut};
+
+use super::Fragment;
+use super::tree::{self, folded, quoted, relation};
+use crate::error::{SqlError, SqlState};
+use crate::route::Context;
+use crate::schema::TableName;
+
+impl Fragment {
+    /// The SELECT for one shard, without the rows of these tables that meet these conditions.
+    pub fn sql_without(
+        &self,
+        shard: &ShardId,
+        conditions: &BTreeMap<TableName, String>,
+        context: &Context<'_>,
+    ) -> Result<String, SqlError> {
+        if conditions.is_empty() {
+            return Ok(self.sql_on(shard));
+        }
+        let mut query = tree::query(&self.sql_on(shard))?;
+        let mut commons = Commons::default();
+        let _ = query.visit(&mut commons);
+        match VisitMut::visit(&mut query, &mut Excluding { conditions, context, commons: commons.0 }) {
+            ControlFlow::Continue(()) => Ok(query.to_string()),
+            ControlFlow::Break(error) => Err(error),
+        }
+    }
+}
+
+/// The names of all CTEs.
+#[derive(Default)]
+struct Commons(Vec<String>);
+
+impl Visitor for Commons {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let names = query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| folded(&cte.alias.name));
+        self.0.extend(names);
+        ControlFlow::Continue(())
+    }
+}
+
+struct Excluding<'e> {
+    conditions: &'e BTreeMap<TableName, String>,
+    context: &'e Context<'e>,
+    commons: Vec<String>,
+}
+
+impl Excluding<'_> {
+    fn replaced(&self, factor: &TableFactor) -> Result<Option<TableFactor>, SqlError> {
+        let TableFactor::Table { name, alias, args: None, .. } = factor else { return Ok(None) };
+        let Some((schema, short)) = relation(name) else { return Ok(None) };
+        let Some(table) = self.context.schema.table(schema.as_deref(), &short, self.context.search_path)
+        else {
+            return Ok(None);
+        };
+        let Some(condition) = self.conditions.get(&table.name) else { return Ok(None) };
+        if schema.is_none() && self.commons.contains(&short) {
+            return Err(SqlError::new(
+                SqlState::SERIALIZATION_FAILURE,
+                format!("a range of \"{short}\" is being moved, and the query has a WITH of that name"),
+            )
+            .hint("Try again, or give the WITH query another name."));
+        }
+        let rows = tree::query(&format!(
+            "SELECT * FROM {}.{} WHERE NOT ({condition})",
+            quoted(&table.name.schema),
+            quoted(&table.name.name)
+        ))?;
+        let shown = || TableAlias {
+            explicit: true,
+            name: Ident::with_quote('"', short.clone()),
+            columns: Vec::new(),
+            at: None,
+        };
+        let alias = Some(alias.clone().unwrap_or_else(shown));
+        Ok(Some(TableFactor::Derived { lateral: false, subquery: Box::new(rows), alias, sample: None }))
+    }
+}
+
+impl VisitorMut for Excluding<'_> {
+    type Break = SqlError;
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        match self.replaced(factor) {
+            Ok(Some(replaced)) => {
+                *factor = replaced;
+                ControlFlow::Continue(())
+            }
+            Ok(None) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
