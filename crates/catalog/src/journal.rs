@@ -64,6 +64,10 @@ pub struct DatasetOfTable {
 pub struct Decision {
     /// What it says.
     pub body: String,
+    /// Whether it says no more than rows of reference tables, which a shard that comes later gets otherwise.
+    pub rows_only: bool,
+    /// Maps on which no operation may be under way: it changes tables whose rows may be moving.
+    pub quiet: Vec<MapName>,
     /// Declarations by name; none where one is forgotten.
     pub declare: Vec<(String, Option<String>)>,
     /// Datasets that begin.
@@ -100,7 +104,8 @@ pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
             own("journal_state")
         ),
         format!(
-            "CREATE TABLE IF NOT EXISTS {} (position {int} PRIMARY KEY, turn {text} NOT NULL, body {text} NOT NULL)",
+            "CREATE TABLE IF NOT EXISTS {} (position {int} PRIMARY KEY, turn {text} NOT NULL, body {text} NOT NULL, \
+             rows_only {int} NOT NULL)",
             own("journal")
         ),
         format!(
@@ -166,8 +171,7 @@ impl Catalog {
         if !state.turn.is_empty() && state.lease_until > now {
             return Ok(None);
         }
-        let lease =
-            TurnLease { turn: self.fresh_id(), token: state.token + 1, position: state.position + 1 };
+        let lease = TurnLease { turn: self.fresh_id(), token: state.token + 1, position: state.position + 1 };
         tx.put_turn(Some(&lease), now).await?;
         tx.commit().await?;
         Ok(Some(lease))
@@ -205,6 +209,11 @@ impl Catalog {
         if !state.is(lease) || state.position + 1 != lease.position {
             return Ok(false);
         }
+        for map in &decision.quiet {
+            if let Some(other) = tx.running(Some(map)).await?.into_iter().next() {
+                return Err(CatalogError::Busy { op: other.op.id, kind: other.op.kind });
+            }
+        }
         for map in &decision.depends_on {
             if tx.map(map).await?.is_none_or(|record| !record.live) {
                 return Err(CatalogError::NoSuchMap(map.clone()));
@@ -228,9 +237,12 @@ impl Catalog {
             let id = tx.next_dataset().await?;
             tx.save_dataset(&DatasetRecord { id, store, name, map, rule, body, version: 1 }).await?;
         }
-        let insert = format!("INSERT INTO {} (position, turn, body) VALUES ($1, $2, $3)", tx.own("journal"));
+        let insert = format!(
+            "INSERT INTO {} (position, turn, body, rows_only) VALUES ($1, $2, $3, $4)",
+            tx.own("journal")
+        );
         let statement = Statement::new(insert).bind(lease.position as i64).bind(lease.turn.to_string());
-        tx.done(statement.bind(decision.body.clone())).await?;
+        tx.done(statement.bind(decision.body.clone()).bind(i64::from(decision.rows_only))).await?;
         let moved = format!("UPDATE {} SET position = $1", tx.own("journal_state"));
         tx.done(Statement::new(moved).bind(lease.position as i64)).await?;
         tx.put_turn(None, 0).await?;
@@ -274,16 +286,25 @@ impl Catalog {
         tx.commit().await
     }
 
-    /// Drops the bodies of entries that nobody will ask for any more.
-    pub async fn forget_entries(&self, positions: &[u64]) -> Reply<()> {
+    /// Forgets entries up to a position that say no more than rows: every shard has them, and one that comes later gets
+    /// the rows as they are then.
+    pub async fn forget_rows(&self, upto: u64) -> Reply<()> {
         let mut tx = self.begin().await?;
         tx.lock().await?;
-        let sql: std::sync::Arc<str> =
-            format!("DELETE FROM {} WHERE position = $1", tx.own("journal")).into();
-        for position in positions {
-            tx.done(Statement::new(sql.clone()).bind(*position as i64)).await?;
-        }
+        let sql = format!("DELETE FROM {} WHERE rows_only = 1 AND position <= $1", tx.own("journal"));
+        tx.done(Statement::new(sql).bind(upto as i64)).await?;
         tx.commit().await
+    }
+
+    /// How many entries are kept that say no more than rows, up to a position.
+    pub async fn rows_kept(&self, upto: u64) -> Reply<u64> {
+        let db = self.db().await?;
+        let sql = format!(
+            "SELECT count(*) FROM {} WHERE rows_only = 1 AND position <= $1",
+            db.dialect().own_table("journal")
+        );
+        let rows = db.read(Statement::new(sql).bind(upto as i64)).await?;
+        Ok(rows.first().map(|row| row.int(0)).transpose()?.unwrap_or(0) as u64)
     }
 
     /// The number of a shard, which no other shard ever has.

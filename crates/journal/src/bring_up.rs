@@ -31,7 +31,7 @@ impl Inner {
         let (id, dialect) = (shard.id().clone(), shard.dialect());
         let fail = |error: engine::Error| JournalError::on(&id, error);
         let open =
-            || async { shard.control_transaction().await.map_err(|error| JournalError::on(&id, error)) };
+            || async { shard.patient_transaction().await.map_err(|error| JournalError::on(&id, error)) };
         let mut tx = open().await?;
         tx.run_all(tables::creation(dialect)).await.map_err(fail)?;
         tx.commit().await.map_err(fail)?;
@@ -123,7 +123,7 @@ impl Inner {
     async fn snapshot(&self, shard: &Arc<Shard>) -> Result<(Transaction, u64), JournalError> {
         let id = shard.id();
         let fail = |error: engine::Error| JournalError::on(id, error);
-        let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        let mut tx = shard.patient_transaction().await.map_err(|error| JournalError::on(id, error))?;
         if shard.dialect() == Dialect::Postgres {
             tx.run_all(introspect::preamble()).await.map_err(fail)?;
         }
@@ -174,7 +174,7 @@ impl Inner {
         let fail = |error: engine::Error| JournalError::on(id, error);
         let found = match dialect {
             Dialect::Postgres => introspect::read_tables(tx).await?.schema,
-            Dialect::Sqlite => self.embedded()?.schema(tx).await?,
+            Dialect::Sqlite => self.embedded().schema(tx).await?,
         };
         let names: Vec<String> = found.tables.keys().map(|name| table_name(dialect, name)).collect();
         if dialect == Dialect::Postgres && !names.is_empty() {
@@ -201,7 +201,7 @@ impl Inner {
     ) -> Result<(), JournalError> {
         let found = match dialect {
             Dialect::Postgres => introspect::read(from_tx).await?.schema,
-            Dialect::Sqlite => self.embedded()?.schema(from_tx).await?,
+            Dialect::Sqlite => self.embedded().schema(from_tx).await?,
         };
         let state = self.catalog.journal_state().await?;
         if state.position < position {

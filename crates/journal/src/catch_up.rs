@@ -125,7 +125,7 @@ impl Inner {
     ) -> Result<(), JournalError> {
         let (id, dialect) = (shard.id(), shard.dialect());
         self.pass(&format!("replay:{id}.before"))?;
-        let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        let mut tx = shard.patient_transaction().await.map_err(|error| JournalError::on(id, error))?;
         let fail = |error: engine::Error| JournalError::on(id, error);
         // Whoever else does the same waits here, and then sees that it is done.
         let rows = tx.run(tables::select_applied(dialect, Lock::Yes)).await.map_err(fail)?;

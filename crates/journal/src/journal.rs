@@ -16,14 +16,14 @@ use uuid::Uuid;
 
 use crate::JournalError;
 use crate::blocks::Ids;
-use crate::embedded::Embedded;
+use crate::embedded::{Embedded, Lite};
 use crate::introspect::Details;
 
 /// How a journal is set up.
 #[derive(Clone)]
 pub struct JournalOptions {
-    /// Speaks with SQLite shards; without it they are refused.
-    pub embedded: Option<Arc<dyn Embedded>>,
+    /// Speaks with SQLite shards.
+    pub embedded: Arc<dyn Embedded>,
     /// How long a caller waits for others who change all shards: longer than a dead one keeps its turn.
     pub turn_wait: Duration,
     /// Stops it at named places, for tests.
@@ -32,7 +32,7 @@ pub struct JournalOptions {
 
 impl Default for JournalOptions {
     fn default() -> JournalOptions {
-        JournalOptions { embedded: None, turn_wait: Duration::from_secs(15), failpoint: None }
+        JournalOptions { embedded: Arc::new(Lite), turn_wait: Duration::from_secs(15), failpoint: None }
     }
 }
 

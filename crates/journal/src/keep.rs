@@ -12,6 +12,9 @@ use crate::journal::Journal;
 
 /// How often shards are looked after; whoever uses one that is behind does not wait for it.
 const SHARDS_EVERY: Duration = Duration::from_secs(1);
+/// Entries about rows alone that are kept although every shard has them: to look at, and for shards that are attached
+/// again after a short while.
+const ROWS_KEPT: u64 = 10_000;
 /// How often blocks of ids are looked after: a burst of inserts waits for it at most so long, and once.
 const IDS_EVERY: Duration = Duration::from_millis(250);
 
@@ -53,6 +56,25 @@ impl Journal {
         if let Err(error) = self.finish().await {
             said.say(&error, format!("a declaration is not on all shards yet: {error}"));
         }
+        if let Err(error) = self.compact(ROWS_KEPT).await {
+            said.say(&error, format!("old entries of the journal could not be forgotten: {error}"));
+        }
+    }
+
+    /// Forgets entries about rows alone that every shard has, but for the last ones. A shard that is offline or cannot
+    /// be asked keeps them all.
+    pub async fn compact(&self, keep: u64) -> Result<(), JournalError> {
+        let Some(upto) = self.position().checked_sub(keep) else { return Ok(()) };
+        // Now and then, not for each.
+        if self.inner.catalog.rows_kept(upto).await? <= keep / 4 {
+            return Ok(());
+        }
+        let mut least = upto;
+        for id in self.inner.router.view().shards.keys() {
+            let applied = self.inner.applied_on(&self.inner.shard(id).await?).await?;
+            least = least.min(applied.unwrap_or(0));
+        }
+        Ok(self.inner.catalog.forget_rows(least).await?)
     }
 
     async fn look_after_ids(&self) {

@@ -29,7 +29,7 @@ mod turn;
 
 pub use declaration::{Declaration, STORE};
 pub use drift::{Checked, Difference};
-pub use embedded::{Embedded, SchemaFuture};
+pub use embedded::{Embedded, Lite, SchemaFuture};
 pub use entry::{Entry, EntryKind, Recorded};
 pub use error::JournalError;
 pub use journal::{Journal, JournalOptions};

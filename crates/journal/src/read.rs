@@ -69,18 +69,14 @@ impl Inner {
     }
 
     pub(crate) async fn read_embedded(&self, tx: &mut Transaction) -> Result<Found, JournalError> {
-        let schema = self.embedded()?.schema(tx).await?;
+        let schema = self.embedded().schema(tx).await?;
         let details = schema.tables.values().map(|table| (table.name.clone(), embedded_details(table)));
         let details = details.collect();
         Ok(Found { schema, details })
     }
 
-    pub(crate) fn embedded(&self) -> Result<&dyn crate::Embedded, JournalError> {
-        self.options.embedded.as_deref().ok_or_else(|| {
-            let hint = "use PostgreSQL shards";
-            polyshard_sql::SqlError::unsupported("this process does not speak SQL with SQLite shards", hint)
-                .into()
-        })
+    pub(crate) fn embedded(&self) -> &dyn crate::Embedded {
+        self.options.embedded.as_ref()
     }
 
     /// Puts what was declared to what was found.

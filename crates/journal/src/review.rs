@@ -177,6 +177,12 @@ fn review(
             }
             Placement::Reference { declared: false } => {}
         }
+        if let Placement::Sharded { map, .. } = &now.placement
+            && (**now != *table.before || known.details.get(&table.before.name) != Some(table.details))
+        {
+            // Its rows may be on their way to another shard, which would not know what they look like now.
+            out.decision.quiet.push(map.clone());
+        }
         out.follow(table.before, now, on_shards);
     }
     Ok(out)
@@ -208,7 +214,8 @@ impl Review {
             return;
         }
         let name = key(name);
-        if matches!(placement, Placement::Sharded { .. }) {
+        if let Placement::Sharded { map, .. } = placement {
+            self.decision.quiet.push(map.clone());
             self.decision.forget.push((STORE.to_owned(), name.clone()));
             for dialect in [Dialect::Postgres, Dialect::Sqlite] {
                 if let Some(known) = on_shards.get(&name) {

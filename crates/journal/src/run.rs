@@ -86,7 +86,7 @@ impl Inner {
     async fn open_one(&self, id: &ShardId, change: &Change) -> Result<Open, JournalError> {
         self.pass(&format!("run:{id}.before"))?;
         let shard = self.shard(id).await?;
-        let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        let mut tx = shard.patient_transaction().await.map_err(|error| JournalError::on(id, error))?;
         let dialect = shard.dialect();
         self.run(id, dialect, &mut tx, &change.statements, &change.settings, Rows::Has).await?;
         Ok(Open { shard: id.clone(), dialect, tx })
@@ -142,7 +142,6 @@ impl Inner {
                 tx.run(set.bind(value.clone())).await.map_err(fail)?;
             }
         }
-        let path = search_path(settings);
         for recorded in statements {
             if !recorded.concerns(id, dialect) || (recorded.rows && rows == Rows::Lacks) {
                 continue;
@@ -151,18 +150,12 @@ impl Inner {
                 tx.run(Statement::new(recorded.sql.as_str())).await.map_err(fail)?;
                 continue;
             }
-            let embedded = self.embedded()?;
+            let embedded = self.embedded();
             let schema = embedded.schema(tx).await?;
-            for statement in embedded.translate(&recorded.sql, &schema, &path)? {
+            for statement in embedded.translate(&recorded.sql, &schema, settings)? {
                 tx.run(statement).await.map_err(fail)?;
             }
         }
         Ok(())
     }
-}
-
-/// The schemas of a `search_path` setting.
-fn search_path(settings: &BTreeMap<String, String>) -> Vec<String> {
-    let Some(path) = settings.get("search_path") else { return vec!["public".to_owned()] };
-    path.split(',').map(|name| name.trim().trim_matches('"').to_owned()).collect()
 }

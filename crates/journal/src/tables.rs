@@ -20,6 +20,9 @@ pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
         own("journal_applied")
     ));
     out.extend(ids::statements(dialect));
+    if dialect == Dialect::Sqlite {
+        out.extend(polyshard_lite::BOOKKEEPING.map(str::to_owned));
+    }
     out
 }
 

@@ -180,6 +180,7 @@ impl Turn {
         mut decision: Decision,
     ) -> Result<Decided, JournalError> {
         self.inner.pass("decide.before")?;
+        decision.rows_only = change.kind == EntryKind::Rows;
         decision.body = Entry::new(change.kind, change.statements, change.settings).to_text();
         let decided = match self.inner.catalog.decide(&self.lease, &decision).await {
             Ok(decided) => decided,

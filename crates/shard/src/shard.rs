@@ -23,6 +23,10 @@ pub const FENCE_CHANNEL: &str = "polyshard_fence";
 
 /// Records of ended operations and departures that a shard keeps.
 const RECORDS_KEPT: i64 = 10_000;
+/// How long a statement of a patient transaction may take: an index on a very large table.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+/// Sessions for patient transactions: one changes the schema at a time, others may wait for it or look.
+const PATIENT_SESSIONS: usize = 4;
 /// Rows of the local map read at once.
 const PAGE_ROWS: usize = 1000;
 
@@ -52,6 +56,7 @@ pub struct Shard {
     control: Database,
     data: OnceCell<Database>,
     carrier: OnceCell<Database>,
+    patient: OnceCell<Database>,
     /// Routers of this process on an embedded shard, which has no sessions to list.
     local_routers: Mutex<BTreeSet<RouterId>>,
 }
@@ -78,8 +83,8 @@ impl Shard {
         };
         let control = Database::open(target.clone(), control_options, None).await?;
         let local_routers = Mutex::default();
-        let (data, carrier) = (OnceCell::new(), OnceCell::new());
-        Ok(Shard { id, target, options, control, data, carrier, local_routers })
+        let (data, carrier, patient) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Ok(Shard { id, target, options, control, data, carrier, patient, local_routers })
     }
 
     pub(crate) fn target(&self) -> &Target {
@@ -358,6 +363,27 @@ impl Shard {
         Ok(self.control.begin(Access::Write).await?)
     }
 
+    /// Begins a transaction whose statements, and the pauses between them, may take long: a change of the schema
+    /// of a large table, which other shards are waited for in.
+    pub async fn patient_transaction(&self) -> Result<polyshard_engine::Transaction, ShardError> {
+        let open = || async {
+            match &self.target {
+                Target::Sqlite(_) => Ok::<Database, ShardError>(self.control.clone()),
+                Target::Postgres(_) => {
+                    let options = Options {
+                        postgres_readers: 1,
+                        postgres_pool_max: PATIENT_SESSIONS,
+                        statement_timeout: PATIENCE,
+                        transaction_idle_max: PATIENCE,
+                        ..self.options.data.clone()
+                    };
+                    Ok(Database::open(self.target.clone(), options, None).await?)
+                }
+            }
+        };
+        Ok(self.patient.get_or_try_init(open).await?.begin(Access::Write).await?)
+    }
+
     /// Answers if the shard does.
     pub async fn ping(&self) -> Result<(), ShardError> {
         Ok(self.control.ping().await?)
@@ -365,7 +391,7 @@ impl Shard {
 
     /// Ends all sessions.
     pub async fn close(&self) {
-        for open in [self.data.get(), self.carrier.get()].into_iter().flatten() {
+        for open in [self.data.get(), self.carrier.get(), self.patient.get()].into_iter().flatten() {
             open.close().await;
         }
         self.control.close().await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use polyshard_journal::{Change, EntryKind, Recorded};
 use polyshard_sql::Placement;
 
 use crate::cluster::{Cluster, shard, table};
@@ -157,7 +158,31 @@ async fn drift_is_found(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// What every shard has is forgotten, but for what the schema is made of; a new shard gets the rows all the same.
+async fn old_writes_are_forgotten_when_every_shard_has_them(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY)"]).await.unwrap();
+    for number in 0..6 {
+        let statements = vec![Recorded::new(format!("INSERT INTO t VALUES ({number})"))];
+        let change = Change { kind: EntryKind::Rows, statements, settings: Default::default() };
+        cluster.journal.apply_change(change).await.unwrap();
+    }
+    let kept = async || -> Vec<u64> {
+        let entries = cluster.catalog.journal_entries(0, 100).await.unwrap();
+        entries.into_iter().map(|entry| entry.position).collect()
+    };
+    assert_eq!(kept().await, [1, 2, 3, 4, 5, 6, 7]);
+    cluster.journal.compact(2).await.unwrap();
+    assert_eq!(kept().await, [1, 6, 7]);
+    cluster.add_shard("s4").await;
+    cluster.journal.ready(&shard("s4")).await.unwrap();
+    assert_eq!(cluster.numbers("SELECT count(*) FROM t").await, [6, 6, 6, 6]);
+    assert_eq!(cluster.positions(&place).await, [7, 7, 7, 7]);
+    cluster.close().await;
+}
+
 on_both_engines!(
+    old_writes_are_forgotten_when_every_shard_has_them,
     drift_is_found,
     a_change_is_on_all_shards_and_in_the_schema,
     what_one_shard_refuses_is_on_none,

@@ -1,10 +1,10 @@
 //! A process killed between any two steps of a change: afterwards it is on all shards or on none, and nothing is stuck.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use polyshard_catalog::Failpoint;
-use polyshard_journal::JournalError;
+use polyshard_catalog::{Decision, Failpoint};
+use polyshard_journal::{Change, EntryKind, JournalError, Recorded};
 
 use crate::cluster::{Cluster, shard, sharded};
 use crate::place::Place;
@@ -103,7 +103,51 @@ async fn a_declaration_stopped_anywhere_loses_no_row(place: Arc<Place>) {
     }
 }
 
+/// A decision whose answer was lost: it is found out whether it was made, and if not, it never will be.
+async fn an_unknown_decision_is_settled_for_good(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    let decision =
+        Decision { body: r#"{"format":1,"kind":"schema","statements":[]}"#.into(), ..Decision::default() };
+    let made = cluster.catalog.take_turn().await.unwrap().unwrap();
+    assert!(cluster.catalog.decide(&made, &decision).await.unwrap());
+    assert!(cluster.catalog.settle_turn(&made).await.unwrap());
+    let lost = cluster.catalog.take_turn().await.unwrap().unwrap();
+    assert!(!cluster.catalog.settle_turn(&lost).await.unwrap());
+    // The commit that was on its way all the time arrives now.
+    assert!(!cluster.catalog.decide(&lost, &decision).await.unwrap());
+    assert!(!cluster.catalog.renew_turn(&lost).await.unwrap());
+    assert_eq!(cluster.catalog.journal_position().await.unwrap(), 1);
+    assert_eq!(cluster.apply(&["CREATE TABLE t (a int)"]).await.unwrap(), 2);
+    cluster.close().await;
+}
+
+/// A process that sleeps through its turn finds that another has taken it, and has changed nothing.
+async fn a_process_that_lost_its_turn_changes_nothing(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY)"]).await.unwrap();
+    let turn = cluster.journal.turn().await.unwrap();
+    assert!(cluster.catalog.take_turn().await.unwrap().is_none());
+    // The lease is over, as after a long sleep.
+    place.pg().execute("catalog", "UPDATE polyshard.journal_state SET lease_until = 0");
+    let other = Cluster::open_with(&place, 2, None).await;
+    assert_eq!(other.apply(&["INSERT INTO t VALUES (2)"]).await.unwrap(), 2);
+    let statements = vec![Recorded::new("INSERT INTO t VALUES (1)")];
+    let change = Change { kind: EntryKind::Rows, statements, settings: BTreeMap::new() };
+    let error = turn.decide(change).await.unwrap_err();
+    assert!(matches!(error, JournalError::TurnLost), "{error}");
+    assert_eq!(other.numbers("SELECT sum(a)::bigint FROM t").await, [2, 2, 2]);
+    other.close().await;
+    cluster.close().await;
+}
+
 on_both_engines!(
+    an_unknown_decision_is_settled_for_good,
     a_change_stopped_anywhere_is_on_all_shards_or_on_none,
     a_declaration_stopped_anywhere_loses_no_row,
 );
+
+mod processes {
+    use super::a_process_that_lost_its_turn_changes_nothing;
+
+    on_postgres!(a_process_that_lost_its_turn_changes_nothing);
+}

@@ -1,5 +1,6 @@
 //! An SQLite shard for tests that need no translation: SQL that both engines take, and a schema read from pragmas.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polyshard_engine::{Statement, Transaction};
@@ -29,7 +30,12 @@ impl Embedded for Plain {
         })
     }
 
-    fn translate(&self, sql: &str, _: &Schema, _: &[String]) -> Result<Vec<Statement>, SqlError> {
+    fn translate(
+        &self,
+        sql: &str,
+        _: &Schema,
+        _: &BTreeMap<String, String>,
+    ) -> Result<Vec<Statement>, SqlError> {
         Ok(vec![Statement::new(sql.replace("\"public\".", ""))])
     }
 }
