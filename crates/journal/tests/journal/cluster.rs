@@ -15,7 +15,6 @@ use polyshard_sql::{Placement, SqlError, TableName};
 use uuid::Uuid;
 
 use crate::place::Place;
-use crate::translate::Plain;
 
 /// One process.
 pub struct Cluster {
@@ -52,6 +51,9 @@ fn engine_options() -> Options {
         outcome_wait: Duration::from_secs(2),
         connect_timeout: Duration::from_secs(2),
         postgres_readers: 2,
+        functions: polyshard_lite::functions(),
+        aggregates: polyshard_lite::aggregates(),
+        collations: polyshard_lite::collations(),
         ..Options::default()
     }
 }
@@ -84,7 +86,7 @@ impl Cluster {
         let router = Arc::new(Router::start(catalog.clone(), connect, options).await.unwrap());
         let limits = FenceLimits { silent: Duration::from_millis(250), hold: Duration::from_secs(1) };
         let driver = Arc::new(Driver::new(catalog.clone(), router.shard_source(), limits, None));
-        let options = JournalOptions { embedded: Arc::new(Plain), failpoint, ..JournalOptions::default() };
+        let options = JournalOptions { failpoint, ..JournalOptions::default() };
         let journal = Journal::new(router.clone(), driver.clone(), options);
         Cluster { catalog, router, driver, journal }
     }

@@ -33,4 +33,3 @@ mod ids;
 mod place;
 mod reference;
 mod schema;
-mod translate;
