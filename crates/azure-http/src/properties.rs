@@ -351,7 +351,8 @@ mod tests {
     fn origins_verbs_and_headers_are_compared_with_the_rules() {
         let set = "<StorageServiceProperties><Cors><CorsRule>\
             <AllowedOrigins>https://a.example,https://b.example</AllowedOrigins>\
-            <AllowedMethods>GET,PUT</AllowedMethods><MaxAgeInSeconds>60</MaxAgeInSeconds><ExposedHeaders>x-ms-*</ExposedHeaders>\
+            <AllowedMethods>GET,PUT</AllowedMethods><MaxAgeInSeconds>60</MaxAgeInSeconds>\
+            <ExposedHeaders>x-ms-*</ExposedHeaders>\
             <AllowedHeaders>x-ms-*,accept</AllowedHeaders></CorsRule></Cors></StorageServiceProperties>";
         let mut properties = ServiceProperties::default();
         parse(set.as_bytes()).unwrap().apply(&mut properties);
@@ -372,7 +373,8 @@ mod tests {
         let none =
             serde_json::json!({"delete": true, "read": true, "write": true, "retention": {"days": null}});
         let (hour, minute) = (metrics.clone(), metrics);
-        let queue = serde_json::json!({"logging": none, "hour_metrics": hour, "minute_metrics": minute, "cors": []});
+        let queue =
+            serde_json::json!({"logging": none, "hour_metrics": hour, "minute_metrics": minute, "cors": []});
         let queue: ServiceProperties = serde_json::from_value(queue).unwrap();
         assert_eq!((queue.logging.days, queue.minute_metrics.days), (None, Some(3)));
         let again = serde_json::from_value(serde_json::to_value(&queue).unwrap());

@@ -124,7 +124,8 @@ const POLICIES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><SignedIdentif
 const PROPERTIES: &str = "<StorageServiceProperties><Logging><Version>1.0</Version><Delete>true</Delete>\
     <Read>false</Read><Write>true</Write><RetentionPolicy><Enabled>true</Enabled><Days>7</Days></RetentionPolicy>\
     </Logging><Cors><CorsRule><AllowedOrigins>https://a.example</AllowedOrigins>\
-    <AllowedMethods>GET,PUT</AllowedMethods><MaxAgeInSeconds>60</MaxAgeInSeconds><ExposedHeaders>x-ms-*</ExposedHeaders><AllowedHeaders>*</AllowedHeaders>\
+    <AllowedMethods>GET,PUT</AllowedMethods><MaxAgeInSeconds>60</MaxAgeInSeconds>\
+    <ExposedHeaders>x-ms-*</ExposedHeaders><AllowedHeaders>*</AllowedHeaders>\
     </CorsRule></Cors></StorageServiceProperties>";
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
