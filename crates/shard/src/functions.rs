@@ -68,6 +68,9 @@ fn key(kind: &KeyType, value: &Value) -> Result<Option<Key>, String> {
         (KeyType::Binary, Value::Blob(bytes)) => Key::Binary(bytes.clone()),
         (KeyType::Uuid, Value::Blob(bytes)) => Key::Uuid(uuid::Uuid::from_slice(bytes).map_err(|_| unfit())?),
         (KeyType::Text, Value::Text(text)) => Key::Text(text.clone()),
+        // SQL tables on SQLite keep days and microseconds, counted as keys are.
+        (KeyType::Date, Value::Int(days)) => Key::Date(i32::try_from(*days).map_err(|_| unfit())?),
+        (KeyType::Timestamp, Value::Int(micros)) => Key::Timestamp(*micros),
         (KeyType::Binary, _) => return Err(unfit()),
         (_, Value::Text(text)) => kind.parse(text).map_err(|error| error.to_string())?,
         _ => return Err(unfit()),
