@@ -28,6 +28,9 @@ pub struct Carry {
     /// The target has all rows but those in the capture: this undoes a move.
     #[serde(default)]
     pub filled: bool,
+    /// The move that this one undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<OpId>,
     /// The capture that the undone move has left on the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<OpId>,

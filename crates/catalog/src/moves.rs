@@ -103,6 +103,7 @@ impl Driver {
             return Err(wrong(id, "its ranges have changed since; move them back one by one"));
         }
         back.filled = true;
+        back.undoes = Some(id);
         back.replaces = Some(carry.forward);
         let now = tx.now_ms().await?;
         let record = protocol::begin(&mut tx, op, Step::Preparing, map, &driver, now).await?;
@@ -232,7 +233,17 @@ fn attach_carry(op: &mut Operation, kind: &str, forward: OpId, reverse: OpId, ke
     }
     let from = from.clone();
     op.kind = kind.to_owned();
-    op.carry = Some(Carry { from, to, ranges, forward, reverse, keep_ms, filled: false, replaces: None });
+    op.carry = Some(Carry {
+        from,
+        to,
+        ranges,
+        forward,
+        reverse,
+        keep_ms,
+        filled: false,
+        undoes: None,
+        replaces: None,
+    });
     Ok(())
 }
 

@@ -84,9 +84,18 @@ impl Session {
 
     /// Forgets how far copying had come.
     pub(crate) async fn forget_carried(&self) -> Result<()> {
-        let sql = format!("DELETE FROM {} WHERE op = $1", self.carried_table());
-        let forget = Statement::new(sql).bind(self.op.id.to_string());
-        let written = self.target.carry_write(self.op, self.carry.reverse, vec![forget]).await;
-        written.map(drop).map_err(MoveError::on(self.target.id()))
+        let forget = |side: &Shard, op: OpId| {
+            let sql = format!("DELETE FROM {} WHERE op = $1", side.dialect().own_table("carried"));
+            vec![Statement::new(sql).bind(op.to_string())]
+        };
+        // The one that is undone may have ended before it came to this.
+        if let Some(undone) = self.carry.undoes {
+            let (source, capture) = (&self.source, self.carry.forward);
+            let written = source.carry_write(self.op, capture, forget(source, undone)).await;
+            written.map_err(MoveError::on(source.id()))?;
+        }
+        let (target, capture) = (&self.target, self.carry.reverse);
+        let written = target.carry_write(self.op, capture, forget(target, self.op.id)).await;
+        written.map(drop).map_err(MoveError::on(target.id()))
     }
 }

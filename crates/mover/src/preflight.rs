@@ -41,6 +41,7 @@ impl Mover {
             reverse: none,
             keep_ms: 0,
             filled: false,
+            undoes: None,
             replaces: None,
         };
         let op = OpRef { id: none, epoch: polyshard_map::Epoch::ZERO, token: 0 };

@@ -255,7 +255,11 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, there).await.expect("the move comes to the step");
+        if tokio::time::timeout(PATIENCE, there).await.is_err() {
+            let record = self.catalog.operation(id).await.unwrap();
+            let status = self.catalog.move_status(id).await.unwrap();
+            panic!("it does not come to {step:?}: {:?} {:?} {status:?}", record.step, record.message);
+        }
     }
 
     /// Waits until no operation is under way.

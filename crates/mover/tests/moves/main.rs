@@ -34,6 +34,8 @@ macro_rules! on_both_engines {
 mod cluster;
 mod crashes;
 mod first;
+mod guards;
 mod place;
+mod random;
 mod steering;
 mod world;
