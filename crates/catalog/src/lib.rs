@@ -17,6 +17,7 @@ mod gone;
 mod journal;
 pub mod memory;
 mod moves;
+mod outcome;
 pub mod protocol;
 mod resolver;
 pub mod saga;

@@ -101,5 +101,6 @@ fn statements(dialect: Dialect) -> Vec<String> {
         ),
     ]);
     out.extend(crate::journal::statements(dialect));
+    out.extend(crate::outcome::statements(dialect));
     out
 }
