@@ -5,7 +5,7 @@ mod constraint;
 mod create;
 
 use polyshard_sql::ast::{ObjectName, ObjectType, Statement as Ast};
-use polyshard_sql::{Context, SqlError, Statement, TableName};
+use polyshard_sql::{Context, Kind, RelationName, SqlError, Statement, TableName};
 
 use crate::fail::{fail, unsupported};
 use crate::translate::{literal, name_parts, quoted};
@@ -16,6 +16,15 @@ const RESERVED_PREFIXES: [&str; 3] = ["sqlite_", "polyshard_", "pg_"];
 /// SQLite's statements for a schema change, to be run in one transaction after [`crate::BOOKKEEPING`]. An empty list
 /// is a change that changes nothing (`IF NOT EXISTS`).
 pub fn ddl(statement: &Statement, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
+    if let Kind::Truncate(names) = statement.kind() {
+        let delete = |name: &RelationName| {
+            let known = context.schema.table(name.schema.as_deref(), &name.name, context.search_path);
+            let table =
+                known.ok_or_else(|| fail("42P01", format!("relation \"{}\" does not exist", name.name)))?;
+            Ok(format!("DELETE FROM {}", quoted(&table.name.name)))
+        };
+        return names.iter().map(delete).collect();
+    }
     let ast = match (statement.ast(), statement.failure()) {
         (Some(ast), _) => ast,
         (None, Some(failure)) => return Err(failure.clone()),
@@ -28,14 +37,6 @@ pub fn ddl(statement: &Statement, context: &Context<'_>) -> Result<Vec<String>, 
         Ast::AlterTable(table) => alter::table(table, context),
         Ast::Drop { object_type, if_exists, names, cascade, .. } => {
             drop_objects(object_type, *if_exists, names, *cascade, context)
-        }
-        Ast::Truncate(truncate) => {
-            let mut out = Vec::new();
-            for target in &truncate.table_names {
-                let table = own_table(&target.name, context)?;
-                out.push(format!("DELETE FROM {}", quoted(&table)));
-            }
-            Ok(out)
         }
         // Nothing of it is kept.
         Ast::Comment { .. } => Ok(Vec::new()),

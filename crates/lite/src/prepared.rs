@@ -185,6 +185,7 @@ fn prepare_on(
     let (sql, columns, tag) = match ast {
         Ast::Query(query) => {
             locks = !query.locks.is_empty();
+            translator.is_top = true;
             let made = translator.query(query, None)?;
             (made.sql, Some(made.columns), Tag::Select)
         }
@@ -208,44 +209,39 @@ fn prepare_on(
         (false, Some(rest)) => format!("WITH RECURSIVE {}, {rest}", ctes.join(", ")),
         (false, None) => format!("WITH RECURSIVE {} {sql}", ctes.join(", ")),
     };
-    let (sql, columns) = shown(&translator, sql, columns, tag);
-    Ok(Prepared {
-        sql: sql.into(),
-        parameters: translator.parameter_types()?,
-        columns,
-        tag,
-        locks,
-        sources: translator.sources,
-        settings: settings.clone(),
-    })
+    let parameters = translator.parameter_types()?;
+    let (sql, sources) = numbered(&sql, translator.sources);
+    Ok(Prepared { sql: sql.into(), parameters, columns, tag, locks, sources, settings: settings.clone() })
 }
 
-/// Values that a client sees otherwise than they are kept: `character(n)` has its blanks.
-fn shown(
-    _: &Translator<'_>,
-    sql: String,
-    columns: Option<Vec<OutColumn>>,
-    tag: Tag,
-) -> (String, Option<Vec<OutColumn>>) {
-    let padded = |column: &OutColumn| column.type_oid == TypeOid::BPCHAR && column.type_mod > 4;
-    match columns {
-        Some(columns) if tag == Tag::Select && columns.iter().any(padded) => {
-            let items: Vec<String> = columns
-                .iter()
-                .enumerate()
-                .map(|(place, column)| {
-                    let own = format!("\"c{}\"", place + 1);
-                    if padded(column) {
-                        format!("pg_pad({own}, {}) AS {own}", column.type_mod - 4)
-                    } else {
-                        own
-                    }
-                })
-                .collect();
-            (format!("SELECT {} FROM ({sql})", items.join(", ")), Some(columns))
+/// Numbers SQLite's parameters anew: what was translated and then not needed leaves none behind.
+fn numbered(sql: &str, sources: Vec<Source>) -> (String, Vec<Source>) {
+    let mut out = String::with_capacity(sql.len());
+    let mut used: Vec<usize> = Vec::new();
+    let mut rest = sql;
+    // Texts and names are quoted as we quote them: a quote within is doubled.
+    while let Some(at) = rest.find(['\'', '"', '$']) {
+        out.push_str(&rest[..at]);
+        let mark = rest.as_bytes()[at];
+        let after = &rest[at + 1..];
+        if mark == b'$' {
+            let end = after.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(after.len());
+            let number: usize = after[..end].parse().unwrap_or(0);
+            let place = used.iter().position(|known| *known == number).unwrap_or_else(|| {
+                used.push(number);
+                used.len() - 1
+            });
+            out.push_str(&format!("${}", place + 1));
+            rest = &after[end..];
+        } else {
+            let end = after.find(char::from(mark)).map_or(after.len(), |end| end + 1);
+            out.push_str(&rest[at..at + 1 + end]);
+            rest = &after[end..];
         }
-        columns => (sql, columns),
     }
+    out.push_str(rest);
+    let kept = used.iter().filter_map(|number| sources.get(number.wrapping_sub(1)).cloned()).collect();
+    (out, kept)
 }
 
 fn first_words(text: &str) -> String {

@@ -12,7 +12,6 @@ use crate::types;
 /// One operator or function.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    pub name: &'static str,
     pub arguments: Vec<TypeOid>,
     pub result: TypeOid,
     /// SQLite's expression: `{0}`, `{1}` are the arguments, `{zone}` the session's time zone, `{now}` the
@@ -49,7 +48,7 @@ fn read(text: &'static str, parse: fn(&'static str) -> (&'static str, Vec<TypeOi
         let (head, template) = line.split_once(" = ").expect("a rule has ' = '");
         let (call, result) = head.rsplit_once('>').expect("a rule has a result");
         let (name, arguments) = parse(call);
-        let rule = Rule { name, arguments, result: type_of(result.trim()), template: template.trim() };
+        let rule = Rule { arguments, result: type_of(result.trim()), template: template.trim() };
         rules.entry(name).or_default().push(rule);
     }
     rules

@@ -33,11 +33,29 @@ impl Zone {
             return Err(unsupported(format!("the time zone {name} on SQLite shards"))
                 .hint("use UTC or a fixed distance such as +02; PostgreSQL shards know all zones"));
         }
-        let bare = lower.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
-        let digits = if bare { format!("+{lower}") } else { lower };
-        match parse_offset(&digits) {
-            Some(offset_micros) => Ok(Zone { name: name.trim().to_owned(), offset_micros }),
+        // A number of hours counts to the east; any other distance counts to the west, as POSIX has it.
+        if let Ok(hours) = lower.parse::<f64>()
+            && hours.abs() <= 15.0
+        {
+            let offset_micros = (hours * HOUR as f64) as i64;
+            return Ok(Zone { name: name.trim().to_owned(), offset_micros });
+        }
+        match parse_offset(&lower) {
+            Some(offset_micros) => Ok(Zone { name: name.trim().to_owned(), offset_micros: -offset_micros }),
             None => Err(fail("22023", format!("invalid value for parameter \"TimeZone\": \"{name}\""))),
+        }
+    }
+
+    /// A zone as `AT TIME ZONE` takes it: every distance counts to the west.
+    pub(crate) fn parse_posix(name: &str) -> Result<Zone, SqlError> {
+        match parse_offset(name.trim()) {
+            Some(offset_micros) => Ok(Zone { name: name.trim().to_owned(), offset_micros: -offset_micros }),
+            None => match Zone::parse(name) {
+                Err(error) if error.state.0 == "22023" => {
+                    Err(fail("22023", format!("time zone \"{name}\" not recognized")))
+                }
+                other => other,
+            },
         }
     }
 

@@ -16,7 +16,6 @@ pub(crate) mod oid {
     pub const INT4_ARRAY: TypeOid = TypeOid(1007);
     pub const TEXT_ARRAY: TypeOid = TypeOid(1009);
     pub const INT8_ARRAY: TypeOid = TypeOid(1016);
-    pub const OID_ARRAY: TypeOid = TypeOid(1028);
     pub const REGCLASS: TypeOid = TypeOid(2205);
     pub const REGTYPE: TypeOid = TypeOid(2206);
     pub const REGNAMESPACE: TypeOid = TypeOid(4089);

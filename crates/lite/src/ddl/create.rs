@@ -447,6 +447,8 @@ pub(super) fn view(create: &CreateView, context: &Context<'_>) -> Result<Vec<Str
     if !translator.parameters.is_empty() {
         return Err(fail("42P02", "there is no parameter $1"));
     }
+    let types: Vec<String> =
+        made.columns.iter().map(|column| format!("[{}, {}]", column.type_oid.0, column.type_mod)).collect();
     let mut columns: Vec<String> = made.columns.into_iter().map(|column| column.name).collect();
     if create.columns.len() > columns.len() {
         return Err(fail("42601", "CREATE VIEW specifies more column names than columns"));
@@ -455,9 +457,10 @@ pub(super) fn view(create: &CreateView, context: &Context<'_>) -> Result<Vec<Str
         *column = fold(&given.name);
     }
     Ok(vec![format!(
-        "INSERT OR REPLACE INTO polyshard_sql_view (name, columns, definition) VALUES ({}, {}, {})",
+        "INSERT OR REPLACE INTO polyshard_sql_view (name, columns, types, definition) VALUES ({}, {}, '[{}]', {})",
         literal_text(&name),
         name_list(&columns),
+        types.join(", "),
         literal_text(&create.query.to_string())
     )])
 }

@@ -93,7 +93,6 @@ fn doubles(all: &mut Vec<ScalarFunction>) {
             }
             Ok(Value::Real(x.sqrt()))
         }),
-        strict("pg_cbrtf", 1, |a| Ok(Value::Real(real(&a[0])?.cbrt()))),
         strict("pg_expf", 1, |a| {
             let x = real(&a[0])?;
             let value = x.exp();

@@ -7,7 +7,7 @@ use polyshard_sql::{SqlError, TypeOid};
 
 use super::{Answer, int, plain, strict, text, variadic, zone};
 use crate::fail::fail;
-use crate::settings::Settings;
+use crate::settings::{Settings, Zone};
 use crate::types;
 use crate::value::json::Json;
 use crate::value::text::{Fit, input, limit, output};
@@ -46,6 +46,12 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
         }),
         strict("pg_to_local", 2, |a| calendar::to_local(int(&a[0])?, &zone(&a[1])?).map(Value::Int)),
         strict("pg_from_local", 2, |a| calendar::from_local(int(&a[0])?, &zone(&a[1])?).map(Value::Int)),
+        strict("pg_at_zone", 2, |a| {
+            calendar::to_local(int(&a[0])?, &Zone::parse_posix(text(&a[1])?)?).map(Value::Int)
+        }),
+        strict("pg_in_zone", 2, |a| {
+            calendar::from_local(int(&a[0])?, &Zone::parse_posix(text(&a[1])?)?).map(Value::Int)
+        }),
         variadic("pg_array", |a| Ok(array::pack(a))),
         // Fails if it is ever reached: (state, message).
         plain("pg_raise", 2, |a| {
@@ -64,6 +70,31 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
                 ),
             )),
             value => Ok(value.clone()),
+        }),
+        // A number of rows with the same key, of which there may be one.
+        strict("pg_once", 1, |a| match int(&a[0])? {
+            0 | 1 => Ok(Value::Int(0)),
+            _ => Err(fail("21000", "ON CONFLICT DO UPDATE command cannot affect row a second time")),
+        }),
+        strict("pg_oid", 1, |a| Ok(Value::Int(crate::system::number(text(&a[0])?).into()))),
+        strict("pg_regclass", 1, |a| Ok(crate::system::input(types::oid::REGCLASS, text(&a[0])?).into())),
+        strict("pg_regtype", 1, |a| Ok(crate::system::input(types::oid::REGTYPE, text(&a[0])?).into())),
+        plain("pg_format_type", 2, |a| {
+            if a[0].is_null() {
+                return Ok(Value::Null);
+            }
+            let type_mod = if a[1].is_null() { -1 } else { int(&a[1])? as i32 };
+            Ok(match types::info(type_oid(&a[0])?) {
+                Some(known) => Value::Text(types::display_with(known.oid, type_mod)),
+                None if int(&a[0])? == 0 => Value::from("-"),
+                None => Value::from("???"),
+            })
+        }),
+        strict("pg_type_name", 1, |a| {
+            Ok(types::info(type_oid(&a[0])?).map(|known| known.name.to_owned()).into())
+        }),
+        strict("pg_type_length", 1, |a| {
+            Ok(Value::Int(types::info(type_oid(&a[0])?).map_or(-1, |known| known.len.into())))
         }),
         plain("pg_limit_rows", 1, |a| rows(&a[0], "2201W", "LIMIT must not be negative", -1)),
         plain("pg_offset_rows", 1, |a| rows(&a[0], "2201X", "OFFSET must not be negative", 0)),

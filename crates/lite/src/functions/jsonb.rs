@@ -31,7 +31,7 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
             Ok(Value::Int(keys.iter().flatten().all(|key| own.has_key(key)).into()))
         }),
         strict("pg_jsonb_eq", 2, |a| Ok(Value::Int((json(&a[0])? == json(&a[1])?).into()))),
-        strict("pg_jsonb_cat", 2, |a| Ok(Value::Text(cat(json(&a[0])?, json(&a[1])?)?.to_string()))),
+        strict("pg_jsonb_cat", 2, |a| Ok(Value::Text(cat(json(&a[0])?, json(&a[1])?).to_string()))),
         strict("pg_jsonb_without", 2, |a| match json(&a[0])? {
             Json::Object(members) => {
                 let key = text(&a[1])?;
@@ -104,6 +104,19 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
             let elements: Result<Vec<Json>, SqlError> = a.iter().map(json_or_null).collect();
             Ok(kept(Json::Array(elements?)))
         }),
+        // The same written as json is.
+        variadic("pg_json_build_object", |a| {
+            let mut members = Vec::new();
+            for pair in a.chunks(2) {
+                if pair[0].is_null() {
+                    return Err(fail("22023", "argument 1: key must not be null"));
+                }
+                let mut key = String::new();
+                crate::value::json::write_string(text(&pair[0])?, &mut key);
+                members.push(format!("{key} : {}", json_or_null(&pair[1])?));
+            }
+            Ok(Value::Text(format!("{{{}}}", members.join(", "))))
+        }),
         // Texts and documents in turn.
         variadic("pg_jsonb_build_object", |a| {
             let mut members = Vec::new();
@@ -144,8 +157,8 @@ fn follow<'j>(from: &'j Json, path: &[Option<String>]) -> Option<&'j Json> {
     path.iter().try_fold(from, |at, step| at.step(step.as_deref()?))
 }
 
-fn cat(a: Json, b: Json) -> Result<Json, SqlError> {
-    Ok(match (a, b) {
+fn cat(a: Json, b: Json) -> Json {
+    match (a, b) {
         (Json::Object(mut a), Json::Object(b)) => {
             a.extend(b);
             Json::object(a)
@@ -162,11 +175,8 @@ fn cat(a: Json, b: Json) -> Result<Json, SqlError> {
             b.insert(0, a);
             Json::Array(b)
         }
-        (Json::Object(_), _) | (_, Json::Object(_)) => {
-            return Err(fail("22023", "invalid concatenation of jsonb objects"));
-        }
         (a, b) => Json::Array(vec![a, b]),
-    })
+    }
 }
 
 fn strip(value: Json) -> Json {

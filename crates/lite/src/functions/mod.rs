@@ -43,7 +43,8 @@ pub fn collations() -> Vec<Collation> {
     vec![Collation::new(NUMERIC_COLLATION, |a, b| match (Numeric::parse(a), Numeric::parse(b)) {
         (Ok(a), Ok(b)) => a.cmp(&b),
         // Only a file changed by other hands has such a text; some total order must be there.
-        (a, b) => a.is_ok().cmp(&b.is_ok()).then_with(|| a.is_err().cmp(&b.is_err())),
+        (Err(_), Err(_)) => a.cmp(b),
+        (a, b) => a.is_ok().cmp(&b.is_ok()),
     })]
 }
 

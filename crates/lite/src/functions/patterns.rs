@@ -50,6 +50,8 @@ fn like(text: &[char], pattern: &[char], escape: Option<char>) -> Result<bool, S
     loop {
         let step = match pattern.get(of) {
             None => at == text.len(),
+            // What is left of the pattern does not matter once the text is used up.
+            Some(letter) if Some(*letter) == escape && at == text.len() => false,
             Some(letter) if Some(*letter) == escape => {
                 let wanted = pattern
                     .get(of + 1)

@@ -151,7 +151,17 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
             };
             Ok(array::pack(&parts))
         }),
-        strict("pg_array_cat", 2, |a| {
+        strict("pg_same_length", 2, |a| {
+            if array::elements(text(&a[0])?)?.len() == array::elements(text(&a[1])?)?.len() {
+                return Ok(Value::Int(1));
+            }
+            Err(crate::fail::unsupported("functions in a select list that give different numbers of rows"))
+        }),
+        plain("pg_array_cat", 2, |a| {
+            // A missing array adds nothing.
+            if a[0].is_null() || a[1].is_null() {
+                return Ok(if a[0].is_null() { a[1].clone() } else { a[0].clone() });
+            }
             let mut all = array::elements(text(&a[0])?)?;
             all.extend(array::elements(text(&a[1])?)?);
             Ok(Value::Text(Json::Array(all).to_string()))
@@ -200,6 +210,9 @@ fn series(a: &[Value]) -> Answer {
 
 /// One letter to one letter, as the C library's towlower has it.
 pub(super) fn lower_char(letter: char) -> char {
+    if letter == '\u{130}' {
+        return 'i';
+    }
     let mut lower = letter.to_lowercase();
     match (lower.next(), lower.next()) {
         (Some(one), None) => one,
@@ -208,6 +221,14 @@ pub(super) fn lower_char(letter: char) -> char {
 }
 
 fn upper_char(letter: char) -> char {
+    // Letters whose capital is two letters in full, but one to the C library.
+    match letter {
+        '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => {
+            return char::from_u32(letter as u32 + 8).unwrap_or(letter);
+        }
+        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => return char::from_u32(letter as u32 + 9).unwrap_or(letter),
+        _ => {}
+    }
     let mut upper = letter.to_uppercase();
     match (upper.next(), upper.next()) {
         (Some(one), None) => one,

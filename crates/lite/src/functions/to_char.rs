@@ -152,7 +152,12 @@ pub(super) fn number(number: &Numeric, pattern: &str) -> Answer {
         );
         sign(text, negative, fill)
     } else {
-        sign(fit(whole, digits, fill) + &fraction_text(fraction, decimals, fill), negative, fill)
+        sign(
+            fit(whole, if fraction.is_some() && digits == "0" { "" } else { digits }, fill)
+                + &fraction_text(fraction, decimals, fill),
+            negative,
+            fill,
+        )
     };
     Ok(Value::Text(out))
 }
@@ -174,7 +179,7 @@ fn fraction_text(pattern: Option<&str>, decimals: &str, fill: bool) -> String {
 fn fit(pattern: &str, digits: &str, fill: bool) -> String {
     let mut places: Vec<char> = pattern.chars().collect();
     let zero_from = pattern.find('0');
-    let mut rest: Vec<char> = if digits == "0" { Vec::new() } else { digits.chars().collect() };
+    let mut rest: Vec<char> = digits.chars().collect();
     for (place, letter) in places.iter_mut().enumerate().rev() {
         let zeros = zero_from.is_some_and(|from| place >= from);
         *letter = match *letter {

@@ -1,11 +1,34 @@
-//! The system catalog: what PostgreSQL's clients ask it, answered from the schema.
+//! The system catalog: what PostgreSQL's clients ask it, answered from the descriptions that a shard keeps.
 
+mod tables;
+
+use polyshard_engine::Value;
 use polyshard_sql::{Context, SqlError, TypeOid};
 
 use crate::fail::{fail, unsupported};
 use crate::prepared::OutColumn;
-use crate::translate::{Ex, Translator};
-use crate::types::oid;
+use crate::translate::{Ex, How, Translator, literal};
+use crate::types::{self, oid};
+
+/// The first number that is not PostgreSQL's own.
+const FIRST_OWN: u32 = 16_384;
+
+/// Tables of the catalog that clients name by their numbers.
+const KNOWN: &[(&str, u32)] = &[
+    ("pg_type", 1247),
+    ("pg_attribute", 1249),
+    ("pg_proc", 1255),
+    ("pg_class", 1259),
+    ("pg_authid", 1260),
+    ("pg_database", 1262),
+    ("pg_attrdef", 2604),
+    ("pg_constraint", 2606),
+    ("pg_index", 2610),
+    ("pg_namespace", 2615),
+    ("pg_description", 2609),
+    ("pg_trigger", 2620),
+    ("pg_extension", 3079),
+];
 
 /// A table of the catalog.
 pub(crate) struct Relation {
@@ -14,39 +37,190 @@ pub(crate) struct Relation {
     pub columns: Vec<OutColumn>,
 }
 
-/// A table of the catalog by its name, noted for the statement's WITH.
-pub(crate) fn relation(
-    _translator: &mut Translator<'_>,
-    _schema: Option<&str>,
-    _name: &str,
-) -> Result<Option<Relation>, SqlError> {
-    Ok(None)
+/// The number of a table, index, view or sequence: of its name, so that every shard and session has the same.
+pub(crate) fn number(name: &str) -> u32 {
+    if let Some((_, known)) = KNOWN.iter().find(|(known, _)| *known == name) {
+        return *known;
+    }
+    // FNV-1a over the bytes, kept above PostgreSQL's own numbers and within 31 bits.
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    FIRST_OWN + (hash % u64::from(i32::MAX as u32 - FIRST_OWN)) as u32
 }
 
-/// The number of an object by its name.
-pub(crate) fn object_number(_context: &Context<'_>, kind: TypeOid, text: &str) -> Result<i64, SqlError> {
-    if let Ok(number) = text.parse::<u32>() {
+/// Types whose values are numbers that clients see as names.
+pub(crate) fn is_named(type_oid: TypeOid) -> bool {
+    matches!(type_oid, oid::REGCLASS | oid::REGTYPE | oid::REGNAMESPACE | oid::REGPROC)
+}
+
+/// A table of the catalog by its name, noted for the statement's WITH.
+pub(crate) fn relation(
+    translator: &mut Translator<'_>,
+    schema: Option<&str>,
+    name: &str,
+) -> Result<Option<Relation>, SqlError> {
+    let Some(table) = tables::find(schema, name) else {
+        return Ok(None);
+    };
+    let cte = format!("{}.{}", table.schema, table.name);
+    if !translator.system.contains_key(&cte) {
+        let sql = table.sql(translator.settings);
+        translator.system.insert(cte.clone(), sql);
+    }
+    let columns = table.columns.iter().filter(|column| !column.is_hidden());
+    let columns = columns.map(|column| OutColumn {
+        name: column.name.to_owned(),
+        type_oid: column.type_oid,
+        type_mod: -1,
+    });
+    Ok(Some(Relation { name: cte, columns: columns.collect() }))
+}
+
+/// `(SELECT column FROM catalog WHERE key = value)`.
+fn lookup(
+    translator: &mut Translator<'_>,
+    name: &str,
+    column: &str,
+    key: &str,
+    value: &str,
+) -> Result<String, SqlError> {
+    let table = tables::find(Some("pg_catalog"), name).ok_or_else(|| fail("XX000", format!("no {name}")))?;
+    relation(translator, Some("pg_catalog"), name)?;
+    let place = |wanted: &str| {
+        let found = table.columns.iter().position(|column| column.name == wanted);
+        found
+            .map(|place| format!("\"c{}\"", place + 1))
+            .ok_or_else(|| fail("XX000", format!("no {wanted} in {name}")))
+    };
+    Ok(format!("(SELECT {} FROM \"pg_catalog.{name}\" WHERE {} = {value})", place(column)?, place(key)?))
+}
+
+/// The number of an object by its name, as a literal has it.
+pub(crate) fn object_number(context: &Context<'_>, kind: TypeOid, text: &str) -> Result<i64, SqlError> {
+    let given = text.trim();
+    if let Ok(number) = given.parse::<u32>() {
         return Ok(number.into());
     }
     match kind {
-        oid::REGTYPE => crate::types::by_name(text)
+        oid::REGCLASS => {
+            let name = bare_name(given);
+            let schema = context.schema;
+            let is_there = schema.table(None, &name, context.search_path).is_some()
+                || schema.view(None, &name, context.search_path).is_some()
+                || KNOWN.iter().any(|(known, _)| *known == name)
+                // Indexes and sequences are not in the schema; a number of none finds nothing.
+                || name.ends_with("_seq") || name.ends_with("_pkey") || name.ends_with("_key") || name.ends_with("_idx");
+            if is_there {
+                Ok(number(&name).into())
+            } else {
+                Err(fail("42P01", format!("relation \"{text}\" does not exist")))
+            }
+        }
+        oid::REGTYPE => types::by_name(&bare_name(given))
             .map(|found| found.0.into())
             .ok_or_else(|| fail("42704", format!("type \"{text}\" does not exist"))),
-        _ => Err(fail("42P01", format!("relation \"{text}\" does not exist"))),
+        oid::REGNAMESPACE => match bare_name(given).as_str() {
+            "public" => Ok(2200),
+            "pg_catalog" => Ok(11),
+            other => Err(fail("3F000", format!("schema \"{other}\" does not exist"))),
+        },
+        _ => Err(unsupported(format!("\"{text}\" as {}", types::display(kind)))),
+    }
+}
+
+/// The number of an object from a parameter or a computed text: of a table that is not there, one that finds nothing.
+pub(crate) fn input(kind: TypeOid, text: &str) -> Option<i64> {
+    let given = text.trim();
+    if let Ok(number) = given.parse::<u32>() {
+        return Some(number.into());
+    }
+    match kind {
+        oid::REGCLASS => Some(number(&bare_name(given)).into()),
+        oid::REGTYPE => types::by_name(&bare_name(given)).map(|found| found.0.into()),
+        _ => None,
+    }
+}
+
+/// Without schema and quotes, folded as PostgreSQL folds.
+fn bare_name(text: &str) -> String {
+    let last = text.strip_prefix("public.").or_else(|| text.strip_prefix("pg_catalog.")).unwrap_or(text);
+    match last.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => last.to_ascii_lowercase(),
     }
 }
 
 /// The name of an object by its number, as SQL.
-pub(crate) fn object_name(_: &mut Translator<'_>, sql: &str, _: TypeOid) -> Result<String, SqlError> {
-    Ok(format!("CAST({sql} AS TEXT)"))
+pub(crate) fn object_name(
+    translator: &mut Translator<'_>,
+    sql: &str,
+    kind: TypeOid,
+) -> Result<String, SqlError> {
+    let name = match kind {
+        oid::REGTYPE => format!("pg_format_type({sql}, -1)"),
+        oid::REGCLASS => lookup(translator, "pg_class", "relname", "oid", sql)?,
+        oid::REGNAMESPACE => lookup(translator, "pg_namespace", "nspname", "oid", sql)?,
+        _ => return Ok(format!("(CASE {sql} WHEN 0 THEN '-' ELSE CAST({sql} AS TEXT) END)")),
+    };
+    Ok(format!("coalesce({name}, CAST({sql} AS TEXT))"))
 }
 
 /// The number of a table whose name is computed, as SQL.
-pub(crate) fn relation_number(_: &mut Translator<'_>, _: &str) -> Result<String, SqlError> {
-    Err(unsupported("the name of a table that is computed"))
+pub(crate) fn relation_number(_: &mut Translator<'_>, sql: &str) -> Result<String, SqlError> {
+    Ok(format!("pg_regclass({sql})"))
 }
 
 /// Functions that know the schema.
-pub(crate) fn function(_: &mut Translator<'_>, name: &str, _: Vec<Ex>) -> Result<Ex, SqlError> {
-    Err(unsupported(format!("the function {name}")))
+pub(crate) fn function(
+    translator: &mut Translator<'_>,
+    name: &str,
+    mut values: Vec<Ex>,
+) -> Result<Ex, SqlError> {
+    let bad = || unsupported(format!("this call of {name}"));
+    if values.is_empty() {
+        return Err(bad());
+    }
+    let first_type = if matches!(name, "to_regclass" | "to_regtype") { TypeOid::TEXT } else { TypeOid::OID };
+    let first = translator.coerce(values.remove(0), first_type, -1, How::Implicit)?;
+    let mut rest = Vec::new();
+    for value in values {
+        let wanted = if value.type_oid == TypeOid::BOOL { TypeOid::BOOL } else { TypeOid::INT4 };
+        // The last argument of these is whether to print it nicely.
+        let wanted = if value.is_unknown() && name != "format_type" { TypeOid::BOOL } else { wanted };
+        rest.push(translator.coerce(value, wanted, -1, How::Assignment)?);
+    }
+    let mut used: Vec<&Ex> = rest.iter().collect();
+    used.push(&first);
+    let sql = match (name, &rest[..]) {
+        ("format_type", [type_mod]) => format!("pg_format_type({}, {})", first.sql, type_mod.sql),
+        ("pg_get_constraintdef", _) => lookup(translator, "pg_constraint", "#definition", "oid", &first.sql)?,
+        ("pg_get_indexdef", [place, ..]) if place.type_oid != TypeOid::BOOL => {
+            let whole = lookup(translator, "pg_index", "#definition", "indexrelid", &first.sql)?;
+            let names = lookup(translator, "pg_index", "#columns", "indexrelid", &first.sql)?;
+            format!(
+                "CASE {0} WHEN 0 THEN {whole} ELSE coalesce(json_extract({names}, '$[' || ({0} - 1) || ']'), '') END",
+                place.sql
+            )
+        }
+        ("pg_get_indexdef", _) => lookup(translator, "pg_index", "#definition", "indexrelid", &first.sql)?,
+        ("pg_get_viewdef", _) => {
+            format!("(SELECT v.definition FROM polyshard_sql_view AS v WHERE pg_oid(v.name) = {})", first.sql)
+        }
+        ("to_regclass", []) => {
+            let number = format!("pg_regclass({})", first.sql);
+            let found = lookup(translator, "pg_class", "oid", "oid", &number)?;
+            return Ok(Ex::made(found, oid::REGCLASS, &used).named(name));
+        }
+        ("to_regtype", []) => {
+            return Ok(Ex::made(format!("pg_regtype({})", first.sql), oid::REGTYPE, &used).named(name));
+        }
+        _ => return Err(bad()),
+    };
+    Ok(Ex::made(sql, TypeOid::TEXT, &used).named(name))
+}
+
+/// A text as SQLite's literal.
+fn text_literal(text: &str) -> String {
+    literal(&Value::from(text))
 }

@@ -4,7 +4,7 @@ use polyshard_engine::Value;
 use polyshard_sql::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
 use polyshard_sql::{SqlError, TypeOid};
 
-use super::compare::Comparison;
+use super::compare::{Comparison, compared};
 use super::expr::{Literal, no_such};
 use super::{Ex, How, Translator, collated, is_ordered, literal, name_parts};
 use crate::fail::{fail, unsupported};
@@ -15,6 +15,16 @@ use crate::types::{self, oid};
 
 /// The sequence that `polyshard.next_id()` takes from.
 pub const NEXT_ID: &str = "polyshard.next_id";
+
+/// Settings that are the same in every session, for clients that ask.
+const SETTINGS: [(&str, &str); 6] = [
+    ("default_table_access_method", "heap"),
+    ("server_version_num", "150000"),
+    ("server_encoding", "UTF8"),
+    ("integer_datetimes", "on"),
+    ("max_identifier_length", "63"),
+    ("block_size", "8192"),
+];
 
 /// What a call has in its parentheses.
 pub(super) struct Arguments<'a> {
@@ -61,12 +71,16 @@ impl Translator<'_> {
             return self.aggregate(&name, function, None);
         }
         if super::window::is_window_only(&name) {
-            return Err(fail("42P20", format!("window function {name} requires an OVER clause")));
+            return Err(fail("42809", format!("window function {name} requires an OVER clause")));
         }
         if function.filter.is_some() || !function.within_group.is_empty() {
             return Err(fail("42809", format!("{name} is not an aggregate function")));
         }
         if super::table_function::is_table_function(&name) {
+            let text = function.to_string();
+            if let Some((_, value)) = self.scope().spread.iter().find(|(known, _)| *known == text) {
+                return Ok(value.clone().named(name));
+            }
             return Err(unsupported(format!("the function {name} outside of FROM")));
         }
         let given = arguments(function)?;
@@ -147,12 +161,31 @@ impl Translator<'_> {
             }
             ("version", []) => text(&settings.version, TypeOid::TEXT),
             ("current_setting", [name, ..]) => {
-                let name = self.expr(name)?;
-                let Literal::Text(name) = &name.literal else {
-                    return Err(unsupported("current_setting of a name that is computed"));
+                let given_name = self.expr(name)?;
+                let known = || {
+                    let named = settings.named.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+                    named.chain(SETTINGS.iter().copied())
+                };
+                let Literal::Text(name) = &given_name.literal else {
+                    let name = self.coerce(given_name, TypeOid::TEXT, -1, How::Implicit)?;
+                    let branches: Vec<String> = known()
+                        .map(|(name, value)| {
+                            format!(
+                                "WHEN {} THEN {}",
+                                literal(&Value::from(name)),
+                                literal(&Value::from(value))
+                            )
+                        })
+                        .collect();
+                    let sql = format!(
+                        "CASE lower({}) {} ELSE pg_raise('42704', 'unrecognized configuration parameter') END",
+                        name.sql,
+                        branches.join(" ")
+                    );
+                    return Ok(Some(Ex::made(sql, TypeOid::TEXT, &[&name])));
                 };
                 let lower = name.to_ascii_lowercase();
-                match settings.named.iter().find(|(known, _)| *known == lower) {
+                match known().find(|(known, _)| *known == lower) {
                     Some((_, value)) => text(value, TypeOid::TEXT),
                     None if given.len() == 2 => Some(Ex::of("NULL", TypeOid::TEXT)),
                     None => {
@@ -178,10 +211,10 @@ impl Translator<'_> {
             }
             ("nullif", [a, b]) => {
                 let (a, b) = (self.expr(a)?, self.expr(b)?);
-                let same = self.compare(a.clone(), Comparison::Equal, b)?;
-                let a = self.known(a)?;
-                let sql = format!("(CASE WHEN {} THEN NULL ELSE {} END)", same.sql, a.sql);
-                Some(Ex::made(sql, a.type_oid, &[&a, &same]))
+                let (a, b) = self.comparable(a, b)?;
+                let same = compared(&a, Comparison::Equal, &b)?;
+                let sql = format!("(CASE WHEN {same} THEN NULL ELSE {} END)", a.sql);
+                Some(Ex::made(sql, a.type_oid, &[&a, &b]))
             }
             ("greatest" | "least", [_, ..]) => {
                 let values = self.all(given)?;
@@ -224,7 +257,7 @@ impl Translator<'_> {
                 }
                 Some(self.joined("pg_jsonb_build_array", parts, TypeOid::JSONB))
             }
-            ("jsonb_build_object", values) => {
+            ("jsonb_build_object" | "json_build_object", values) => {
                 if values.len() % 2 != 0 {
                     return Err(fail("22023", "argument list must have even number of elements"));
                 }
@@ -234,7 +267,8 @@ impl Translator<'_> {
                     let value = self.known(value)?;
                     parts.push(if place % 2 == 0 { self.output_text(value)? } else { self.document(value)? });
                 }
-                Some(self.joined("pg_jsonb_build_object", parts, TypeOid::JSONB))
+                let type_oid = if name == "json_build_object" { TypeOid::JSON } else { TypeOid::JSONB };
+                Some(self.joined(&format!("pg_{name}"), parts, type_oid))
             }
             ("jsonb_extract_path" | "jsonb_extract_path_text", [document, path @ ..]) => {
                 let document = self.expr(document)?;
@@ -281,7 +315,11 @@ impl Translator<'_> {
                 Some(Ex { not_null: true, ..Ex::of(value.type_oid.0.to_string(), oid::REGTYPE) })
             }
             ("nextval", [value]) => {
-                let value = self.expr(value)?;
+                // `nextval('s'::regclass)` is how a default is written.
+                let value = match value {
+                    Expr::Cast { expr, .. } => self.expr(expr)?,
+                    other => self.expr(other)?,
+                };
                 match &value.literal {
                     Literal::Text(name) => {
                         let name = name.trim_matches('"');
@@ -297,7 +335,12 @@ impl Translator<'_> {
             }
             ("set_config", [_, _, _]) => return Err(unsupported("set_config").hint("use SET")),
             (
-                "format_type" | "pg_get_indexdef" | "pg_get_constraintdef" | "pg_get_viewdef" | "to_regclass",
+                "format_type"
+                | "pg_get_indexdef"
+                | "pg_get_constraintdef"
+                | "pg_get_viewdef"
+                | "to_regclass"
+                | "to_regtype",
                 values,
             ) => {
                 let values = self.all(values)?;

@@ -170,6 +170,15 @@ impl Translator<'_> {
         })
     }
 
+    /// A value as a client sees it, where that is not as it is kept.
+    pub fn shown_value(&mut self, sql: &str, type_oid: TypeOid, type_mod: i32) -> Result<String, SqlError> {
+        Ok(match type_oid {
+            TypeOid::BPCHAR if type_mod > 4 => format!("pg_pad({sql}, {})", type_mod - 4),
+            oid if system::is_named(oid) => system::object_name(self, sql, oid)?,
+            _ => sql.to_owned(),
+        })
+    }
+
     /// The type that all of these become, as in CASE or UNION.
     pub fn common_type(&self, types_given: &[TypeOid], what: &str) -> Result<TypeOid, SqlError> {
         let mut best = TypeOid::UNKNOWN;

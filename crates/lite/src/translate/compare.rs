@@ -99,7 +99,7 @@ impl Translator<'_> {
     }
 
     /// Both as the types that PostgreSQL's operator takes, which are then compared by [`compared`].
-    fn comparable(&mut self, a: Ex, b: Ex) -> Result<(Ex, Ex), SqlError> {
+    pub(super) fn comparable(&mut self, a: Ex, b: Ex) -> Result<(Ex, Ex), SqlError> {
         let (x, y) = (a.type_oid, b.type_oid);
         let unknown = TypeOid::UNKNOWN;
         let to = |this: &mut Self, a: Ex, b: Ex, oid: TypeOid| -> Result<(Ex, Ex), SqlError> {
@@ -332,11 +332,12 @@ impl Translator<'_> {
         sql.push_str(" END");
         let used: Vec<&Ex> = tests.iter().chain(&results).collect();
         // PostgreSQL calls it after the last branch, if that has a name of its own.
-        let name = match otherwise {
-            Some(_) => results.last().and_then(|ex| ex.name.clone()),
-            None => None,
-        };
-        Ok(Ex::made(format!("({sql})"), type_oid, &used).named(name.unwrap_or_else(|| "case".to_owned())))
+        let last = if otherwise.is_some() { results.last() } else { None };
+        let made = Ex::made(format!("({sql})"), type_oid, &used);
+        Ok(match last.filter(|ex| !ex.is_weak).and_then(|ex| ex.name.clone()) {
+            Some(name) => made.named(name),
+            None => made.weakly_named("case"),
+        })
     }
 
     /// All as their common type.
@@ -345,8 +346,8 @@ impl Translator<'_> {
         let type_oid = self.common_type(&given, what)?;
         let mut made = Vec::with_capacity(values.len());
         for value in values {
-            let name = value.name.clone();
-            made.push(Ex { name, ..self.coerce(value, type_oid, -1, How::Implicit)? });
+            let (name, is_weak) = (value.name.clone(), value.is_weak);
+            made.push(Ex { name, is_weak, ..self.coerce(value, type_oid, -1, How::Implicit)? });
         }
         Ok((made, type_oid))
     }
@@ -369,7 +370,7 @@ pub(crate) fn element_sql(element: TypeOid) -> String {
 }
 
 /// The SQL for two values of types that fit.
-fn compared(a: &Ex, op: Comparison, b: &Ex) -> Result<String, SqlError> {
+pub(super) fn compared(a: &Ex, op: Comparison, b: &Ex) -> Result<String, SqlError> {
     let (x, y) = (&a.sql, &b.sql);
     Ok(match a.type_oid {
         TypeOid::JSONB => match op {
@@ -387,7 +388,11 @@ fn compared(a: &Ex, op: Comparison, b: &Ex) -> Result<String, SqlError> {
         TypeOid::NUMERIC => {
             format!("({x} {} {y} COLLATE {})", op.sql(), crate::functions::NUMERIC_COLLATION)
         }
-        _ => format!("({x} {} {y})", op.sql()),
+        // One side's collation may not slip in.
+        oid if types::is_string(oid) && y.contains(crate::functions::NUMERIC_COLLATION) => {
+            format!("({x} COLLATE BINARY {} {y})", op.sql())
+        }
+        oid => format!("({} {} {y})", collated(x, oid), op.sql()),
     })
 }
 

@@ -56,7 +56,7 @@ impl Translator<'_> {
                     if query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none() =>
                 {
                     let rows: Vec<&Vec<Expr>> = values.rows.iter().map(|row| &row.content).collect();
-                    self.insert_values(&table, &given, &rows)?
+                    self.insert_values(&table, &given, all_given, &rows)?
                 }
                 _ => self.insert_query(&table, given, all_given, query)?,
             },
@@ -90,8 +90,8 @@ impl Translator<'_> {
                 with = format!("WITH \"v\"({}) AS (VALUES {}) ", names.join(", "), rows.join(", "));
                 let not_null: Vec<String> = by.iter().map(|key| format!("{key} IS NOT NULL")).collect();
                 format!(
-                    "SELECT {} FROM \"v\" WHERE NOT EXISTS (SELECT pg_raise('21000', 'ON CONFLICT DO UPDATE command \
-                     cannot affect row a second time') FROM \"v\" WHERE {} GROUP BY {} HAVING count(*) > 1)",
+                    "SELECT {} FROM \"v\" WHERE NOT EXISTS (SELECT 1 FROM \"v\" WHERE {} GROUP BY {} HAVING \
+                     pg_once(count(*)))",
                     names.join(", "),
                     not_null.join(" AND "),
                     by.join(", ")
@@ -119,12 +119,16 @@ impl Translator<'_> {
         &mut self,
         table: &Arc<Table>,
         given: &[usize],
+        all_given: bool,
         rows: &[&Vec<Expr>],
     ) -> Result<(Vec<usize>, Rows), SqlError> {
         let mut made = Vec::with_capacity(rows.len());
         for row in rows {
             if row.len() > given.len() {
                 return Err(fail("42601", "INSERT has more expressions than target columns"));
+            }
+            if row.len() < given.len() && !all_given {
+                return Err(fail("42601", "INSERT has more target columns than expressions"));
             }
             if row.len() != rows[0].len() {
                 return Err(fail("42601", "VALUES lists must all be the same length"));

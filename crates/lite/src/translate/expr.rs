@@ -40,6 +40,8 @@ pub(crate) struct Ex {
     pub level: Option<usize>,
     /// What PostgreSQL would call it as a column.
     pub name: Option<String>,
+    /// Whether the name is a makeshift (a type's, say) that a cast around it replaces.
+    pub is_weak: bool,
     /// Whether it has a value made by a window.
     pub has_window: bool,
 }
@@ -56,6 +58,7 @@ impl Ex {
             ungrouped: Vec::new(),
             level: None,
             name: None,
+            is_weak: false,
             has_window: false,
         }
     }
@@ -82,6 +85,14 @@ impl Ex {
 
     pub fn named(mut self, name: impl Into<String>) -> Ex {
         self.name = Some(name.into());
+        self.is_weak = false;
+        self
+    }
+
+    /// With a name that any better one replaces.
+    pub fn weakly_named(mut self, name: impl Into<String>) -> Ex {
+        self.name = Some(name.into());
+        self.is_weak = true;
         self
     }
 
@@ -122,17 +133,18 @@ impl Translator<'_> {
             Expr::TypedString(typed) => {
                 let (type_oid, type_mod) = self.data_type(&typed.data_type)?;
                 let value = self.value(&typed.value.value)?;
-                let name = types::info(type_oid).map_or("?column?", |known| known.name);
-                Ok(self.coerce(value, type_oid, type_mod, How::Explicit)?.named(name))
+                Ok(self.coerce(value, type_oid, type_mod, How::Explicit)?.weakly_named(type_label(type_oid)))
             }
             Expr::Interval(interval) => self.interval(interval),
             Expr::Cast { expr, data_type, .. } => {
                 let (type_oid, type_mod) = self.data_type(data_type)?;
                 let inner = self.expr(expr)?;
-                let name = inner.name.clone();
+                let name = inner.name.clone().filter(|_| !inner.is_weak);
                 let cast = self.coerce(inner, type_oid, type_mod, How::Explicit)?;
-                let own = types::info(type_oid).map_or("?column?", |known| known.name);
-                Ok(cast.named(name.unwrap_or_else(|| own.to_owned())))
+                Ok(match name {
+                    Some(name) => cast.named(name),
+                    None => cast.weakly_named(type_label(type_oid)),
+                })
             }
             Expr::IsNull(inner) => self.is_null(inner, "IS NULL"),
             Expr::IsNotNull(inner) => self.is_null(inner, "IS NOT NULL"),
@@ -171,7 +183,10 @@ impl Translator<'_> {
             Expr::Exists { subquery, negated } => {
                 let (sql, made) = self.subquery_text(subquery)?;
                 let not = if *negated { "NOT " } else { "" };
-                let mut ex = Ex::of(format!("({not}EXISTS ({sql}))"), TypeOid::BOOL).named("exists");
+                let mut ex = Ex::of(format!("({not}EXISTS ({sql}))"), TypeOid::BOOL);
+                if !negated {
+                    ex = ex.named("exists");
+                }
                 ex.uses(&made);
                 ex.not_null = true;
                 Ok(ex)
@@ -195,7 +210,7 @@ impl Translator<'_> {
                 let (wanted, subject) = (self.expr(expr)?, self.expr(r#in)?);
                 self.call_rule("position", vec![subject, wanted])
             }
-            Expr::Substring { expr, substring_from, substring_for, .. } => {
+            Expr::Substring { expr, substring_from, substring_for, shorthand, .. } => {
                 let mut arguments = vec![self.expr(expr)?];
                 match (substring_from, substring_for) {
                     (None, Some(_)) => arguments.push(Ex::of("1", TypeOid::INT4)),
@@ -205,7 +220,7 @@ impl Translator<'_> {
                 if let Some(size) = substring_for {
                     arguments.push(self.expr(size)?);
                 }
-                self.call_rule("substring", arguments)
+                self.call_rule(if *shorthand { "substr" } else { "substring" }, arguments)
             }
             Expr::Trim { expr, trim_where, trim_what, trim_characters } => {
                 let mut arguments = vec![self.expr(expr)?];
@@ -298,7 +313,7 @@ impl Translator<'_> {
             | Value::NationalStringLiteral(value) => text(value),
             Value::DollarQuotedString(value) => text(&value.value),
             Value::Boolean(value) => {
-                let mut ex = Ex::of(i64::from(*value).to_string(), TypeOid::BOOL).named("bool");
+                let mut ex = Ex::of(i64::from(*value).to_string(), TypeOid::BOOL);
                 ex.not_null = true;
                 ex
             }
@@ -331,7 +346,7 @@ impl Translator<'_> {
         let mut ex = match digits.parse::<i64>() {
             Ok(value) => {
                 let type_oid = if i32::try_from(value).is_ok() { TypeOid::INT4 } else { TypeOid::INT8 };
-                let mut ex = Ex::of(value.to_string(), type_oid);
+                let mut ex = Ex::of(literal(&Stored::Int(value)), type_oid);
                 ex.literal = Literal::Number(value);
                 ex
             }
@@ -361,7 +376,7 @@ impl Translator<'_> {
             Some(field) => format!("{text} {}", field_name(field)?),
         };
         let packed = Interval::parse(&text)?.pack();
-        Ok(Ex::of(literal(&Stored::Text(packed)), TypeOid::INTERVAL).named("interval"))
+        Ok(Ex::of(literal(&Stored::Text(packed)), TypeOid::INTERVAL).weakly_named("interval"))
     }
 
     fn is_null(&mut self, inner: &Expr, test: &str) -> Result<Ex, SqlError> {
@@ -398,9 +413,9 @@ impl Translator<'_> {
         if !ex.is_unknown() {
             return Ok(ex);
         }
-        let name = ex.name.clone();
+        let (name, is_weak) = (ex.name.clone(), ex.is_weak);
         let made = self.coerce(ex, TypeOid::TEXT, -1, How::Implicit)?;
-        Ok(Ex { name, ..made })
+        Ok(Ex { name, is_weak, ..made })
     }
 
     fn unary(&mut self, op: &UnaryOperator, expr: &Expr) -> Result<Ex, SqlError> {
@@ -432,23 +447,9 @@ impl Translator<'_> {
         self.apply(rule, vec![inner])
     }
 
-    /// PostgreSQL folds the sign in after the type is chosen: -2147483648 is a bigint that fits, so an int8.
+    /// The sign is part of a literal: -2147483648 is an integer.
     fn negative_number(&mut self, digits: &str) -> Result<Ex, SqlError> {
-        let positive = self.number(digits)?;
-        let mut ex = match positive.type_oid {
-            TypeOid::INT4 | TypeOid::INT8 => {
-                let value: i64 = digits.parse().map_err(|_| fail("22003", "bigint out of range"))?;
-                let mut ex = Ex::of(literal(&Stored::Int(-value)), positive.type_oid);
-                ex.literal = Literal::Number(-value);
-                ex
-            }
-            _ => {
-                let number = crate::value::numeric::Numeric::parse(digits)?.negated();
-                Ex::of(literal(&Stored::Text(number.to_string())), TypeOid::NUMERIC)
-            }
-        };
-        ex.not_null = true;
-        Ok(ex)
+        self.number(&format!("-{digits}"))
     }
 
     fn binary(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<Ex, SqlError> {
@@ -633,6 +634,12 @@ pub(crate) fn no_such(what: &str, given: &[TypeOid]) -> SqlError {
 
 fn shown(given: &[TypeOid]) -> String {
     given.iter().map(|oid| types::display(*oid)).collect::<Vec<_>>().join(", ")
+}
+
+/// What a column that is a cast is called: an array's after its elements.
+fn type_label(type_oid: TypeOid) -> &'static str {
+    let named = types::element(type_oid).filter(|_| types::is_array(type_oid)).unwrap_or(type_oid);
+    types::info(named).map_or("?column?", |known| known.name)
 }
 
 fn field_name(field: &DateTimeField) -> Result<String, SqlError> {

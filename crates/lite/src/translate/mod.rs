@@ -50,6 +50,8 @@ pub(crate) struct Translator<'c> {
     pub across: Option<Vec<String>>,
     /// Whether every id taken is taken once: outside of what runs per row.
     pub ids_allowed: bool,
+    /// Whether the next query is the whole statement, whose values a client sees.
+    pub is_top: bool,
     aliases: usize,
     depth: usize,
 }
@@ -78,6 +80,7 @@ impl<'c> Translator<'c> {
             system: BTreeMap::new(),
             across: None,
             ids_allowed: true,
+            is_top: false,
             aliases: 0,
             depth: 0,
         }
@@ -161,6 +164,9 @@ pub(crate) fn literal(value: &Value) -> String {
 pub(crate) fn collated(sql: &str, type_oid: TypeOid) -> String {
     if type_oid == TypeOid::NUMERIC {
         format!("({sql} COLLATE {})", crate::functions::NUMERIC_COLLATION)
+    } else if types::is_string(type_oid) && sql.contains(crate::functions::NUMERIC_COLLATION) {
+        // SQLite lets a collation reach from within an expression to the whole of it.
+        format!("({sql} COLLATE BINARY)")
     } else {
         sql.to_owned()
     }

@@ -53,6 +53,7 @@ impl Translator<'_> {
         {
             return Err(unsupported("a clause of this query"));
         }
+        let is_top = std::mem::replace(&mut self.is_top, false);
         let level = self.scopes.len();
         let mut uses = Ex::of("", TypeOid::UNKNOWN);
         let mut with = Vec::new();
@@ -78,6 +79,9 @@ impl Translator<'_> {
             })
             .collect();
         body.coerce(self, &wanted)?;
+        if is_top {
+            body.shown(self)?;
+        }
         let mods = body.type_mods();
         let columns: Vec<OutColumn> = names
             .into_iter()
@@ -374,12 +378,13 @@ impl Translator<'_> {
         if !select.from.is_empty() {
             self.ids_allowed = false;
         }
-        let mut tail = self.from(&select.from, uses)?;
+        let from = self.from(&select.from, uses)?;
+        let mut conditions = Vec::new();
         if let Some(selection) = &select.selection {
             self.scope().aggregates = Aggregates::Forbidden("WHERE");
             let condition = self.condition(selection, "WHERE")?;
-            tail.push_str(&format!(" WHERE {}", condition.sql));
             uses.uses(&condition);
+            conditions.push(condition.sql);
         }
         let (grouped, group_text) = self.group_by(select, uses)?;
         self.scope().aggregates = Aggregates::Allowed;
@@ -394,7 +399,9 @@ impl Translator<'_> {
             self.scope().windows.push((fold(&definition.0), alias));
         }
         self.scope().windows_allowed = true;
+        let spread = self.spread_functions(&select.projection)?;
         let (mut items, names) = self.items(&select.projection)?;
+        let has_aggregate_item = self.scope().saw_aggregate;
         self.scope().windows_allowed = false;
         let having = select.having.as_ref().map(|having| self.condition(having, "HAVING")).transpose()?;
         self.scope().windows_allowed = true;
@@ -409,6 +416,7 @@ impl Translator<'_> {
             order.push(text);
             order_parts.push(ex);
         }
+        self.scope().spread.clear();
         let is_grouped = grouped || having.is_some() || self.scope().saw_aggregate;
         if is_grouped {
             let all = items.iter().chain(&having).chain(order_parts.iter().flatten());
@@ -419,12 +427,24 @@ impl Translator<'_> {
         for ex in items.iter().chain(&having).chain(order_parts.iter().flatten()) {
             uses.uses(ex);
         }
+        if !spread.is_empty() && (is_grouped || select.distinct.is_some()) {
+            return Err(unsupported("a function that gives rows in a select list with groups"));
+        }
+        let mut tail = from;
+        for (table, condition) in spread {
+            tail.push_str(if tail.is_empty() { " FROM " } else { ", " });
+            tail.push_str(&table);
+            conditions.extend(condition);
+        }
+        if !conditions.is_empty() {
+            tail.push_str(&format!(" WHERE {}", conditions.join(" AND ")));
+        }
         tail.push_str(&group_text);
         if let Some(having) = &having {
             if !grouped {
-                // SQLite wants GROUP BY before HAVING; of no column, all rows are one group.
-                if !self.scope().saw_aggregate {
-                    return Err(unsupported("HAVING without GROUP BY or an aggregate"));
+                // SQLite knows HAVING in a query of aggregates alone.
+                if !has_aggregate_item {
+                    return Err(unsupported("HAVING without GROUP BY or an aggregate in the select list"));
                 }
             }
             tail.push_str(&format!(" HAVING {}", having.sql));
@@ -454,7 +474,7 @@ impl Translator<'_> {
                 item.literal = Literal::None;
             }
         }
-        let one_row = (is_grouped && !grouped) || (select.from.is_empty() && !grouped);
+        let one_row = (is_grouped && !grouped) || (tail.is_empty() && !grouped);
         Ok((Body::Select { items, head, tail, one_row }, names, order))
     }
 
@@ -704,6 +724,10 @@ impl Ex {
     }
 }
 
+fn is_shown_otherwise(oid: TypeOid, type_mod: i32) -> bool {
+    (oid == TypeOid::BPCHAR && type_mod > 4) || crate::system::is_named(oid)
+}
+
 fn known_type(oid: TypeOid) -> TypeOid {
     if oid == TypeOid::UNKNOWN { TypeOid::TEXT } else { oid }
 }
@@ -780,6 +804,47 @@ impl Body {
                     made.sql = format!("SELECT {} FROM ({}) AS \"s\"", listed(&items), made.sql);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// As a client sees the values: the names of system objects, `character(n)` with its blanks.
+    fn shown(&mut self, this: &mut Translator<'_>) -> Result<(), SqlError> {
+        if let Body::Set { .. } | Body::Values(_) = self {
+            let types = self.types();
+            let mods = self.type_mods();
+            if !types.iter().zip(&mods).any(|(oid, type_mod)| is_shown_otherwise(*oid, *type_mod)) {
+                return Ok(());
+            }
+            let columns = types
+                .iter()
+                .zip(mods)
+                .map(|(type_oid, type_mod)| OutColumn { name: String::new(), type_oid: *type_oid, type_mod })
+                .collect();
+            let uses = Ex::of("", TypeOid::UNKNOWN);
+            *self = Body::Made(Made { sql: self.text(), columns, uses, one_row: false });
+        }
+        match self {
+            Body::Select { items, .. } => {
+                for item in items {
+                    item.sql = this.shown_value(&item.sql, item.type_oid, item.type_mod)?;
+                }
+            }
+            Body::Made(made) => {
+                if !made.columns.iter().any(|column| is_shown_otherwise(column.type_oid, column.type_mod)) {
+                    return Ok(());
+                }
+                let mut items = Vec::new();
+                for (place, column) in made.columns.iter().enumerate() {
+                    let own = format!("\"s\".\"c{}\"", place + 1);
+                    items.push(Ex::of(
+                        this.shown_value(&own, column.type_oid, column.type_mod)?,
+                        column.type_oid,
+                    ));
+                }
+                made.sql = format!("SELECT {} FROM ({}) AS \"s\"", listed(&items), made.sql);
+            }
+            Body::Set { .. } | Body::Values(_) => {}
         }
         Ok(())
     }

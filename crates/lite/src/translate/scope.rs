@@ -52,6 +52,8 @@ pub(crate) struct Scope {
     pub determined: Vec<String>,
     /// Named windows: name and SQLite's text.
     pub windows: Vec<(String, String)>,
+    /// Functions that give rows in the select list, by their text: what stands for their value.
+    pub spread: Vec<(String, Ex)>,
 }
 
 impl Scope {
@@ -65,6 +67,7 @@ impl Scope {
             groups: None,
             determined: Vec::new(),
             windows: Vec::new(),
+            spread: Vec::new(),
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Functions in FROM: series and the elements of arrays and documents, by SQLite's json_each.
 
-use polyshard_sql::ast::{Expr, TableAlias};
+use polyshard_sql::ast::{Expr, SelectItem, TableAlias};
 use polyshard_sql::{SqlError, TypeOid};
 
 use super::compare::element_sql;
 use super::expr::no_such;
 use super::from::Joined;
 use super::scope::Relation;
-use super::{Ex, How, Translator, Visible, fold, quoted};
+use super::{Ex, How, Translator, Visible, fold, name_parts, quoted};
 use crate::fail::unsupported;
 use crate::types::{self, oid};
 
-const TABLE_FUNCTIONS: [&str; 8] = [
+const TABLE_FUNCTIONS: [&str; 9] = [
     "unnest",
     "generate_series",
     "jsonb_array_elements",
@@ -20,6 +20,7 @@ const TABLE_FUNCTIONS: [&str; 8] = [
     "jsonb_each",
     "jsonb_each_text",
     "generate_subscripts",
+    "pg_partition_ancestors",
 ];
 
 pub(super) fn is_table_function(name: &str) -> bool {
@@ -67,6 +68,50 @@ impl Translator<'_> {
         })
     }
 
+    /// Functions that give rows in a select list: tables to join for them, and how their rows go together.
+    pub(super) fn spread_functions(
+        &mut self,
+        projection: &[SelectItem],
+    ) -> Result<Vec<(String, Option<String>)>, SqlError> {
+        let mut tables = Vec::new();
+        let mut first: Option<(String, String)> = None;
+        for item in projection {
+            let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
+                continue;
+            };
+            let Expr::Function(function) = expr else {
+                continue;
+            };
+            let (_, name) = name_parts(&function.name)?;
+            if !is_table_function(&name) || function.over.is_some() {
+                continue;
+            }
+            let given = super::call::arguments(function)?;
+            let values = self.all(&given.values)?;
+            let (array, element) = self.rows_of(&name, values)?;
+            let own = self.alias("f");
+            let condition = match &first {
+                None => {
+                    first = Some((own.clone(), array.sql.clone()));
+                    None
+                }
+                // PostgreSQL fills the shorter one up with NULLs; here they must be of one length.
+                Some((leader, leading)) => Some(format!(
+                    "{}.\"key\" = {}.\"key\" AND pg_same_length({leading}, {})",
+                    quoted(&own),
+                    quoted(leader),
+                    array.sql
+                )),
+            };
+            let mut value =
+                Ex::made(element_sql(element).replace("\"e\"", &quoted(&own)), element, &[&array]);
+            value.level = Some(self.scopes.len() - 1);
+            self.scope().spread.push((function.to_string(), value));
+            tables.push((format!("json_each({}) AS {}", array.sql, quoted(&own)), condition));
+        }
+        Ok(tables)
+    }
+
     fn rows_of(&mut self, name: &str, mut values: Vec<Ex>) -> Result<(Ex, TypeOid), SqlError> {
         let given: Vec<TypeOid> = values.iter().map(|value| value.type_oid).collect();
         let none = || no_such(&format!("function {name}"), &given);
@@ -76,6 +121,8 @@ impl Translator<'_> {
                 let element = types::element(array.type_oid).ok_or_else(none)?;
                 (array, element)
             }
+            // No table here is a partition.
+            ("pg_partition_ancestors", 1) => (Ex::of("'[]'", oid::INT4_ARRAY), oid::REGCLASS),
             ("generate_subscripts", 2) => {
                 let array = values.remove(0);
                 if !types::is_array(array.type_oid) {

@@ -139,8 +139,8 @@ impl Big {
             for offset in 0..=size {
                 let part = u64::from(divisor.get(offset).copied().unwrap_or(0)) * trial;
                 let taken = i64::from(rest[place + offset]) - borrow - (part % BASE) as i64;
-                borrow = (part / BASE) as i64 + i64::from(taken < 0);
-                rest[place + offset] = (if taken < 0 { taken + BASE as i64 } else { taken }) as u32;
+                borrow = (part / BASE) as i64 - taken.div_euclid(BASE as i64);
+                rest[place + offset] = taken.rem_euclid(BASE as i64) as u32;
             }
             if borrow > 0 {
                 trial -= 1;

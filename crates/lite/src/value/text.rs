@@ -26,6 +26,9 @@ pub(crate) fn input(
         TypeOid::INT2 => Value::Int(parse_int(text, "smallint", i16::MIN.into(), i16::MAX.into())?),
         TypeOid::INT4 => Value::Int(parse_int(text, "integer", i32::MIN.into(), i32::MAX.into())?),
         TypeOid::INT8 => Value::Int(parse_int(text, "bigint", i64::MIN, i64::MAX)?),
+        oid::REGCLASS | oid::REGTYPE => {
+            Value::Int(crate::system::input(type_oid, text).ok_or_else(|| bad_input("oid", text))?)
+        }
         oid if types::is_oid(oid) => match parse_int(text, "oid", i32::MIN.into(), u32::MAX.into()) {
             Ok(value) => Value::Int(value as u32 as i64),
             Err(error) => return Err(error),
