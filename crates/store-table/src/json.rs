@@ -1,6 +1,8 @@
 //! A small JSON reader for entities: it keeps the order of members and the text of numbers, since `1` and `1.0` are
 //! values of different types here, and a double must be read to its last bit.
 
+use std::borrow::Cow;
+
 /// Deeper objects than these mean nothing in an entity, on the wire or stored.
 const DEPTH_MAX: usize = 2;
 
@@ -28,13 +30,18 @@ pub(crate) struct JsonError {
 
 /// Reads one object that is the whole text.
 pub(crate) fn read_object(text: &str) -> Result<Members, JsonError> {
+    read_members(text, &|_| true)
+}
+
+/// Reads those members of one object, which is the whole text, that are wanted by name; the others are passed over.
+pub(crate) fn read_members(text: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<Members, JsonError> {
     let mut reader = Reader { text, at: 0 };
     // Some .NET writers begin with a byte order mark.
     if let Some(rest) = text.strip_prefix('\u{FEFF}') {
         reader.at = text.len() - rest.len();
     }
     reader.space();
-    let members = reader.object(1)?;
+    let members = reader.object(1, is_wanted)?;
     reader.space();
     if reader.at < text.len() {
         return Err(reader.wrong("something follows the object"));
@@ -67,12 +74,24 @@ pub(crate) fn write_text(text: &str, to: &mut String) {
     to.push('"');
 }
 
+/// How many bytes stand before the first that ends a text, is escaped or may not be there. Looked at sixteen at a time,
+/// which the compiler makes a few instructions of.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < b' ';
+    let whole = bytes.chunks_exact(16).take_while(|chunk| {
+        !chunk.iter().fold(false, |any, byte| any | (*byte == b'"') | (*byte == b'\\') | (*byte < b' '))
+    });
+    let start = whole.count() * 16;
+    let rest = bytes[start..].iter().position(is_special);
+    rest.map_or(bytes.len(), |length| start + length)
+}
+
 struct Reader<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn wrong(&self, problem: &'static str) -> JsonError {
         JsonError { problem, at: self.at }
     }
@@ -95,7 +114,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn object(&mut self, depth: usize) -> Result<Members, JsonError> {
+    fn object(&mut self, depth: usize, is_wanted: &dyn Fn(&str) -> bool) -> Result<Members, JsonError> {
         self.take(b'{', "an object is expected")?;
         let mut members = Members::new();
         self.space();
@@ -105,11 +124,15 @@ impl Reader<'_> {
         }
         loop {
             self.space();
-            let name = self.string()?;
+            let name = self.text()?;
             self.space();
             self.take(b':', "a colon is expected")?;
             self.space();
-            members.push((name, self.value(depth)?));
+            if is_wanted(&name) {
+                members.push((name.into_owned(), self.value(depth)?));
+            } else {
+                self.pass_over(depth)?;
+            }
             self.space();
             match self.peek() {
                 Some(b',') => self.at += 1,
@@ -124,8 +147,8 @@ impl Reader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Json, JsonError> {
         match self.peek() {
-            Some(b'"') => self.string().map(Json::Text),
-            Some(b'{') if depth < DEPTH_MAX => self.object(depth + 1).map(Json::Object),
+            Some(b'"') => self.text().map(|text| Json::Text(text.into_owned())),
+            Some(b'{') if depth < DEPTH_MAX => self.object(depth + 1, &|_| true).map(Json::Object),
             Some(b'{') => Err(self.wrong("objects are nested too deep")),
             Some(b'[') => Err(self.wrong("a property cannot be an array")),
             Some(b'-' | b'0'..=b'9') => self.number(),
@@ -133,6 +156,15 @@ impl Reader<'_> {
             Some(b'f') => self.word("false", Json::Bool(false)),
             Some(b'n') => self.word("null", Json::Null),
             _ => Err(self.wrong("a value is expected")),
+        }
+    }
+
+    /// A value that nobody wants: what costs, a text, is not copied.
+    fn pass_over(&mut self, depth: usize) -> Result<(), JsonError> {
+        match self.peek() {
+            Some(b'"') => self.text().map(drop),
+            Some(b'{') if depth < DEPTH_MAX => self.object(depth + 1, &|_| false).map(drop),
+            _ => self.value(depth).map(drop),
         }
     }
 
@@ -180,28 +212,31 @@ impl Reader<'_> {
         Ok(Json::Number(self.text[start..self.at].to_owned()))
     }
 
-    fn string(&mut self) -> Result<String, JsonError> {
+    /// A text; most have nothing escaped and are not copied.
+    fn text(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.take(b'"', "a string is expected")?;
         let mut out = String::new();
         loop {
             let rest = &self.text[self.at..];
-            let special = rest.bytes().position(|byte| byte == b'"' || byte == b'\\' || byte < b' ');
-            let Some(length) = special else {
-                self.at = self.text.len();
-                return Err(self.wrong("a string has no end"));
-            };
-            out.push_str(&rest[..length]);
+            let length = plain_bytes(rest.as_bytes());
             self.at += length;
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(out);
+                    let last = &rest[..length];
+                    if out.is_empty() {
+                        return Ok(Cow::Borrowed(last));
+                    }
+                    out.push_str(last);
+                    return Ok(Cow::Owned(out));
                 }
                 Some(b'\\') => {
                     self.at += 1;
+                    out.push_str(&rest[..length]);
                     out.push(self.escape()?);
                 }
-                _ => return Err(self.wrong("a control character must be escaped")),
+                Some(_) => return Err(self.wrong("a control character must be escaped")),
+                None => return Err(self.wrong("a string has no end")),
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::edm::{EdmType, EdmValue, parse_double, write_binary, write_double};
 use crate::entity::Properties;
-use crate::json::{self, Json};
+use crate::json::{self, Json, JsonError, Members};
 
 /// Tells that a text is of a later format.
 const FORMAT: &str = "$format";
@@ -54,7 +54,17 @@ fn write_value(value: &EdmValue, out: &mut String) {
 
 /// The properties of a text; an error says what is damaged.
 pub(crate) fn read(text: &str) -> Result<Properties, String> {
-    let members = json::read_object(text).map_err(|error| error.to_string())?;
+    read_members(json::read_object(text))
+}
+
+/// Those properties of a text that have one of these names.
+pub(crate) fn read_named(text: &str, names: &[String]) -> Result<Properties, String> {
+    let is_wanted = |name: &str| name == FORMAT || names.iter().any(|own| own == name);
+    read_members(json::read_members(text, &is_wanted))
+}
+
+fn read_members(members: Result<Members, JsonError>) -> Result<Properties, String> {
+    let members = members.map_err(|error| error.to_string())?;
     let mut list = Vec::with_capacity(members.len());
     for (name, value) in members {
         if name == FORMAT {
@@ -140,7 +150,12 @@ mod tests {
         fn every_value_is_read_as_it_was_written(values in prop::collection::vec(value(), 0..6)) {
             let list = values.into_iter().enumerate().map(|(at, value)| (format!("p{at}"), value)).collect();
             let properties = Properties::new(list).unwrap();
-            prop_assert_eq!(read(&write(&properties)).unwrap(), properties);
+            let text = write(&properties);
+            prop_assert_eq!(&read(&text).unwrap(), &properties);
+            let names = ["p1".to_owned(), "p4".to_owned(), "none".to_owned()];
+            let named = read_named(&text, &names).unwrap();
+            let expected: Vec<_> = properties.iter().filter(|(name, _)| names.iter().any(|own| own == name)).collect();
+            prop_assert_eq!(named.iter().collect::<Vec<_>>(), expected);
         }
     }
 }

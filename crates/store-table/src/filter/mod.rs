@@ -139,6 +139,15 @@ impl Filter {
         self.root.matches(value)
     }
 
+    /// The names of the properties that it compares.
+    pub(crate) fn properties(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.root.collect_properties(&mut names);
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Both this and the other.
     pub fn and(self, other: Filter) -> Filter {
         Filter { root: Expr::And(Box::new(self.root), Box::new(other.root)) }
@@ -170,6 +179,26 @@ impl Expr {
     fn key(property: &str, op: Op, text: &str) -> Expr {
         let left = Operand::Property(property.to_owned());
         Expr::Compare { left, op, right: Operand::Literal(EdmValue::String(text.to_owned())) }
+    }
+
+    fn collect_properties(&self, names: &mut Vec<String>) {
+        let mut take = |operand: &Operand| {
+            if let Operand::Property(name) = operand {
+                names.push(name.clone());
+            }
+        };
+        match self {
+            Expr::Compare { left, right, .. } => {
+                take(left);
+                take(right);
+            }
+            Expr::Truth(operand) => take(operand),
+            Expr::And(left, right) | Expr::Or(left, right) => {
+                left.collect_properties(names);
+                right.collect_properties(names);
+            }
+            Expr::Not(inner) => inner.collect_properties(names),
+        }
     }
 
     fn matches<'a>(&self, value: &dyn Fn(&str) -> Option<Scalar<'a>>) -> bool {

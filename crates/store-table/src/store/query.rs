@@ -21,6 +21,7 @@ use crate::edm::{EdmValue, Scalar};
 use crate::entity::{Entity, Properties};
 use crate::filter::{Filter, KeyBounds, KeyCondition};
 use crate::name::TableName;
+use crate::stored;
 
 /// Entities in a page at most, as with the service.
 pub const PAGE_ROWS_MAX: usize = 1000;
@@ -122,6 +123,8 @@ impl TableStore {
 struct Plan {
     dataset: i64,
     filter: Option<Arc<Filter>>,
+    /// The properties that the filter looks at.
+    names: Vec<String>,
     bounds: KeyBounds,
     condition: Option<KeyCondition>,
     after: Option<(String, String)>,
@@ -143,7 +146,7 @@ struct Source<'t> {
 
 /// A row as it was read.
 struct Found {
-    partition: String,
+    partition: Arc<str>,
     row: String,
     ticks: i64,
     properties: String,
@@ -162,7 +165,8 @@ impl Plan {
             false => filter.whole_condition(),
         });
         let top = query.top.unwrap_or(PAGE_ROWS_MAX).min(PAGE_ROWS_MAX);
-        Plan { dataset, filter, bounds, condition, after: query.after.clone(), top }
+        let names = filter.as_ref().map(|filter| filter.properties()).unwrap_or_default();
+        Plan { dataset, filter, names, bounds, condition, after: query.after.clone(), top }
     }
 
     /// A page from the shards of these tickets. An error of the store is an answer, since it is not one of the shard.
@@ -171,7 +175,8 @@ impl Plan {
         let first_rows = (self.top / sources.len().max(1) + 1).min(FIRST_CHUNK_ROWS_MAX);
         let mut page = Page::default();
         let (mut bytes, mut examined) = (0, 0);
-        let mut last = None;
+        // The last row that was looked at and is not in the page.
+        let mut passed = None;
         loop {
             let empty = sources.iter_mut().filter(|source| source.rows.is_empty() && !source.is_done);
             try_join_all(empty.map(|source| self.fill(source, first_rows))).await?;
@@ -179,22 +184,19 @@ impl Plan {
             let least = filled.min_by(|a, b| a.rows[0].key().cmp(&b.rows[0].key()));
             let Some(source) = least else { return Ok(Ok(page)) };
             if page.entities.len() >= self.top || bytes >= PAGE_BYTES_MAX || examined >= EXAMINED_ROWS_MAX {
-                page.next = last;
+                page.next = passed.or_else(|| page.entities.last().map(key_of));
                 return Ok(Ok(page));
             }
             let found = source.rows.pop_front().expect("it was looked at");
             examined += 1;
-            last = Some((found.partition.clone(), found.row.clone()));
-            if !found.is_owned {
-                continue;
-            }
             let length = found.properties.len();
             match self.matching(found) {
-                Ok(Some(entity)) => {
+                Ok(Looked::Found(entity)) => {
                     bytes += length;
-                    page.entities.push(entity);
+                    passed = None;
+                    page.entities.push(*entity);
                 }
-                Ok(None) => {}
+                Ok(Looked::Passed(partition, row)) => passed = Some((partition.to_string(), row)),
                 Err(error) => return Ok(Err(error)),
             }
         }
@@ -218,17 +220,18 @@ impl Plan {
             Some(each) => (CHUNK_BYTES / each.max(1)).clamp(1, CHUNK_ROWS_MAX),
         };
         let partition = self.bounds.partition.only();
+        let shared: Option<Arc<str>> = partition.map(Arc::from);
         let statement = self.statement(source, partition, rows_max);
         let rows = source.ticket.read(statement).await?.into_rows();
         source.is_done = rows.len() < rows_max;
         for row in rows {
-            let found = read_row(row, partition, source.ticket.ranges())?;
+            let found = read_row(row, shared.as_ref(), source.ticket.ranges())?;
             source.bytes += found.properties.len();
             source.count += 1;
             source.rows.push_back(found);
         }
         if let Some(found) = source.rows.back() {
-            source.after = Some((found.partition.clone(), found.row.clone()));
+            source.after = Some((found.partition.to_string(), found.row.clone()));
         }
         Ok(())
     }
@@ -269,18 +272,37 @@ impl Plan {
         }
     }
 
-    /// The entity of a row, if the filter lets it through.
-    fn matching(&self, found: Found) -> Result<Option<Entity>, StoreError> {
+    /// The entity of a row, if it is there by right and the filter lets it through. Of a row that is passed over, only
+    /// what the filter looks at is read.
+    fn matching(&self, found: Found) -> Result<Looked, StoreError> {
         let time = timestamp(found.ticks)?;
-        let properties = read_properties(&found.properties)?;
-        if let Some(filter) = &self.filter {
-            let value = |name: &str| scalar(name, &found.partition, &found.row, time, &properties);
-            if !filter.matches(&value) {
-                return Ok(None);
-            }
+        let mut is_wanted = found.is_owned;
+        if let Some(filter) = &self.filter
+            && is_wanted
+        {
+            let named = stored::read_named(&found.properties, &self.names);
+            let named = named.map_err(|detail| StoreError::Damaged { what: "entity", detail })?;
+            let value = |name: &str| scalar(name, &found.partition, &found.row, time, &named);
+            is_wanted = filter.matches(&value);
         }
-        Ok(Some(Entity::stored(found.partition, found.row, time, properties)))
+        if !is_wanted {
+            return Ok(Looked::Passed(found.partition, found.row));
+        }
+        let properties = read_properties(&found.properties)?;
+        let entity = Entity::stored(found.partition.to_string(), found.row, time, properties);
+        Ok(Looked::Found(Box::new(entity)))
     }
+}
+
+/// What became of a row.
+enum Looked {
+    Found(Box<Entity>),
+    /// Its keys.
+    Passed(Arc<str>, String),
+}
+
+fn key_of(entity: &Entity) -> (String, String) {
+    (entity.key.partition.as_str().to_owned(), entity.key.row.as_str().to_owned())
 }
 
 impl Found {
@@ -305,10 +327,10 @@ fn scalar<'a>(
     }
 }
 
-fn read_row(row: Row, partition: Option<&str>, ranges: &[KeyRange]) -> Result<Found, engine::Error> {
+fn read_row(row: Row, partition: Option<&Arc<str>>, ranges: &[KeyRange]) -> Result<Found, engine::Error> {
     let (partition, is_owned) = match partition {
-        Some(partition) => (partition.to_owned(), true),
-        None => (row.text(3)?.to_owned(), is_in(ranges, row.blob(4)?)),
+        Some(partition) => (partition.clone(), true),
+        None => (Arc::from(row.text(3)?), is_in(ranges, row.blob(4)?)),
     };
     let ticks = row.int(1)?;
     let mut values = row.into_values().into_iter();
