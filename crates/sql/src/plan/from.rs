@@ -28,7 +28,7 @@ pub(super) struct From {
 #[derive(Debug)]
 pub(super) enum Tree {
     Leaf(usize),
-    Join { left: Box<Tree>, right: Box<Tree>, kind: Kind, on: Option<Expr>, using: Vec<String> },
+    Join { left: Box<Tree>, right: Box<Tree>, kind: Kind, on: Option<Box<Expr>>, using: Vec<String> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Reading<'_, '_> {
         match constraint {
             Some(JoinConstraint::On(expr)) => {
                 self.arguments.push(expr.clone());
-                on = Some(expr.clone());
+                on = Some(Box::new(expr.clone()));
             }
             Some(JoinConstraint::Using(names)) => {
                 using = names.iter().filter_map(parts).filter_map(|mut parts| parts.pop()).collect();

@@ -551,7 +551,7 @@ impl<'w> Generator<'w> {
         if same.is_empty() {
             return self.literal(kind);
         }
-        let column = (*self.dice.pick(&same)).text.clone();
+        let column = self.dice.pick(&same).text.clone();
         if depth == 0 || self.dice.percent(55) {
             return column;
         }

@@ -3,6 +3,7 @@
 mod cases;
 mod execute;
 mod generate;
+mod plans;
 mod world;
 
 use std::collections::BTreeMap;
@@ -172,7 +173,9 @@ impl Bench {
                 }
                 told(format!("error {expected:?}, but over shards {got:?}"))
             }
-            (Ok(_), Err(error)) | (Err(error), Ok(_)) if error.code().is_some_and(|code| code.code().starts_with("22")) => {
+            (Ok(_), Err(error)) | (Err(error), Ok(_))
+                if error.code().is_some_and(|code| code.code().starts_with("22")) =>
+            {
                 Outcome::Earlier
             }
             (Ok(_), Err(got)) => told(format!("only over shards an error: {got:?}")),
@@ -236,7 +239,10 @@ async fn random_queries_over_three_shards_answer_as_one_database_does() {
             }
         }
     }
-    println!("same {}, same error {}, refused {}, earlier error {}", totals[0], totals[1], totals[2], totals[3]);
+    println!(
+        "same {}, same error {}, refused {}, earlier error {}",
+        totals[0], totals[1], totals[2], totals[3]
+    );
     assert!(different.is_empty(), "{} answers differ:\n{}", different.len(), different.join("\n\n"));
     let all = totals.iter().sum::<usize>();
     assert!(totals[2] * 20 < all, "more than 5 % are refused: {refused:#?}");

@@ -49,25 +49,45 @@ impl Session {
         let schema = self.schema().await?;
         let search_path = self.search_path();
         let context = Context { schema: &schema, search_path: &search_path, strict: true };
-        let plan = polyshard_sql::plan(select, &context, &literals, None)?;
         if explained {
+            let plan = polyshard_sql::plan(select, &context, &literals, Some("now"))?;
             self.explain_across(&plan, shards);
             return Ok(());
         }
-        let mut keep = None;
-        let mut working = Shards::open(self, ranges, shards).await?;
-        let done = self.answer_across(&mut working, &plan, &context).await;
-        let gone = working.close(self.client(), &mut keep).await;
-        self.keep_backend(keep).await;
-        match (done, gone) {
-            (Err(Trouble::Gone(gone)), _) | (_, Err(gone)) => Err(Stop::Gone(gone)),
-            (Ok(()), Ok(())) => Ok(()),
-            (Err(Trouble::Said(body)), Ok(())) => {
-                self.show_error(&body);
-                Err(Stop::Told)
+        let said = self.client().said();
+        let mut again = !self.has_backend();
+        loop {
+            let mut keep = None;
+            let mut working = Shards::open(self, ranges, shards).await?;
+            let done = self.plan_and_answer(&mut working, select, &literals, &context).await;
+            let gone = working.close(self.client(), &mut keep).await;
+            self.keep_backend(keep).await;
+            match (done, gone) {
+                (Err(Trouble::Gone(gone)), _) | (_, Err(gone)) => return Err(Stop::Gone(gone)),
+                (Ok(()), Ok(())) => return Ok(()),
+                (Err(Trouble::Said(body)), Ok(())) => {
+                    self.show_error(&body);
+                    return Err(Stop::Told);
+                }
+                // A pooled session was dead already, or died of this: what has said nothing can be repeated.
+                (Err(Trouble::Lost(_)), Ok(())) if again && self.client().said() == said => again = false,
+                (Err(Trouble::Refused(error) | Trouble::Lost(error)), Ok(())) => {
+                    return Err(Stop::Refused(error));
+                }
             }
-            (Err(Trouble::Refused(error) | Trouble::Lost(error)), Ok(())) => Err(Stop::Refused(error)),
         }
+    }
+
+    async fn plan_and_answer(
+        &mut self,
+        working: &mut Shards,
+        select: &Statement,
+        literals: &[String],
+        context: &Context<'_>,
+    ) -> Result<(), Trouble> {
+        let now = if mentions_time(select.text()) { Some(working.now(self.client()).await?) } else { None };
+        let plan = polyshard_sql::plan(select, context, literals, now.as_deref())?;
+        self.answer_across(working, &plan, context).await
     }
 
     async fn answer_across(
@@ -239,6 +259,12 @@ fn concerns(fragment: &Fragment, shard: &ShardId) -> bool {
         Source::EveryShard => true,
         Source::Shard(only) => only == shard,
     }
+}
+
+/// Whether a statement might ask for the time. What asks in vain costs one question.
+fn mentions_time(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["now", "current_", "localtime", "_timestamp"].iter().any(|word| text.contains(word))
 }
 
 fn only_select() -> SqlError {

@@ -74,6 +74,17 @@ impl Shards {
         self.workers.iter_mut().filter(|worker| !worker.idle)
     }
 
+    /// The time of the client's transaction, or of this statement.
+    pub async fn now(&mut self, client: &mut Client) -> Result<String, Trouble> {
+        let borrowed = self.workers.iter().position(|worker| worker.borrowed).unwrap_or(0);
+        let nobody = || SqlError::new(reply::state::CANNOT_CONNECT_NOW, "no shard is there to answer");
+        let worker = self.workers.get_mut(borrowed).ok_or_else(nobody)?;
+        worker.ask("SELECT pg_catalog.now()");
+        worker.send().await?;
+        let answer = worker.answer(client).await?;
+        answer.into_iter().flatten().next().flatten().ok_or_else(|| nobody().into())
+    }
+
     /// Their shards.
     pub fn ids(&self) -> Vec<ShardId> {
         self.workers.iter().filter(|worker| !worker.idle).map(|worker| worker.shard().clone()).collect()

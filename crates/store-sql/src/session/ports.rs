@@ -30,7 +30,7 @@ impl Session {
     }
 
     pub(crate) async fn schema(&self) -> Result<Arc<Schema>, SqlError> {
-        self.door.schema().await
+        self.current_schema().await
     }
 
     pub(crate) fn search_path(&self) -> Arc<[String]> {
@@ -89,6 +89,11 @@ impl Session {
         }
         self.cancel.running.begin();
         Ok(())
+    }
+
+    /// Whether the transaction runs on a shard already.
+    pub(crate) fn has_backend(&self) -> bool {
+        self.backend.is_some()
     }
 
     /// The session that the transaction runs on; it comes back by [`Session::keep_backend`].

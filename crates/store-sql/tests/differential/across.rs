@@ -229,9 +229,9 @@ async fn a_missing_shard_is_an_error_or_a_notice() {
     client.batch_execute("SET polyshard.partial_results = on").await.unwrap();
     let count = "SELECT count(*) FROM notes";
     assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 40);
-    cluster.server.execute("postgres", "ALTER DATABASE s2 ALLOW_CONNECTIONS false");
+    cluster.server().execute("postgres", "ALTER DATABASE s2 ALLOW_CONNECTIONS false");
     cluster
-        .server
+        .server()
         .execute("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 's2'");
     let partial = client.query_one(count, &[]).await.unwrap().get::<_, i64>(0);
     let there: i64 = cluster.on_shard("s1", count).parse().unwrap();
@@ -241,7 +241,7 @@ async fn a_missing_shard_is_an_error_or_a_notice() {
     client.batch_execute("SET polyshard.partial_results = off").await.unwrap();
     let error = client.query_one(count, &[]).await.unwrap_err();
     assert!(error.as_db_error().unwrap().message().contains("s2"), "{error:?}");
-    cluster.server.execute("postgres", "ALTER DATABASE s2 ALLOW_CONNECTIONS true");
+    cluster.server().execute("postgres", "ALTER DATABASE s2 ALLOW_CONNECTIONS true");
     cluster.close().await;
 }
 

@@ -70,9 +70,9 @@ fn key_type(kind: Kind) -> &'static str {
 impl Bench {
     async fn new(world: &World) -> Bench {
         let cluster = Cluster::start_with(Setup { shards: 3, ..Setup::default() }).await;
-        cluster.server.create_database("whole");
+        cluster.server().create_database("whole");
         let (whole, connection) =
-            tokio_postgres::connect(&cluster.server.connect_string("whole"), NoTls).await.expect("connect");
+            tokio_postgres::connect(&cluster.server().connect_string("whole"), NoTls).await.expect("connect");
         tokio::spawn(connection);
         let door = cluster.connect().await;
         let mut maps: Vec<&str> = Vec::new();
