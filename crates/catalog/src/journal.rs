@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use polyshard_engine::{Access, Dialect, Row, Statement};
 use polyshard_map::{MapName, ShardId};
+use polyshard_shard::RouterId;
 use uuid::Uuid;
 
 use crate::CatalogError;
@@ -68,6 +69,8 @@ pub struct Decision {
     pub rows_only: bool,
     /// Maps on which no operation may be under way: it changes tables whose rows may be moving.
     pub quiet: Vec<MapName>,
+    /// A declaration that must still stand as given, by name: otherwise somebody has taken back what this builds on.
+    pub require: Option<(String, String)>,
     /// Declarations by name; none where one is forgotten.
     pub declare: Vec<(String, Option<String>)>,
     /// Datasets that begin.
@@ -115,6 +118,10 @@ pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
         format!(
             "CREATE TABLE IF NOT EXISTS {} (map {text} NOT NULL, position {int} NOT NULL, PRIMARY KEY (map, position))",
             own("journal_depends")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (router {int} PRIMARY KEY, position {int} NOT NULL)",
+            own("journal_seen")
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {} (name {text} PRIMARY KEY, next {int} NOT NULL)",
@@ -209,6 +216,12 @@ impl Catalog {
         if !state.is(lease) || state.position + 1 != lease.position {
             return Ok(false);
         }
+        if let Some((name, body)) = &decision.require {
+            let sql = format!("SELECT 1 FROM {} WHERE name = $1 AND body = $2", tx.own("declaration"));
+            if tx.rows(Statement::new(sql).bind(name.clone()).bind(body.clone())).await?.is_empty() {
+                return Ok(false);
+            }
+        }
         for map in &decision.quiet {
             if let Some(other) = tx.running(Some(map)).await?.into_iter().next() {
                 return Err(CatalogError::Busy { op: other.op.id, kind: other.op.kind });
@@ -264,6 +277,27 @@ impl Catalog {
         let entry = rows.first().map(read_entry).transpose()?;
         tx.commit().await?;
         Ok(entry.is_some_and(|entry| entry.turn == lease.turn))
+    }
+
+    /// Says that a router's process goes by the schema of a position, or a later one, from now on.
+    pub async fn saw(&self, router: RouterId, position: u64) -> Reply<()> {
+        let db = self.db().await?;
+        let sql = format!(
+            "INSERT INTO {} (router, position) VALUES ($1, $2) ON CONFLICT (router) DO UPDATE SET position = excluded.position",
+            db.dialect().own_table("journal_seen")
+        );
+        let statement = Statement::new(sql).bind(i64::from(router.get())).bind(position as i64);
+        db.write(statement.into()).await?;
+        Ok(())
+    }
+
+    /// Which schema each router's process that ever had one goes by; also those of processes that are gone.
+    pub async fn seen(&self) -> Reply<Vec<(RouterId, u64)>> {
+        let db = self.db().await?;
+        let sql = format!("SELECT router, position FROM {}", db.dialect().own_table("journal_seen"));
+        let rows = db.read(Statement::new(sql)).await?;
+        let read = |row: &Row| Ok((RouterId::new(row.int(0)? as u32), row.int(1)? as u64));
+        rows.rows().iter().map(read).collect()
     }
 
     /// Maps that nobody may change before the shards have all come to a position.

@@ -225,7 +225,7 @@ impl Inner {
         declarations: &[(String, String)],
     ) -> Result<Vec<Arc<Table>>, JournalError> {
         let mut elsewhere = Vec::new();
-        for (name, body) in declarations {
+        for (name, body) in crate::changing::declarations(declarations) {
             match crate::declaration::Declared::read(name, body)? {
                 (_, crate::declaration::Declared::Reference | crate::declaration::Declared::TableFree) => {}
                 (name, _) => elsewhere.push(name),

@@ -14,6 +14,7 @@ use polyshard_sql::{Placement, SqlError, SqlState, Table, TableName};
 use serde_json::json;
 
 use crate::JournalError;
+use crate::changing;
 use crate::checks::{self, Occasion, Sharding};
 use crate::declaration::{Declaration, Declared, STORE, function_key, key};
 use crate::entry::{EntryKind, Recorded};
@@ -49,18 +50,54 @@ impl Journal {
                 return Err(error);
             }
         };
-        let settings = BTreeMap::new();
-        let change = Change { kind: EntryKind::Placement, statements: plan.statements, settings };
-        let opened = self.inner.open_checked(&turn, &change, plan.conserve.as_ref()).await;
-        let open = match opened {
-            Ok(open) => open,
+        if plan.conserve.is_none() {
+            self.carry_out(turn, plan).await?;
+            return self.finish().await;
+        }
+        // Rows leave shards: first nobody may believe any more that they are there.
+        turn.give_up().await;
+        let body = self.inner.begin_changing(self).await?;
+        let declared = self.declare_changing(&declaration, &body).await;
+        if declared.as_ref().is_err_and(|error| !matches!(error, JournalError::Failpoint(_))) {
+            self.inner.end_changing(self, &body).await;
+        }
+        declared?;
+        self.finish().await
+    }
+
+    /// Declares a table that everybody knows is changing.
+    async fn declare_changing(&self, declaration: &Declaration, body: &str) -> Result<(), JournalError> {
+        let turn = self.turn().await?;
+        let planned = self.inner.plan(&turn, declaration).await;
+        let mut plan = match planned {
+            Ok(Some(plan)) => plan,
+            // Somebody else has done it meanwhile.
+            Ok(None) => {
+                turn.give_up().await;
+                self.inner.end_changing(self, body).await;
+                return Ok(());
+            }
             Err(error) => {
                 turn.give_up().await;
                 return Err(error);
             }
         };
-        self.inner.decide_and_commit(turn, change, plan.decision, open).await?;
-        self.finish().await
+        let Decision { declare, require, .. } = changing::taking_down(body);
+        plan.decision.declare.extend(declare);
+        plan.decision.require = require;
+        self.carry_out(turn, plan).await
+    }
+
+    async fn carry_out(&self, turn: Turn, plan: Plan) -> Result<(), JournalError> {
+        let settings = BTreeMap::new();
+        let change = Change { kind: EntryKind::Placement, statements: plan.statements, settings };
+        match self.inner.open_checked(&turn, &change, plan.conserve.as_ref()).await {
+            Ok(open) => self.inner.decide_and_commit(turn, change, plan.decision, open).await.map(drop),
+            Err(error) => {
+                turn.give_up().await;
+                Err(error)
+            }
+        }
     }
 
     /// Sees that every shard has what was decided, and lets go the maps that this depended on. Anybody may do it.
@@ -122,7 +159,7 @@ impl Inner {
         match declaration {
             Declaration::Sharded { table, map, column } => self.plan_sharded(turn, table, map, column).await,
             Declaration::Reference { table } => plan_reference(turn, table),
-            Declaration::Local { table, shard } => self.plan_local(turn, table, shard),
+            Declaration::Local { table, shard } => self.plan_local(turn, table, shard).await,
             Declaration::TableFree { function } => plan_function(turn, function),
         }
     }
@@ -178,7 +215,7 @@ impl Inner {
         Ok(Some(Plan { statements, decision, conserve: (held > 0).then(|| name.clone()) }))
     }
 
-    fn plan_local(
+    async fn plan_local(
         &self,
         turn: &Turn,
         name: &TableName,
@@ -202,7 +239,8 @@ impl Inner {
         let statements = turn.shards().iter().filter(|other| *other != shard).map(empty).collect();
         let declared = Declared::Local { shard: shard.clone() };
         let decision = Decision { declare: vec![(key(name), Some(declared.write()))], ..Decision::default() };
-        Ok(Some(Plan { statements, decision, conserve: Some(name.clone()) }))
+        let held = self.rows_on_first(turn, name).await?;
+        Ok(Some(Plan { statements, decision, conserve: (held > 0).then(|| name.clone()) }))
     }
 
     /// How many rows the first shard has of a table that is on all of them.

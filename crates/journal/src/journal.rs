@@ -26,13 +26,21 @@ pub struct JournalOptions {
     pub embedded: Arc<dyn Embedded>,
     /// How long a caller waits for others who change all shards: longer than a dead one keeps its turn.
     pub turn_wait: Duration,
+    /// After how many rounds of the background, a second each, a table that is changing counts as left behind by a
+    /// process that has died.
+    pub abandoned_after_rounds: u32,
     /// Stops it at named places, for tests.
     pub failpoint: Option<Failpoint>,
 }
 
 impl Default for JournalOptions {
     fn default() -> JournalOptions {
-        JournalOptions { embedded: Arc::new(Lite), turn_wait: Duration::from_secs(15), failpoint: None }
+        JournalOptions {
+            embedded: Arc::new(Lite),
+            turn_wait: Duration::from_secs(15),
+            abandoned_after_rounds: 30,
+            failpoint: None,
+        }
     }
 }
 
@@ -59,6 +67,8 @@ pub(crate) struct Inner {
     pub shards: Mutex<BTreeMap<ShardId, Arc<tokio::sync::Mutex<()>>>>,
     /// Sharded tables recorded on shards (by incarnation) by this process.
     pub bound: Mutex<BTreeSet<(Uuid, String)>>,
+    /// The position that this process has said it goes by; none before the first.
+    pub said: Mutex<Option<u64>>,
     /// What is remembered of ids.
     pub ids: Ids,
     /// Tasks that keep turns alive; each ends with its turn.
@@ -69,6 +79,8 @@ pub(crate) struct Inner {
 pub(crate) struct Known {
     pub schema: Arc<Schema>,
     pub details: BTreeMap<TableName, Details>,
+    /// Whether the rows of a table are being put elsewhere: nobody may go by this schema now.
+    pub changing: bool,
 }
 
 /// How far a shard is.
@@ -92,6 +104,7 @@ impl Journal {
             applied: RwLock::default(),
             shards: Mutex::default(),
             bound: Mutex::default(),
+            said: Mutex::default(),
             ids: Ids::default(),
             turns: Mutex::default(),
         };
@@ -104,10 +117,11 @@ impl Journal {
         let want = self.inner.position();
         if let Some(known) = self.inner.known.load().as_ref()
             && known.schema.position >= want
+            && !known.changing
         {
             return Ok(known.schema.clone());
         }
-        Ok(self.inner.read_schema(want).await?.schema.clone())
+        self.inner.settled_schema().await
     }
 
     /// The last position that this process has heard of.

@@ -15,12 +15,16 @@ const SHARDS_EVERY: Duration = Duration::from_secs(1);
 /// Entries about rows alone that are kept although every shard has them: to look at, and for shards that are attached
 /// again after a short while.
 const ROWS_KEPT: u64 = 10_000;
+/// How often it is looked whether there is a new schema to say that this process goes by it. Nothing is asked of anybody
+/// unless there is.
+const SEEN_EVERY: Duration = Duration::from_millis(50);
 /// How often blocks of ids are looked after: a burst of inserts waits for it at most so long, and once.
 const IDS_EVERY: Duration = Duration::from_millis(250);
 
 /// The tasks; stop them before the router is closed.
 pub struct Keeper {
     shards: Rounds,
+    seen: Rounds,
     ids: Rounds,
 }
 
@@ -28,19 +32,37 @@ impl Journal {
     /// Starts the tasks.
     pub fn keep_up(&self) -> Keeper {
         let journal = self.clone();
-        let silent = Silent::default();
+        let (silent, watched) = (Silent::default(), Arc::new(tokio::sync::Mutex::default()));
         let shards =
             Rounds::start("keeps shards up to date", SHARDS_EVERY, Arc::new(Notify::new()), move || {
                 let journal = journal.clone();
-                let said = silent.clone();
-                async move { journal.look_after_shards(&said).await }
+                let (said, watched) = (silent.clone(), watched.clone());
+                async move {
+                    journal.look_after_shards(&said).await;
+                    let freed = journal.free_tables(&mut *watched.lock().await).await;
+                    if let Err(error) = freed {
+                        said.say(
+                            &error,
+                            format!("a table that was left changing could not be freed: {error}"),
+                        );
+                    }
+                }
             });
+        let journal = self.clone();
+        let seen = Rounds::start("says what it has seen", SEEN_EVERY, Arc::new(Notify::new()), move || {
+            let journal = journal.clone();
+            async move {
+                if let Err(error) = journal.inner.say_seen().await {
+                    tracing::debug!(%error, "what this process has seen could not be said; tried again soon");
+                }
+            }
+        });
         let journal = self.clone();
         let ids = Rounds::start("leases ids", IDS_EVERY, Arc::new(Notify::new()), move || {
             let journal = journal.clone();
             async move { journal.look_after_ids().await }
         });
-        Keeper { shards, ids }
+        Keeper { shards, seen, ids }
     }
 
     async fn look_after_shards(&self, said: &Silent) {
@@ -90,6 +112,7 @@ impl Keeper {
     /// Stops the tasks and waits until they have ended.
     pub async fn stop(self) {
         self.shards.stop().await;
+        self.seen.stop().await;
         self.ids.stop().await;
     }
 }

@@ -6,6 +6,7 @@
 mod blocks;
 mod bring_up;
 mod catch_up;
+mod changing;
 mod checks;
 mod declaration;
 mod declare;

@@ -10,6 +10,7 @@ use polyshard_map::{KeyType, MapName, ShardId};
 use polyshard_sql::{Function, Placement, Schema, Table, TableName};
 
 use crate::JournalError;
+use crate::changing::{CHANGING, declarations};
 use crate::declaration::Declared;
 use crate::introspect::{self, Details, Found};
 use crate::journal::{Inner, Known};
@@ -40,6 +41,7 @@ impl Inner {
             // A decision in between: both must be of the same position.
             if found.0 == state.position {
                 let known = Arc::new(self.join(found.1, &state).await?);
+                self.register().await?;
                 self.known.store(Some(known.clone()));
                 return Ok(known);
             }
@@ -84,7 +86,7 @@ impl Inner {
         let mut schema = found.schema;
         schema.position = state.position;
         let mut types: BTreeMap<MapName, KeyType> = BTreeMap::new();
-        for (name, body) in &state.declarations {
+        for (name, body) in declarations(&state.declarations) {
             match Declared::read(name, body)? {
                 (name, Declared::TableFree) => declare_function(&mut schema, &name),
                 (name, declared) => {
@@ -97,7 +99,8 @@ impl Inner {
                 }
             }
         }
-        Ok(Known { schema: Arc::new(schema), details: found.details })
+        let changing = state.declarations.iter().any(|(name, _)| name == CHANGING);
+        Ok(Known { schema: Arc::new(schema), details: found.details, changing })
     }
 
     pub(crate) async fn key_type(&self, map: &MapName) -> Result<KeyType, JournalError> {

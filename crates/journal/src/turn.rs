@@ -125,6 +125,10 @@ fn keep(inner: &Arc<Inner>, lease: &TurnLease) -> oneshot::Sender<Ended> {
 }
 
 impl Turn {
+    pub(crate) fn name(&self) -> uuid::Uuid {
+        self.lease.turn
+    }
+
     /// The position that this turn decides.
     pub fn position(&self) -> u64 {
         self.lease.position

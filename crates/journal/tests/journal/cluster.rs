@@ -86,7 +86,7 @@ impl Cluster {
         let router = Arc::new(Router::start(catalog.clone(), connect, options).await.unwrap());
         let limits = FenceLimits { silent: Duration::from_millis(250), hold: Duration::from_secs(1) };
         let driver = Arc::new(Driver::new(catalog.clone(), router.shard_source(), limits, None));
-        let options = JournalOptions { failpoint, ..JournalOptions::default() };
+        let options = JournalOptions { failpoint, abandoned_after_rounds: 0, ..JournalOptions::default() };
         let journal = Journal::new(router.clone(), driver.clone(), options);
         Cluster { catalog, router, driver, journal }
     }

@@ -32,7 +32,7 @@ async fn rows_go_where_the_map_says(place: Arc<Place>) {
     }
     // Said again, it is so already; the map that places rows cannot be dropped.
     cluster.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
-    assert_eq!(cluster.journal.position(), 2);
+    assert_eq!(cluster.journal.position(), 3);
     let error = cluster.driver.drop_map(&map("tenants"), None, false).await.unwrap_err();
     assert!(error.to_string().contains("sql public.orders"), "{error}");
     // The protocol knows what the ranges hold.
@@ -227,6 +227,36 @@ async fn a_schema_change_keeps_what_was_declared(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// A process that has not heard of it never reads a part of a table for the whole: rows leave shards only when all know,
+/// and one that does not answer is in the way.
+async fn rows_are_spread_only_when_every_process_knows(place: Arc<Place>) {
+    let one = Cluster::with_shards(&place).await;
+    one.apply(&[ORDERS, "INSERT INTO orders SELECT t, 1, 'x' FROM generate_series(1, 30) AS g(t)"])
+        .await
+        .unwrap();
+    let two = Cluster::open_with(&place, 2, None).await;
+    assert_eq!(two.placement("orders").await, Placement::Reference { declared: false });
+    // It has sessions on the shards, and its background does not run: it cannot answer.
+    let all = polyshard_map::KeyRange::all();
+    for name in ["s1", "s2", "s3"] {
+        let access = polyshard_router::Access::Read;
+        drop(two.router.enter_shard(&map("tenants"), &all, &shard(name), access).await.unwrap());
+    }
+    let error = refusal(one.journal.declare(sharded("orders", "tenants", "tenant")).await);
+    assert!(error.message.contains("did not answer"), "{}", error.message);
+    assert_eq!(one.numbers("SELECT count(*) FROM orders").await, [30, 30, 30]);
+    assert_eq!(one.placement("orders").await, Placement::Reference { declared: false });
+    // Now it answers; whoever asks for the schema afterwards sees a sharded table.
+    let keeper = two.journal.keep_up();
+    one.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
+    assert_eq!(one.numbers("SELECT count(*) FROM orders").await.iter().sum::<i64>(), 30);
+    two.router.refresh().await.unwrap();
+    assert!(matches!(two.placement("orders").await, Placement::Sharded { .. }));
+    keeper.stop().await;
+    two.close().await;
+    one.close().await;
+}
+
 on_both_engines!(
     rows_go_where_the_map_says,
     a_key_without_a_shard_is_refused,
@@ -235,12 +265,13 @@ on_both_engines!(
 
 mod in_postgres {
     use super::{
-        a_schema_change_keeps_what_was_declared, serial_ids_are_unique_over_shards,
-        what_would_cross_shards_is_refused,
+        a_schema_change_keeps_what_was_declared, rows_are_spread_only_when_every_process_knows,
+        serial_ids_are_unique_over_shards, what_would_cross_shards_is_refused,
     };
 
     on_postgres!(
         a_schema_change_keeps_what_was_declared,
+        rows_are_spread_only_when_every_process_knows,
         serial_ids_are_unique_over_shards,
         what_would_cross_shards_is_refused,
     );
