@@ -182,6 +182,11 @@ fn descriptions(dialect: Dialect) -> Vec<String> {
             "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'polyshard%' \
              AND name NOT LIKE 'sqlite%'"
                 .to_owned(),
+            "SELECT 'table ' || table_name || ' column ' || name, type_name || ' ' || not_null || ' ' || generated || ' ' \
+             || coalesce(default_text, '') FROM polyshard_sql_column"
+                .to_owned(),
+            "SELECT 'table ' || table_name || ' constraint ' || name, definition FROM polyshard_sql_constraint".to_owned(),
+            "SELECT 'view ' || name, definition FROM polyshard_sql_view".to_owned(),
         ],
         Dialect::Postgres => postgres_descriptions(),
     }

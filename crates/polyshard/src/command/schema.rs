@@ -83,8 +83,12 @@ pub fn run_table(command: &TableCommand, client: &Client, output: &Output) -> Re
         }
     };
     output.answer(&client.declare_table(&request)?, |view| {
-        let (how, by) = words(view);
-        format!("Table {} is {how}{}.\n", view.table, if by.is_empty() { by } else { format!(": {by}") })
+        let how = match view.placement {
+            TablePlacement::Sharded => format!("sharded by {}", words(view).1),
+            TablePlacement::Reference => "a reference table, with all rows on every shard".to_owned(),
+            TablePlacement::Local => format!("local to {}", words(view).1),
+        };
+        format!("Table {} is {how}.\n", view.table)
     })
 }
 
