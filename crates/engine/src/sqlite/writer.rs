@@ -38,6 +38,15 @@ enum Shield {
     Full,
 }
 
+/// Where the pages are kept that a batch or statement has changed, as they were before, so that it alone can be undone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Undo {
+    /// For batches, which are short: writing their pages to a file took a third of the time of a batch of 100 inserts.
+    Memory,
+    /// For transactions of callers, whose statements may change any number of pages: beyond 64 KiB, a temporary file.
+    File,
+}
+
 /// How an attempt at a group ended.
 enum Attempt {
     /// Committed; each batch has its own answer.
@@ -50,6 +59,7 @@ enum Attempt {
 
 impl Writer {
     pub fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        self.keep_undo(Undo::Memory);
         let mut next = None;
         loop {
             let Some(command) = next.take().or_else(|| queue.blocking_recv()) else {
@@ -70,10 +80,26 @@ impl Writer {
                     }
                     self.write(ops);
                 }
-                Command::Begin(reply) => self.lend(reply),
+                Command::Begin(reply) => {
+                    self.keep_undo(Undo::File);
+                    self.lend(reply);
+                    self.keep_undo(Undo::Memory);
+                }
                 // What was queued before is still answered.
                 Command::Close => queue.close(),
             }
+        }
+    }
+
+    /// Sets where undo pages are kept, between transactions. Not by a cached statement: it takes effect when it is
+    /// compiled.
+    fn keep_undo(&self, undo: Undo) {
+        let store = match undo {
+            Undo::Memory => "MEMORY",
+            Undo::File => "DEFAULT",
+        };
+        if let Err(error) = self.connection.raw.pragma_update(None, "temp_store", store) {
+            tracing::warn!(%error, "an SQLite writer keeps its undo pages where it kept them before");
         }
     }
 
