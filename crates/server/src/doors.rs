@@ -27,7 +27,12 @@ use crate::watch::DoorCounters;
 
 /// The tables that the stores keep on every shard.
 pub(crate) fn schemas() -> Vec<StoreSchema> {
-    vec![polyshard_store_queue::schema(), polyshard_store_table::schema(), polyshard_journal::schema()]
+    vec![
+        polyshard_store_queue::schema(),
+        polyshard_store_table::schema(),
+        polyshard_journal::schema(),
+        polyshard_store_sql::schema(),
+    ]
 }
 
 /// The doors that are open, and what keeps their stores tidy.
@@ -78,7 +83,8 @@ impl Doors {
             doors.serve("table", listen, door, shutdown).await?;
         }
         if let Some(sql) = &config.sql {
-            let door = sql_door::door(sql, options, router, &journal)?;
+            let door = sql_door::door(sql, options, router, &journal, driver.catalog())?;
+            doors.upkeep.push(door.keep_outcomes());
             let listener = Listener::bind("sql", sql.listen, ListenerLimits::default()).await?;
             let (user, address) = (&sql.user, listener.address());
             doors.counters.push(("sql".to_owned(), listener.counters()));

@@ -15,6 +15,7 @@ use polyshard_wire::{Limits, Listener, Shutdown};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
+use crate::backups::Taking;
 use crate::config::{Config, ShardConfig};
 use crate::data_dir::DataDir;
 use crate::doors::Doors;
@@ -60,8 +61,10 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     let sql = sql_client(&config, &options, addresses.get("sql"))?;
     let (watcher, watching) =
         Watcher::start(operator.clone(), server.router.clone(), counters, sql, shutdown.clone());
+    let backups = Arc::new(Taking::new(server.router.clone(), server.catalog.clone(), &config));
     let routes = polyshard_admin::router(operator, auth.clone())
-        .merge(polyshard_admin::watch_router(watcher, auth))
+        .merge(polyshard_admin::watch_router(watcher, auth.clone()))
+        .merge(polyshard_admin::backup_router(backups.clone(), auth))
         .merge(polyshard_admin::page_router(pages()));
     let admin = tokio::spawn(polyshard_admin::serve(listener, shutdown, routes));
 
@@ -72,6 +75,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     if let Err(error) = admin.await {
         tracing::error!(%error, "the admin door failed");
     }
+    backups.stop().await;
     doors.closed().await;
     for task in watching {
         if let Err(error) = task.await {
@@ -207,14 +211,15 @@ fn new_shard(shard: &ShardConfig) -> NewShard {
 }
 
 fn engine_options(config: &Config) -> Options {
-    Options {
+    let options = Options {
         sqlite_readers: config.engine.sqlite_readers,
         postgres_pool_max: config.engine.postgres_pool_max,
         queue_max: config.engine.queue_max,
         statement_cache_max: config.engine.statement_cache_max,
         postgres_raw_max: config.sql.as_ref().map_or(1, |sql| sql.sessions_max),
         ..Options::default()
-    }
+    };
+    polyshard_store_sql::with_functions(options)
 }
 
 /// SIGTERM and SIGINT, in one channel.

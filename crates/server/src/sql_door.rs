@@ -2,15 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use polyshard_catalog::Driver;
+use polyshard_catalog::{Catalog, Driver};
 use polyshard_journal::{Journal, JournalOptions};
 use polyshard_router::Router;
-use polyshard_store_sql::{Door, Limits, Login, Random, TlsAcceptor};
+use polyshard_store_sql::{Door, Limits, Login, Parts, Random, TlsAcceptor};
 
 use crate::RunOptions;
 use crate::config::{SqlConfig, TlsConfig};
 use crate::error::ServerError;
+use crate::failpoint;
 
 /// The password of development setups, which is accepted on loopback addresses only.
 const DEVELOPMENT_PASSWORD: &str = "polyshard";
@@ -32,6 +34,7 @@ pub(crate) fn door(
     options: &RunOptions,
     router: &Arc<Router>,
     journal: &Arc<Journal>,
+    catalog: &Arc<Catalog>,
 ) -> Result<Arc<Door>, ServerError> {
     let password = password(sql, options)?;
     if !sql.listen.ip().is_loopback() && password == DEVELOPMENT_PASSWORD {
@@ -49,7 +52,22 @@ pub(crate) fn door(
         tls_only: sql.require_tls,
     };
     let limits = Limits { idle_in_transaction: sql.idle_in_transaction, ..Limits::default() };
-    Ok(Arc::new(Door::new(router.clone(), journal.clone(), login, limits, random)))
+    Ok(Arc::new(Door::new(Parts {
+        router: router.clone(),
+        journal: journal.clone(),
+        catalog: catalog.clone(),
+        login,
+        limits,
+        random,
+        clock: Arc::new(micros),
+        failpoint: failpoint::from_variable(|name| options.variable(name)),
+    })))
+}
+
+/// The time in microseconds since 1970.
+fn micros() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn tls(tls: &TlsConfig) -> Result<TlsAcceptor, ServerError> {

@@ -44,6 +44,10 @@ pub(crate) struct Backend {
     quiet_error: Option<BytesMut>,
     /// Whether the server said that a prepared statement is not as it was.
     pub stale: bool,
+    /// Whether the transaction has written here.
+    pub wrote: bool,
+    /// If the answers of several shards are put together: whether the columns were told, and what the end said.
+    gathering: Option<(bool, Option<(String, u64)>)>,
     /// Whether something of the extended protocol was sent since the last Sync.
     pub in_series: bool,
     /// Whether the server waits for the client's data.
@@ -120,6 +124,8 @@ impl Backend {
             stale: false,
             copying: false,
             in_series: false,
+            wrote: false,
+            gathering: None,
         }
     }
 
@@ -256,6 +262,16 @@ impl Backend {
             }
         }
         Ok(())
+    }
+
+    /// Has the next answer be one of several: its columns are passed on once, its end not at all.
+    pub fn gather(&mut self, described: bool) {
+        self.gathering = Some((described, None));
+    }
+
+    /// What the end of an answer among several said: the word, and how many.
+    pub fn gathered(&mut self) -> Option<(String, u64)> {
+        self.gathering.take().and_then(|(_, said)| said)
     }
 
     /// Words of the door's own, in their place among the answers.
@@ -574,6 +590,19 @@ impl Backend {
         }
         let lent = self.lent.as_mut().expect("it is there until it is given back");
         let incoming = lent.incoming();
+        let mut quiet = quiet;
+        if let Some((described, said)) = &mut self.gathering
+            && !quiet
+        {
+            match frame.kind {
+                b'T' => quiet = std::mem::replace(described, true),
+                b'C' => {
+                    quiet = true;
+                    *said = Some(read_tag(&incoming[5..frame.bytes]));
+                }
+                _ => {}
+            }
+        }
         if !quiet {
             client.out.extend_from_slice(&incoming[..frame.bytes]);
         }
@@ -683,6 +712,15 @@ fn whole(kind: u8, body: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(body.len() + 5);
     reply::message(&mut out, kind, |out| out.put_slice(body));
     out.freeze()
+}
+
+/// The words and the number of a CommandComplete: `INSERT 0` and 3.
+fn read_tag(body: &[u8]) -> (String, u64) {
+    let tag = String::from_utf8_lossy(body.strip_suffix(&[0]).unwrap_or(body)).into_owned();
+    match tag.rsplit_once(' ') {
+        Some((words, count)) => (words.to_owned(), count.parse().unwrap_or(0)),
+        None => (tag, 0),
+    }
 }
 
 /// Whether an error says that a prepared statement must be prepared anew.

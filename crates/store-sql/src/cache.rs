@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use polyshard_sql::{Analysis, SqlError, Statement, TypeOid};
+
+use crate::reply::{self, Field};
 
 /// Statements kept in each half of each part; the halves change place when one is full.
 const KEPT_MAX: usize = 512;
@@ -101,12 +103,21 @@ pub(crate) struct Analysed {
     /// Why it is refused whatever it concerns.
     pub refusal: Option<SqlError>,
     known: ArcSwapOption<(Basis, Result<Arc<Analysis>, SqlError>)>,
+    lite: ArcSwapOption<Translated>,
+}
+
+/// A statement in SQLite's words, and what it was translated under.
+struct Translated {
+    basis: Basis,
+    settings: Arc<polyshard_lite::Settings>,
+    types: Box<[u32]>,
+    prepared: Arc<polyshard_lite::Prepared>,
 }
 
 impl Analysed {
     pub fn new(statement: Arc<Statement>) -> Analysed {
         let refusal = crate::refuse::refusal(&statement);
-        Analysed { statement, refusal, known: ArcSwapOption::empty() }
+        Analysed { statement, refusal, known: ArcSwapOption::empty(), lite: ArcSwapOption::empty() }
     }
 
     /// Its analysis on this basis, made if need be.
@@ -123,6 +134,33 @@ impl Analysed {
         let made = make(&self.statement).map(Arc::new);
         self.known.store(Some(Arc::new((basis.clone(), made.clone()))));
         made
+    }
+}
+
+impl Analysed {
+    /// It in SQLite's words, translated if need be.
+    pub fn lite(
+        &self,
+        basis: &Basis,
+        settings: &Arc<polyshard_lite::Settings>,
+        types: &[u32],
+        make: impl FnOnce(&Statement) -> Result<polyshard_lite::Prepared, SqlError>,
+    ) -> Result<Arc<polyshard_lite::Prepared>, SqlError> {
+        if let Some(known) = &*self.lite.load()
+            && known.basis.is(basis)
+            && (Arc::ptr_eq(&known.settings, settings) || known.settings == *settings)
+            && *known.types == *types
+        {
+            return Ok(known.prepared.clone());
+        }
+        let prepared = Arc::new(make(&self.statement)?);
+        self.lite.store(Some(Arc::new(Translated {
+            basis: basis.clone(),
+            settings: settings.clone(),
+            types: types.into(),
+            prepared: prepared.clone(),
+        })));
+        Ok(prepared)
     }
 }
 
@@ -147,6 +185,25 @@ pub(crate) struct Description {
     pub parameter_message: Bytes,
     /// The whole message that tells its columns, or that it has none.
     pub row_message: Bytes,
+}
+
+impl Description {
+    /// Of a statement that the door carries out itself.
+    pub fn of_columns(columns: &[Field], parameters: &[TypeOid]) -> Description {
+        let (mut parameter_message, mut row_message) = (BytesMut::new(), BytesMut::new());
+        reply::parameter_description(&mut parameter_message, parameters);
+        if columns.is_empty() {
+            row_message.extend_from_slice(reply::NO_DATA);
+        } else {
+            reply::row_description(&mut row_message, columns, |_| false);
+        }
+        Description {
+            id: 0,
+            parameters: parameters.to_vec(),
+            parameter_message: parameter_message.freeze(),
+            row_message: row_message.freeze(),
+        }
+    }
 }
 
 impl Prepared {
@@ -175,6 +232,11 @@ impl Cache {
     /// A number that no other prepared statement has.
     pub fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The position of a schema that only one transaction has: no other has it, ever.
+    pub fn passing_position(&self) -> u64 {
+        1 << 63 | self.next_id()
     }
 
     /// A text of the simple protocol.

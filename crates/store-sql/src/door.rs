@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use polyshard_catalog::{Catalog, Failpoint};
 use polyshard_engine::Dialect;
 use polyshard_journal::Journal;
 use polyshard_map::{Map, MapName, ShardId, State};
@@ -43,27 +44,42 @@ pub struct Limits {
     pub idle_in_transaction: Duration,
     /// Prepared statements and portals that one session may have.
     pub names_max: usize,
+    /// How long a prepared transaction may wait for its outcome before it is rolled back.
+    pub prepared_patience: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         // A minute is long for a program, and short for those who wait for its locks.
-        Limits { idle_in_transaction: Duration::from_secs(60), names_max: 10_000 }
+        Limits {
+            idle_in_transaction: Duration::from_secs(60),
+            names_max: 10_000,
+            prepared_patience: Duration::from_secs(30),
+        }
     }
 }
 
 /// Fills bytes with randomness.
 pub type Random = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
 
+/// Tells the time: microseconds since 1970 UTC.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// From 1970 to 2000, where PostgreSQL's time begins.
+const MICROS_TO_2000: i64 = 946_684_800_000_000;
+
 /// The door's parts.
 pub struct Door {
     pub(crate) router: Arc<Router>,
     pub(crate) journal: Arc<Journal>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) login: Login,
     pub(crate) limits: Limits,
     pub(crate) cache: Cache,
     pub(crate) cancels: Arc<Cancels>,
     random: Random,
+    clock: Clock,
+    failpoint: Option<Failpoint>,
     defaults: OnceCell<Arc<Defaults>>,
 }
 
@@ -73,26 +89,56 @@ pub(crate) struct Defaults {
     /// Reported when a session begins.
     pub parameters: Vec<(String, String)>,
     pub search_path: Arc<[String]>,
+    /// Whether the shards are SQLite files.
+    pub embedded: bool,
+}
+
+/// What a door is made of.
+pub struct Parts {
+    /// The way to the shards.
+    pub router: Arc<Router>,
+    /// What every shard must have alike.
+    pub journal: Arc<Journal>,
+    /// Where outcomes of transactions over several shards are decided.
+    pub catalog: Arc<Catalog>,
+    /// Who may come in.
+    pub login: Login,
+    /// What sessions may use.
+    pub limits: Limits,
+    /// Randomness.
+    pub random: Random,
+    /// The time.
+    pub clock: Clock,
+    /// Stops it at named places, for tests.
+    pub failpoint: Option<Failpoint>,
 }
 
 impl Door {
     /// A door to the shards behind a router.
-    pub fn new(
-        router: Arc<Router>,
-        journal: Arc<Journal>,
-        login: Login,
-        limits: Limits,
-        random: Random,
-    ) -> Door {
+    pub fn new(parts: Parts) -> Door {
+        let Parts { router, journal, catalog, login, limits, random, clock, failpoint } = parts;
         Door {
             router,
             journal,
+            catalog,
             login,
             limits,
             cache: Cache::new(),
             cancels: Arc::default(),
             random,
+            clock,
+            failpoint,
             defaults: OnceCell::new(),
+        }
+    }
+
+    /// A named place, where a test may stop it.
+    pub(crate) fn pass(&self, place: &str) -> Result<(), SqlError> {
+        match &self.failpoint {
+            Some(failpoint) if failpoint(place) => {
+                Err(SqlError::new(SqlState::INTERNAL_ERROR, format!("stopped at {place}")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -101,6 +147,16 @@ impl Door {
         let mut salt = [0; SALT_BYTES];
         random(&mut salt);
         Verifier::new(password, salt)
+    }
+
+    /// The time in microseconds since 2000.
+    pub(crate) fn now_micros(&self) -> i64 {
+        (self.clock)() - MICROS_TO_2000
+    }
+
+    /// The time in milliseconds since 1970.
+    pub(crate) fn now_unix_ms(&self) -> i64 {
+        (self.clock)() / 1000
     }
 
     /// Random bytes.
@@ -145,7 +201,7 @@ impl Door {
             let parameters = lent.parameters().to_vec();
             lent.finish();
             let search_path = settings::search_path(&shown.unwrap_or_default());
-            Ok(Arc::new(Defaults { parameters, search_path }))
+            Ok(Arc::new(Defaults { parameters, search_path, embedded: false }))
         };
         self.defaults.get_or_try_init(ask).await.cloned()
     }
@@ -167,7 +223,7 @@ impl Defaults {
             ("standard_conforming_strings", "on"),
         ];
         let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        Defaults { parameters, search_path: ["public".to_owned()].into() }
+        Defaults { parameters, search_path: ["public".to_owned()].into(), embedded: true }
     }
 }
 

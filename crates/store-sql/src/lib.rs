@@ -7,6 +7,8 @@ mod cancel;
 mod client;
 pub mod codec;
 mod door;
+mod embedded;
+mod recover;
 mod refuse;
 mod reply;
 mod scram;
@@ -15,7 +17,8 @@ mod settings;
 mod startup;
 mod tls;
 
-pub use door::{Door, Limits, Login, Random};
+pub use door::{Clock, Door, Limits, Login, Parts, Random};
+pub use embedded::{schema, with_functions};
 pub use scram::Verifier;
 pub use tls::{TlsError, tls_from_pem};
 pub use tokio_rustls::TlsAcceptor;

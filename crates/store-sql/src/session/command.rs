@@ -30,7 +30,7 @@ impl Session {
     }
 
     /// Tells the columns of an answer, where the protocol wants it.
-    pub(super) fn columns(&mut self, fields: &[Field]) {
+    pub(crate) fn columns(&mut self, fields: &[Field]) {
         if !self.extended {
             reply::row_description(&mut self.client.out, fields, |_| false);
         }
@@ -68,7 +68,7 @@ impl Session {
                 return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).hint(COMMANDS));
             }
         };
-        if self.transaction.global.is_some() {
+        if self.transaction.global.is_some() || self.transaction.lite_turn.is_some() {
             // The table may be new in this very transaction.
             self.transaction.after.push(declaration);
         } else {
@@ -96,7 +96,7 @@ impl Session {
             return Ok(qualified(written));
         }
         let name = folded(written);
-        let schema = self.door.schema().await?;
+        let schema = self.current_schema().await?;
         if let Some(table) = schema.table(None, &name, &self.search_path) {
             return Ok(table.name.clone());
         }

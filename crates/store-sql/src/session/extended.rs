@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use polyshard_router::Access;
 use polyshard_sql::{Kind, Param, ParamValue, SqlError, TypeOid};
 
@@ -90,7 +90,7 @@ impl Session {
 
     /// What a prepared statement is like; asked of a shard once for all sessions.
     pub(super) async fn description(&mut self, prepared: &Arc<Prepared>) -> Result<Arc<Description>, Stop> {
-        let schema = self.door.schema().await?;
+        let schema = self.current_schema().await?;
         let basis = self.basis(schema.position);
         if let Some(known) = prepared.description(&basis) {
             return Ok(known);
@@ -100,7 +100,12 @@ impl Session {
                 if let Some(refusal) = &analysed.refusal {
                     return Err(refusal.clone().into());
                 }
-                Arc::new(self.ask_description(prepared).await?)
+                let description = if self.embedded {
+                    self.describe_lite(prepared, analysed).await?
+                } else {
+                    self.ask_description(prepared).await?
+                };
+                Arc::new(description)
             }
             _ => Arc::new(self.own_description(prepared)),
         };
@@ -165,19 +170,7 @@ impl Session {
                 _ => {}
             }
         }
-        let (mut parameter_message, mut row_message) = (BytesMut::new(), BytesMut::new());
-        reply::parameter_description(&mut parameter_message, &parameters);
-        if columns.is_empty() {
-            row_message.extend_from_slice(reply::NO_DATA);
-        } else {
-            reply::row_description(&mut row_message, &columns, |_| false);
-        }
-        Description {
-            id: 0,
-            parameters,
-            parameter_message: parameter_message.freeze(),
-            row_message: row_message.freeze(),
-        }
+        Description::of_columns(&columns, &parameters)
     }
 
     /// `B`.
@@ -207,6 +200,7 @@ impl Session {
         }
         if let Some(analysed) = &prepared.analysed
             && !is_own(analysed.statement.kind(), &self.own)
+            && !self.embedded
             && self.bind_on_shard(&bind, &values, analysed, &prepared, &description).await?
         {
             self.put_portal(bind.portal, Portal::Shard);
@@ -242,7 +236,7 @@ impl Session {
         self.check_global(&analysis)?;
         self.acquire(&wanted, access).await?;
         self.note_movable(&analysed.statement, &route, &analysis);
-        self.transaction.wrote |= analysis.writes();
+        self.note_write(analysis.writes());
         let Some(backend) = &mut self.backend else { return Ok(false) };
         backend.prepare(description.id, &prepared.text, &prepared.types);
         backend.bind(bind.portal, description.id, bind.rest);
@@ -310,6 +304,7 @@ impl Session {
         let params = params(&values, &bound.description.parameters);
         self.extended = true;
         self.formats.clone_from(&values.results);
+        self.types = bound.prepared.types.clone();
         let done = self.run_extended(analysed, &params).await;
         self.extended = false;
         done
@@ -322,6 +317,10 @@ impl Session {
         if self.run_own(analysed).await? {
             return if self.told && self.transaction.is_none() { Err(Stop::Told) } else { Ok(()) };
         }
+        if self.embedded {
+            let types = self.types.clone();
+            return self.run_lite(analysed, params, &types).await;
+        }
         if let Some(refusal) = &analysed.refusal {
             return Err(refusal.clone().into());
         }
@@ -332,7 +331,7 @@ impl Session {
                 self.check_global(&analysis)?;
                 let access = if analysis.writes() { Access::Write } else { Access::Read };
                 self.acquire(&wanted, access).await?;
-                self.transaction.wrote |= analysis.writes();
+                self.note_write(analysis.writes());
                 let text = self.literal_text(analysed, params).await?;
                 self.pass_alone(&text).await
             }

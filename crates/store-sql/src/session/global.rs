@@ -1,6 +1,7 @@
 //! A transaction on every shard: schema changes, and writes to reference tables.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use polyshard_engine::Dialect;
 use polyshard_journal::{Change, EntryKind, JournalError, Recorded, Turn};
@@ -83,8 +84,27 @@ impl Session {
             global.statements.push(Recorded::new(text));
             if kind == EntryKind::Schema {
                 global.kind = EntryKind::Schema;
+                self.read_schema_within().await?;
             }
         }
+        Ok(())
+    }
+
+    /// Reads the schema as this transaction has made it, for the statements that follow.
+    async fn read_schema_within(&mut self) -> Done {
+        let (Some(global), Some(on)) = (&self.transaction.global, &mut self.backend) else { return Ok(()) };
+        let shard = on.shard.clone();
+        let on = tokio::sync::Mutex::new(on);
+        let ask = |sql: String| {
+            let (on, shard) = (&on, shard.clone());
+            async move {
+                let rows = on.lock().await.ask_rows(&sql).await;
+                rows.map_err(|error| JournalError::on(&shard, error))
+            }
+        };
+        let mut schema = global.turn.schema_within(ask).await.map_err(|error| error.to_sql())?;
+        schema.position = self.door.cache.passing_position();
+        self.transaction.schema = Some(Arc::new(schema));
         Ok(())
     }
 
@@ -106,7 +126,7 @@ impl Session {
     }
 
     /// Runs a statement quietly on all sessions but the current one, all at once.
-    async fn run_on_parked(&mut self, text: &str) -> Done {
+    pub(super) async fn run_on_parked(&mut self, text: &str) -> Done {
         for backend in self.parked.values_mut() {
             backend.query(text, true);
         }
@@ -262,7 +282,7 @@ pub(super) async fn quietly(backend: &mut Backend, client: &mut Client) -> Resul
     }
 }
 
-fn of_broken(broken: Broken, shard: &ShardId) -> SqlError {
+pub(super) fn of_broken(broken: Broken, shard: &ShardId) -> SqlError {
     match broken {
         Broken::Ended(error) | Broken::Cut(error) => error,
         Broken::Client(gone) => SqlError::new(

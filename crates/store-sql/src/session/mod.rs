@@ -8,6 +8,7 @@ mod place;
 mod ports;
 mod reference;
 mod set;
+mod several;
 mod simple;
 mod statement;
 mod transaction;
@@ -26,25 +27,34 @@ use crate::cancel::Cancellable;
 use crate::client::{Client, Gone};
 use crate::codec::Malformed;
 use crate::door::Door;
+use crate::embedded::Lite;
 use crate::reply::{self, Severity, state};
 use crate::settings::{self, Own, Settings};
 use crate::startup;
 use extended::Portal;
+pub(crate) use place::{Wanted, other_shard};
+pub(crate) use reference::local_literal;
+pub(crate) use several::PREPARED_PREFIX;
 use transaction::Transaction;
 
 /// A client's session.
 pub(crate) struct Session {
-    door: Arc<Door>,
+    pub(crate) door: Arc<Door>,
     pub(crate) client: Client,
     cancel: Cancellable,
     settings: Arc<Settings>,
-    own: Own,
-    search_path: Arc<[String]>,
+    pub(crate) own: Own,
+    pub(crate) search_path: Arc<[String]>,
     statements: HashMap<Box<str>, Arc<Prepared>>,
     portals: HashMap<Box<str>, Portal>,
-    transaction: Transaction,
+    pub(crate) transaction: Transaction,
     /// The shard's session that works for this one: during a statement, a series, or a transaction.
     backend: Option<Backend>,
+    /// Whether the shards are SQLite files.
+    pub(crate) embedded: bool,
+    /// The SQLite shard that works for this session.
+    pub(crate) lite: Option<Lite>,
+    pub(crate) lite_settings: Arc<polyshard_lite::Settings>,
     /// Other shards' sessions of the same transaction.
     parked: BTreeMap<ShardId, Backend>,
     /// After an error in a series, everything up to its end is passed over.
@@ -54,9 +64,11 @@ pub(crate) struct Session {
     /// Whether the shard's last answer was, or had in it, an error.
     told: bool,
     /// Whether a statement of the extended protocol is carried out: its columns were told before.
-    extended: bool,
+    pub(crate) extended: bool,
     /// The forms in which its results are wanted: none, one for all, or one each; true is binary.
-    formats: Vec<bool>,
+    pub(crate) formats: Vec<bool>,
+    /// The types that the client gave for its parameters.
+    types: Arc<[u32]>,
 }
 
 /// Why a message was not carried out.
@@ -139,12 +151,16 @@ impl Session {
             portals: HashMap::new(),
             transaction: Transaction::none(),
             backend: None,
+            embedded: defaults.embedded,
+            lite: None,
+            lite_settings: Arc::new(lite_settings(door)),
             parked: BTreeMap::new(),
             skipping: false,
             cut: false,
             told: false,
             extended: false,
             formats: Vec::new(),
+            types: Arc::from([]),
         };
         match session.take_settings(parameters, &mut reported).await {
             Ok(()) => {}
@@ -185,6 +201,12 @@ impl Session {
             if name == "search_path" {
                 self.search_path = settings::search_path(&value);
             }
+            if self.embedded {
+                let before = self.client.out.len();
+                self.set_lite(&name, Some(&value), "")?;
+                // What it reports is told with everything else.
+                self.client.out.truncate(before);
+            }
             self.settings = self.settings.with(&name, &settings::set_statement(&name, &value));
             if name == "application_name" {
                 for (_, known) in reported.iter_mut().filter(|(known, _)| known == "application_name") {
@@ -194,7 +216,7 @@ impl Session {
                 to_check = true;
             }
         }
-        if to_check { self.check_settings(reported).await } else { Ok(()) }
+        if to_check && !self.embedded { self.check_settings(reported).await } else { Ok(()) }
     }
 
     /// Serves the client until it ends, or the server does.
@@ -257,7 +279,7 @@ impl Session {
         if let Some(head) = self.client.whole()? {
             return Ok((head.kind, self.client.take(head)));
         }
-        let idle = self.transaction.is_none() && self.backend.is_none();
+        let idle = self.transaction.is_none() && self.backend.is_none() && self.lite.is_none();
         let limit = self.door.limits.idle_in_transaction;
         tokio::select! {
             biased;
@@ -283,8 +305,16 @@ impl Session {
     }
 
     /// What statements are read against.
-    fn basis(&self, position: u64) -> Basis {
+    pub(crate) fn basis(&self, position: u64) -> Basis {
         Basis { position, search_path: self.search_path.clone(), strict: self.own.strict }
+    }
+}
+
+fn lite_settings(door: &Door) -> polyshard_lite::Settings {
+    polyshard_lite::Settings {
+        user: door.login.user.clone(),
+        database: door.login.database.clone(),
+        ..polyshard_lite::Settings::default()
     }
 }
 

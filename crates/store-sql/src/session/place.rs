@@ -15,7 +15,7 @@ const TRIES_MAX: u32 = 8;
 type Keys = Vec<(MapName, Vec<Key>)>;
 
 /// Where a statement wants to go.
-pub(super) enum Wanted<'a> {
+pub(crate) enum Wanted<'a> {
     /// Wherever the transaction is, or anywhere.
     Anywhere,
     /// To this shard.
@@ -60,11 +60,21 @@ impl Session {
         self.open(wanted, access, false).await
     }
 
-    async fn open(&mut self, wanted: &Wanted<'_>, access: Access, ready: bool) -> Done {
+    pub(super) async fn open(&mut self, wanted: &Wanted<'_>, access: Access, ready: bool) -> Done {
         if self.transaction.lost {
             return Err(super::transaction::failed_transaction().into());
         }
         let (lent, tickets, keys) = self.lend(wanted, access, ready).await?;
+        self.begin_on(lent, tickets, keys).await
+    }
+
+    /// Has a session work for us, with our settings and in our transaction.
+    pub(super) async fn begin_on(
+        &mut self,
+        lent: polyshard_engine::RawLent,
+        tickets: Vec<Ticket>,
+        keys: Vec<(MapName, Vec<Key>, Access)>,
+    ) -> Done {
         let mut backend = Backend::new(lent, tickets, keys);
         self.cancel.running.add(backend.cancel()).await;
         let mut to_confirm = backend.apply(&self.settings);
@@ -136,7 +146,11 @@ impl Session {
         }
     }
 
-    async fn enter(&self, wanted: &Wanted<'_>, access: Access) -> Result<Vec<Ticket>, RouterError> {
+    pub(crate) async fn enter(
+        &self,
+        wanted: &Wanted<'_>,
+        access: Access,
+    ) -> Result<Vec<Ticket>, RouterError> {
         let router = &self.door.router;
         match wanted {
             Wanted::Anywhere => {
@@ -176,6 +190,9 @@ impl Session {
             Wanted::Shard(shard) | Wanted::Keys { shard, .. } if **shard != backend.shard => {
                 let refusal = other_shard(&backend.shard, shard);
                 if !self.can_move() {
+                    if self.is_two_phase() && !self.transaction.is_none() {
+                        return self.spread(wanted, access).await;
+                    }
                     return Err(refusal.into());
                 }
                 self.leave().await?;
@@ -309,6 +326,10 @@ impl Session {
         for (_, backend) in std::mem::take(&mut self.parked) {
             backend.abandon().await;
         }
+        if let Some(turn) = self.transaction.lite_turn.take() {
+            self.roll_back_lite_turn(turn).await;
+        }
+        self.lite = None;
         if let Some(backend) = self.backend.take() {
             self.cancel.running.clear().await;
             backend.abandon().await;
@@ -321,7 +342,7 @@ impl Session {
     }
 }
 
-fn other_shard(mine: &ShardId, other: &ShardId) -> SqlError {
+pub(crate) fn other_shard(mine: &ShardId, other: &ShardId) -> SqlError {
     let message = format!("the transaction is on shard {mine}, and this statement needs shard {other}");
     SqlError::new(polyshard_sql::SqlState::FEATURE_NOT_SUPPORTED, message).hint(
         "Keep a transaction to keys of one shard, or SET polyshard.multi_shard = 'two_phase' before it begins.",

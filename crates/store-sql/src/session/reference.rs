@@ -29,9 +29,9 @@ impl Session {
         self.switch_to(&first);
         let literals = self.literals(params).await?;
         let asked = |error: polyshard_engine::Error| Stop::Refused(reply::of_engine(&error));
+        let schema = self.current_schema().await?;
         let Some(backend) = &mut self.backend else { return Ok(()) };
         let moment = backend.ask("SELECT now()").await.map_err(asked)?;
-        let schema = self.door.schema().await?;
         let search_path = self.search_path.clone();
         let context = Context { schema: &schema, search_path: &search_path, strict: self.own.strict };
         let write = polyshard_journal::reference_write(&analysed.statement, &context, &literals, &moment)?;
@@ -136,7 +136,7 @@ fn raw(text: &str) -> Expr {
 }
 
 /// A parameter of a plain type as a literal; the server is asked for others.
-fn local_literal(param: &Param<'_>) -> Option<String> {
+pub(crate) fn local_literal(param: &Param<'_>) -> Option<String> {
     let (name, whole): (&str, usize) = match param.type_oid {
         TypeOid::INT2 => ("smallint", 2),
         TypeOid::INT4 => ("integer", 4),

@@ -26,7 +26,9 @@ impl Session {
             reply::complete(&mut self.client.out, "SET");
             return Ok(());
         }
-        if setting.local {
+        if self.embedded {
+            self.set_lite(name, value.as_deref(), "SET")?;
+        } else if setting.local {
             self.in_transaction(statement, "SET LOCAL").await?;
         } else {
             self.set_for_session(name, statement.text(), setting.values.is_some()).await?;
@@ -50,7 +52,11 @@ impl Session {
             }
             Some("client_encoding") => reply::complete(&mut self.client.out, "RESET"),
             Some(name) => {
-                self.set_for_session(name, statement.text(), false).await?;
+                if self.embedded {
+                    self.set_lite(name, None, "RESET")?;
+                } else {
+                    self.set_for_session(name, statement.text(), false).await?;
+                }
                 if name == "search_path" && !self.transaction.failed {
                     self.search_path = self.door.defaults().await?.search_path.clone();
                     self.transaction.note_search_path(false, &self.search_path);
@@ -73,7 +79,9 @@ impl Session {
         self.search_path = self.door.defaults().await?.search_path.clone();
         let path = self.search_path.clone();
         self.transaction.note_search_path(false, &path);
-        if !self.settings.is_empty() {
+        if self.embedded {
+            self.lite_settings = Arc::new(super::lite_settings(&self.door));
+        } else if !self.settings.is_empty() {
             self.settings = Arc::default();
             // A shard's session is brought to it at once, so that the client hears what its settings are now.
             let outside = self.step_outside();
@@ -139,8 +147,11 @@ impl Session {
             let message = format!("{what} can only be used in transaction blocks");
             self.notice(Severity::Warning, &SqlError::new(state::NO_ACTIVE_TRANSACTION, message));
         } else if self.backend.is_some() {
-            return self.pass_query(statement.text()).await;
-        } else {
+            self.pass_query(statement.text()).await?;
+            self.run_on_parked(statement.text()).await?;
+            self.say_first(statement.text());
+            return Ok(());
+        } else if !self.embedded {
             self.say_first(statement.text());
         }
         reply::complete(&mut self.client.out, if what == "SET LOCAL" { "SET" } else { what });
@@ -154,6 +165,11 @@ impl Session {
         session: bool,
         modes: &TransactionModes,
     ) -> Done {
+        if self.embedded {
+            self.note_modes(modes);
+            reply::complete(&mut self.client.out, "SET");
+            return Ok(());
+        }
         if session {
             return self.set_for_session("session characteristics", statement.text(), true).await;
         }

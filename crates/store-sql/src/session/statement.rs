@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyshard_journal::EntryKind;
 use polyshard_router::Access;
-use polyshard_sql::{Analysis, Context, Kind, Param, Route, SqlError, SqlState};
+use polyshard_sql::{Analysis, Context, Kind, Param, Route, Schema, SqlError, SqlState};
 
 use super::place::{Wanted, unknown_outcome};
 use super::transaction::failed_transaction;
@@ -14,13 +14,21 @@ use crate::door::ViewMaps;
 use crate::reply::{self, state};
 
 impl Session {
+    /// The tables as they are now, or as the transaction itself has made them.
+    pub(crate) async fn current_schema(&self) -> Result<Arc<Schema>, SqlError> {
+        match &self.transaction.schema {
+            Some(schema) => Ok(schema.clone()),
+            None => self.door.schema().await,
+        }
+    }
+
     /// Where a statement goes with these parameters.
-    pub(super) async fn route(
+    pub(crate) async fn route(
         &mut self,
         analysed: &Analysed,
         params: &[Param<'_>],
     ) -> Result<(Route, Arc<Analysis>), Stop> {
-        let schema = self.door.schema().await?;
+        let schema = self.current_schema().await?;
         let basis = self.basis(schema.position);
         let analysis = analysed.analysis(&basis, |statement| {
             let search_path = &basis.search_path;
@@ -43,6 +51,9 @@ impl Session {
         self.check_transaction(statement.kind())?;
         if self.run_own(analysed).await? {
             return Ok(());
+        }
+        if self.embedded {
+            return self.run_lite(analysed, &[], &[]).await;
         }
         if let Some(refusal) = &analysed.refusal {
             return Err(refusal.clone().into());
@@ -83,7 +94,7 @@ impl Session {
             Kind::Show(name) => return self.show(name).await,
             Kind::Discard(what) => self.discard(*what).await?,
             Kind::Fetch(name) => {
-                if self.backend.is_none() {
+                if self.backend.is_none() && self.parked.is_empty() {
                     return Err(no_cursor(name).into());
                 }
                 return Ok(false);
@@ -118,7 +129,7 @@ impl Session {
         let mut again = true;
         loop {
             self.acquire(wanted, access).await?;
-            self.transaction.wrote |= writes;
+            self.note_write(writes);
             match self.pass_query(text).await {
                 // The session was dead already, or died of this: a read that has said nothing can be repeated.
                 Err(Stop::Refused(_)) if alone && again && !writes && self.client.said() == said => {
@@ -156,6 +167,14 @@ impl Session {
         Ok(())
     }
 
+    /// Notes that the shard that works for us is written to.
+    pub(super) fn note_write(&mut self, writes: bool) {
+        self.transaction.wrote |= writes;
+        if let Some(backend) = &mut self.backend {
+            backend.wrote |= writes;
+        }
+    }
+
     /// A transaction on every shard writes nothing that is on one.
     pub(super) fn check_global(&self, analysis: &Analysis) -> Done {
         if self.transaction.global.is_some() && analysis.writes() {
@@ -181,7 +200,7 @@ impl Session {
     }
 
     /// Carries out a statement that concerns several shards.
-    pub(super) async fn run_elsewhere(
+    pub(crate) async fn run_elsewhere(
         &mut self,
         analysed: &Analysed,
         route: Route,
@@ -193,16 +212,8 @@ impl Session {
                 self.cancel.running.clear().await;
                 done
             }
-            Route::Many { shards, .. } => Err(SqlError::unsupported(
-                format!("the statement concerns {} shards", shards.len()),
-                "Name the key, so that it concerns one.",
-            )
-            .into()),
-            Route::Split(parts) => Err(SqlError::unsupported(
-                format!("the rows belong to {} shards", parts.len()),
-                "Insert rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase'.",
-            )
-            .into()),
+            Route::Many { shards, ranges } => self.write_many(analysed, shards.len(), &ranges, params).await,
+            Route::Split(parts) => self.insert_split(parts, params).await,
             Route::ReferenceWrite => {
                 let alone = self.begin_alone();
                 let done = self.write_reference(analysed, params).await;
@@ -221,7 +232,7 @@ impl Session {
 
 impl Session {
     /// Begins a transaction for one statement, if there is none; true if so.
-    pub(super) fn begin_alone(&mut self) -> bool {
+    pub(crate) fn begin_alone(&mut self) -> bool {
         let alone = self.transaction.is_none();
         if alone {
             self.begin_implicitly();
@@ -230,7 +241,7 @@ impl Session {
     }
 
     /// Ends a transaction that was begun for one statement.
-    pub(super) async fn end_alone(&mut self, alone: bool, done: Done) -> Done {
+    pub(crate) async fn end_alone(&mut self, alone: bool, done: Done) -> Done {
         if !alone {
             return done;
         }

@@ -6,8 +6,11 @@ use polyshard_sql::{Isolation, Kind, SqlError, Statement, TransactionModes};
 
 use polyshard_journal::Declaration;
 
+use polyshard_sql::Schema;
+
 use super::global::Global;
 use super::{Done, Session, Stop};
+use crate::embedded::LiteTurn;
 use crate::reply::{self, Severity, state};
 use crate::settings::{Own, Settings};
 
@@ -23,7 +26,7 @@ enum Begun {
 }
 
 /// What is known of the transaction.
-pub(super) struct Transaction {
+pub(crate) struct Transaction {
     begun: Begun,
     /// A statement has failed: everything but its end is refused.
     pub failed: bool,
@@ -41,6 +44,13 @@ pub(super) struct Transaction {
     pub read_only: bool,
     /// If it is on every shard: what it has done.
     pub global: Option<Box<Global>>,
+    /// Likewise, before SQLite shards.
+    pub lite_turn: Option<Box<LiteTurn>>,
+    /// The schema as the transaction itself has made it.
+    pub schema: Option<Arc<Schema>>,
+    /// When it began, once somebody has asked: microseconds since 2000.
+    began_micros: Option<i64>,
+    one_snapshot: bool,
     /// What is declared once it is committed.
     pub after: Vec<Declaration>,
     /// Whether it may still go on on another shard.
@@ -64,6 +74,10 @@ impl Transaction {
             lost: false,
             read_only: false,
             global: None,
+            lite_turn: None,
+            schema: None,
+            began_micros: None,
+            one_snapshot: false,
             after: Vec::new(),
             movable: true,
             search_path_set: false,
@@ -85,6 +99,21 @@ impl Transaction {
             (Begun::Explicitly, false) => b'T',
             _ => b'I',
         }
+    }
+
+    /// Whether all its statements see one moment.
+    pub fn has_one_snapshot(&self) -> bool {
+        self.one_snapshot && !self.is_none()
+    }
+
+    /// When it began: now, if nobody has asked before, or there is none.
+    pub fn began(&mut self, now: i64) -> i64 {
+        if self.is_none() { now } else { *self.began_micros.get_or_insert(now) }
+    }
+
+    /// Its savepoints, the oldest first.
+    pub fn savepoint_names(&self) -> &[String] {
+        &self.savepoints
     }
 
     /// Notes that the search path was set, for the transaction or for the session.
@@ -140,6 +169,7 @@ impl Session {
                 self.transaction.begin = statement.text().clone();
                 self.transaction.read_only = modes.read_only.unwrap_or(false);
                 self.transaction.movable = is_by_statement(modes);
+                self.transaction.one_snapshot = !is_by_statement(modes);
                 self.transaction.before = Some(before);
             }
         }
@@ -209,8 +239,24 @@ impl Session {
                 self.roll_back_global(global).await;
             }
         }
+        if let Some(turn) = transaction.lite_turn {
+            if commit {
+                self.commit_lite_turn(turn).await?;
+            } else {
+                self.roll_back_lite_turn(turn).await;
+            }
+        }
+        self.end_lite(commit).await?;
         if commit {
             self.declare_after(transaction.after).await?;
+        }
+        if !self.parked.is_empty() {
+            if commit {
+                return self.commit_several().await;
+            }
+            self.park();
+            self.roll_back_parked().await;
+            return Ok(());
         }
         if self.backend.is_none() {
             return Ok(());
@@ -218,7 +264,7 @@ impl Session {
         if commit { self.commit_backend(transaction.wrote).await } else { self.roll_back_backend().await }
     }
 
-    async fn commit_backend(&mut self, wrote: bool) -> Done {
+    pub(super) async fn commit_backend(&mut self, wrote: bool) -> Done {
         let Some(backend) = &mut self.backend else { return Ok(()) };
         backend.query("COMMIT", true);
         match self.drain().await {
@@ -286,7 +332,12 @@ impl Session {
             _ if self.transaction.lost => return Err(failed_transaction().into()),
             _ => {}
         }
-        if self.backend.is_some() {
+        if self.embedded {
+            let verb = if tag == "ROLLBACK" { "ROLLBACK TO" } else { tag };
+            self.savepoint_lite(verb, name).await?;
+            self.transaction.failed = false;
+            reply::complete(&mut self.client.out, tag);
+        } else if self.backend.is_some() {
             let failed = std::mem::replace(&mut self.transaction.failed, false);
             if let Err(stop) = self.pass_query(statement.text()).await {
                 self.transaction.failed = failed;
@@ -295,6 +346,9 @@ impl Session {
             if self.transaction.failed {
                 return Ok(());
             }
+            self.run_on_parked(statement.text()).await?;
+            // For shards that the transaction comes to later.
+            self.transaction.prelude.push(statement.text().clone());
         } else {
             self.transaction.prelude.push(statement.text().clone());
             self.transaction.failed = false;
@@ -321,6 +375,7 @@ impl Session {
             self.transaction.read_only = read_only;
         }
         self.transaction.movable &= is_by_statement(modes);
+        self.transaction.one_snapshot |= !is_by_statement(modes);
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod embedded;
 mod first;
 mod programs;
 mod sharing;

@@ -13,9 +13,10 @@ use polyshard_journal::{Journal, JournalOptions};
 use polyshard_map::ShardId;
 use polyshard_router::{Router, RouterOptions};
 use polyshard_shard::{RouterId, ShardOptions};
-use polyshard_store_sql::{Door, Limits, Login, Random};
+use polyshard_store_sql::{Door, Limits, Login, Parts, Random};
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown, ShutdownTrigger};
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use uuid::Uuid;
@@ -24,15 +25,32 @@ pub const PASSWORD: &str = "a password";
 
 /// A process with an SQL door.
 pub struct Cluster {
-    pub server: Arc<PgServer>,
+    pub place: Place,
     pub port: u16,
     pub router: Arc<Router>,
     pub driver: Arc<Driver>,
     pub journal: Arc<Journal>,
+    pub door: Arc<Door>,
     catalog: Arc<Catalog>,
     resolver: Resolver,
     trigger: ShutdownTrigger,
     served: JoinHandle<Served>,
+}
+
+/// Where the databases are.
+#[derive(Clone)]
+pub enum Place {
+    Postgres(Arc<PgServer>),
+    Files(Arc<TempDir>),
+}
+
+impl Place {
+    fn target(&self, name: &str) -> Target {
+        match self {
+            Place::Postgres(server) => Target::parse(&server.url(name)).unwrap(),
+            Place::Files(folder) => Target::sqlite(folder.path().join(format!("{name}.db"))),
+        }
+    }
 }
 
 /// How a cluster differs from the usual.
@@ -41,11 +59,12 @@ pub struct Setup {
     pub limits: Limits,
     pub settings: Vec<(String, String)>,
     pub raw_max: usize,
+    pub failpoint: Option<polyshard_catalog::Failpoint>,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
-        Setup { shards: 2, limits: Limits::default(), settings: Vec::new(), raw_max: 20 }
+        Setup { shards: 2, limits: Limits::default(), settings: Vec::new(), raw_max: 20, failpoint: None }
     }
 }
 
@@ -64,7 +83,17 @@ impl Cluster {
         for number in 1..=setup.shards {
             server.create_database(&format!("s{number}"));
         }
-        let cluster = Cluster::on(Arc::new(server), &setup).await;
+        Cluster::on_place(Place::Postgres(Arc::new(server)), &setup).await
+    }
+
+    /// Two SQLite shards, nothing on them.
+    pub async fn start_embedded() -> Cluster {
+        let folder = tempfile::tempdir().unwrap();
+        Cluster::on_place(Place::Files(Arc::new(folder)), &Setup::default()).await
+    }
+
+    async fn on_place(place: Place, setup: &Setup) -> Cluster {
+        let cluster = Cluster::on(place, setup).await;
         for number in 1..=setup.shards {
             cluster.add_shard(&format!("s{number}")).await;
         }
@@ -72,16 +101,16 @@ impl Cluster {
     }
 
     /// A process on the databases of a server.
-    pub async fn on(server: Arc<PgServer>, setup: &Setup) -> Cluster {
-        let engine = Options {
+    pub async fn on(place: Place, setup: &Setup) -> Cluster {
+        let engine = polyshard_store_sql::with_functions(Options {
             unavailable_wait: Duration::from_millis(300),
             connect_timeout: Duration::from_secs(5),
             postgres_readers: 1,
             postgres_raw_max: setup.raw_max,
             ..Options::default()
-        };
-        let located = server.clone();
-        let target = move |name: &str| Target::parse(&located.url(name)).unwrap();
+        });
+        let located = place.clone();
+        let target = move |name: &str| located.target(name);
         let owner = format!("process {}", Uuid::new_v4());
         let catalog =
             Arc::new(Catalog::new(target("catalog"), engine.clone(), owner, Arc::new(Uuid::new_v4)));
@@ -89,7 +118,7 @@ impl Cluster {
             router: RouterId::new(rand::random()),
             shard: ShardOptions {
                 data: engine,
-                stores: vec![polyshard_journal::schema()],
+                stores: vec![polyshard_journal::schema(), polyshard_store_sql::schema()],
                 ..ShardOptions::default()
             },
             hold_max: Duration::from_secs(2),
@@ -111,13 +140,24 @@ impl Cluster {
             tls: None,
             tls_only: false,
         };
-        let door = Arc::new(Door::new(router.clone(), journal.clone(), login, setup.limits, random));
+        let parts = Parts {
+            router: router.clone(),
+            journal: journal.clone(),
+            catalog: catalog.clone(),
+            login,
+            limits: setup.limits,
+            random,
+            clock: Arc::new(micros),
+            failpoint: setup.failpoint.clone(),
+        };
+        let door = Arc::new(Door::new(parts));
+        let prepared = door.clone();
         let listener =
             Listener::bind("sql", "127.0.0.1:0".parse().unwrap(), ListenerLimits::default()).await.unwrap();
         let port = listener.address().port();
         let (trigger, shutdown) = Shutdown::new();
         let served = tokio::spawn(door.serve(listener, shutdown));
-        Cluster { server, port, router, driver, journal, catalog, resolver, trigger, served }
+        Cluster { place, port, router, driver, journal, door: prepared, catalog, resolver, trigger, served }
     }
 
     pub async fn add_shard(&self, name: &str) {
@@ -191,9 +231,17 @@ impl Cluster {
         (output.status.success(), String::from_utf8_lossy(&text).into_owned())
     }
 
+    /// The PostgreSQL server that the databases are on.
+    pub fn server(&self) -> &PgServer {
+        match &self.place {
+            Place::Postgres(server) => server,
+            Place::Files(_) => panic!("SQLite files have no server"),
+        }
+    }
+
     /// What a query says on a shard itself, beside the door.
     pub fn on_shard(&self, shard: &str, sql: &str) -> String {
-        self.server.execute(shard, sql).trim().to_owned()
+        self.server().execute(shard, sql).trim().to_owned()
     }
 
     pub async fn close(self) {
@@ -205,6 +253,12 @@ impl Cluster {
         self.router.close().await;
         self.catalog.close().await;
     }
+}
+
+/// The time in microseconds since 1970.
+fn micros() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_micros()).unwrap()
 }
 
 /// The rows of a simple query as text.

@@ -1,0 +1,285 @@
+//! A transaction on every SQLite shard: schema changes, and writes to reference tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use polyshard_engine::Dialect;
+use polyshard_journal::{Change, Embedded, EntryKind, Lite, Recorded, Turn};
+use polyshard_map::ShardId;
+use polyshard_router::{Access, Ticket};
+use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement};
+
+use super::run::Solo;
+use super::translate::statement_of;
+use crate::cache::Analysed;
+use crate::reply;
+use crate::session::{Done, Session, Stop};
+
+/// What a transaction on every shard has done.
+pub(crate) struct LiteTurn {
+    turn: Turn,
+    statements: Vec<Recorded>,
+    kind: EntryKind,
+    open: Vec<(ShardId, Ticket, Solo)>,
+}
+
+impl Session {
+    /// Changes the schema or a reference table, on every shard.
+    pub(super) async fn change_everywhere(
+        &mut self,
+        analysed: &Analysed,
+        route: &Route,
+        params: &[Param<'_>],
+    ) -> Done {
+        let statement = analysed.statement.clone();
+        if *statement.kind() == Kind::Vacuum {
+            reply::complete(&mut self.client.out, "VACUUM");
+            return Ok(());
+        }
+        self.door.journal.check_ddl(&statement)?;
+        self.open_everywhere().await?;
+        let (sql, after, kind) = match route {
+            Route::ReferenceWrite => {
+                let (sql, after) = self.same_everywhere(&statement, params).await?;
+                (sql, after, EntryKind::Rows)
+            }
+            _ => (statement.text().to_string(), Vec::new(), EntryKind::Schema),
+        };
+        let shown = polyshard_sql::statements(&sql)?.into_iter().next();
+        let schema = self.current_schema().await?;
+        let context = Context { schema: &schema, search_path: &self.search_path, strict: false };
+        let prepared = match (&shown, kind) {
+            (Some(write), EntryKind::Rows) if !matches!(write.kind(), Kind::Truncate(_)) => {
+                Some(polyshard_lite::prepare(write, &context, &[], &self.lite_settings)?)
+            }
+            _ => None,
+        };
+        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, &schema));
+        let mut rows = None;
+        let statements = match &prepared {
+            Some(prepared) => vec![statement_of(prepared, prepared.bind(&[], &Default::default())?)],
+            None => Lite.translate(&sql, &schema, &self.recorded_settings())?,
+        };
+        let Some(turn) = &mut self.transaction.lite_turn else { return Ok(()) };
+        for (_, _, transaction) in &mut turn.open {
+            let answers = transaction.get().run_all(statements.clone()).await.map_err(wrong)?;
+            if rows.is_none() {
+                rows = answers.into_iter().next();
+            }
+        }
+        turn.statements.push(Recorded::new(sql));
+        for recorded in after {
+            for (shard, _, transaction) in &mut turn.open {
+                if recorded.concerns(shard, Dialect::Sqlite) {
+                    transaction
+                        .get()
+                        .run(polyshard_engine::Statement::new(recorded.sql.as_str()))
+                        .await
+                        .map_err(wrong)?;
+                }
+            }
+            turn.statements.push(recorded);
+        }
+        if kind == EntryKind::Schema {
+            turn.kind = EntryKind::Schema;
+            let Some((_, _, first)) = turn.open.first_mut() else { return Ok(()) };
+            let within = turn.turn.schema_within_on(Dialect::Sqlite, first.get()).await;
+            let mut within = within.map_err(|error| error.to_sql())?;
+            within.position = self.door.cache.passing_position();
+            self.transaction.schema = Some(Arc::new(within));
+        }
+        match (&prepared, rows) {
+            (Some(prepared), Some(rows)) => self.answer(prepared, &rows),
+            _ => {
+                let tag = match statement.kind() {
+                    Kind::Ddl(ddl) => ddl.tag.clone(),
+                    _ => "TRUNCATE TABLE".to_owned(),
+                };
+                reply::complete(&mut self.client.out, &tag);
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins the transaction on every shard.
+    async fn open_everywhere(&mut self) -> Done {
+        if self.transaction.lite_turn.is_some() {
+            return Ok(());
+        }
+        if self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some()) {
+            return Err(SqlError::unsupported(
+                "a transaction that works on one shard cannot change what every shard has",
+                "Change schema and reference tables in a transaction of their own.",
+            )
+            .into());
+        }
+        self.lite = None;
+        let turn = self.door.journal.turn().await.map_err(|error| error.to_sql())?;
+        let mut open = Vec::new();
+        for shard in turn.shards() {
+            let ticket = self.door.router.enter_unmapped(shard, Access::Write).await;
+            let ticket = ticket.map_err(|error| reply::of_router(&error))?;
+            if ticket.dialect() != Dialect::Sqlite {
+                return Err(SqlError::unsupported(
+                    "some shards are SQLite files and some are PostgreSQL databases",
+                    "Change the schema when all shards are on one engine.",
+                )
+                .into());
+            }
+            let transaction = ticket.begin().await.map_err(|error| reply::of_engine(&error))?;
+            open.push((shard.clone(), ticket, Solo::new(transaction)));
+        }
+        let turn = LiteTurn { turn, statements: Vec::new(), kind: EntryKind::Rows, open };
+        self.transaction.lite_turn = Some(Box::new(turn));
+        Ok(())
+    }
+
+    /// A write to a reference table in words that give the same rows on every shard.
+    async fn same_everywhere(
+        &mut self,
+        statement: &Statement,
+        params: &[Param<'_>],
+    ) -> Result<(String, Vec<Recorded>), Stop> {
+        let schema = self.current_schema().await?;
+        let search_path = self.search_path.clone();
+        let context = Context { schema: &schema, search_path: &search_path, strict: false };
+        let literals = self.lite_literals(params).await?;
+        let moment = self.ask_lite("SELECT now()::text", &schema).await?;
+        let moment =
+            moment.into_iter().next().and_then(|row| row.into_iter().next()).flatten().unwrap_or_default();
+        let write = polyshard_journal::reference_write(statement, &context, &literals, &moment)?;
+        let mut answers = Vec::new();
+        for ask in write.asks() {
+            let mut rows = Vec::new();
+            if let Some(sequence) = &ask.sequence {
+                let ids = self.door.journal.allocate(sequence, ask.times as u64, 1).await;
+                rows.extend(ids.map_err(|error| error.to_sql())?.map(|id| vec![Some(id.to_string())]));
+            } else {
+                for _ in 0..ask.times {
+                    rows.extend(self.ask_lite(&ask.query, &schema).await?);
+                }
+            }
+            answers.push(rows);
+        }
+        let written = write.fill(answers)?;
+        Ok((written.sql, written.after))
+    }
+
+    /// Each parameter as an SQL literal with its type, as far as the types are plain.
+    async fn lite_literals(&mut self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
+        let literal = |param| {
+            crate::session::local_literal(param).ok_or_else(|| {
+                SqlError::unsupported(
+                    "a parameter of this type cannot be written to a reference table on SQLite shards",
+                    "Write the value into the statement.",
+                )
+            })
+        };
+        Ok(params.iter().map(literal).collect::<Result<_, _>>()?)
+    }
+
+    /// Asks the first shard, within the transaction: rows as texts.
+    async fn ask_lite(&mut self, sql: &str, schema: &Schema) -> Result<Vec<Vec<Option<String>>>, Stop> {
+        let context = Context { schema, search_path: &self.search_path, strict: false };
+        let Some(statement) = polyshard_sql::statements(sql)?.into_iter().next() else {
+            return Ok(Vec::new());
+        };
+        let prepared = polyshard_lite::prepare(&statement, &context, &[], &self.lite_settings)?;
+        let first = self.transaction.lite_turn.as_ref().and_then(|turn| turn.open.first());
+        let Some(shard) = first.map(|(shard, ..)| shard.clone()) else { return Ok(Vec::new()) };
+        let moment = self.moment(&prepared, &shard).await?;
+        let statement = statement_of(&prepared, prepared.bind(&[], &moment)?);
+        let Some(turn) = &mut self.transaction.lite_turn else { return Ok(Vec::new()) };
+        let Some((_, _, transaction)) = turn.open.first_mut() else { return Ok(Vec::new()) };
+        let rows = transaction.get().run(statement).await;
+        let rows = rows.map_err(|error| polyshard_lite::error(&error, schema))?;
+        let columns = prepared.columns.as_deref().unwrap_or_default();
+        let mut out = Vec::new();
+        for row in rows.iter() {
+            let mut texts = Vec::new();
+            for (value, column) in row.values().iter().zip(columns) {
+                if value.is_null() {
+                    texts.push(None);
+                    continue;
+                }
+                let mut bytes = Vec::new();
+                let format = polyshard_lite::Format::Text;
+                polyshard_lite::encode(column.type_oid, value, format, &self.lite_settings, &mut bytes)?;
+                let text = String::from_utf8(bytes);
+                texts.push(Some(
+                    text.map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "a text is not UTF-8"))?,
+                ));
+            }
+            out.push(texts);
+        }
+        Ok(out)
+    }
+
+    /// The settings that recorded statements depend on.
+    fn recorded_settings(&self) -> BTreeMap<String, String> {
+        let quoted = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
+        let path: Vec<String> = self.search_path.iter().map(quoted).collect();
+        [("search_path".to_owned(), path.join(", "))].into()
+    }
+
+    /// Commits on every shard, once it is decided.
+    pub(crate) async fn commit_lite_turn(&mut self, turn: Box<LiteTurn>) -> Done {
+        let LiteTurn { mut turn, statements, kind, mut open } = *turn;
+        if statements.is_empty() {
+            drop(open);
+            turn.give_up().await;
+            return Ok(());
+        }
+        let wrong = |error: polyshard_engine::Error| reply::of_engine(&error);
+        let ready = async {
+            if kind == EntryKind::Schema
+                && let Some((_, _, first)) = open.first_mut()
+            {
+                let follows =
+                    turn.review_on(Dialect::Sqlite, first.get()).await.map_err(|error| error.to_sql())?;
+                for recorded in follows {
+                    for (shard, _, transaction) in &mut open {
+                        if recorded.concerns(shard, Dialect::Sqlite) {
+                            let statement = polyshard_engine::Statement::new(recorded.sql.as_str());
+                            transaction.get().run(statement).await.map_err(wrong)?;
+                        }
+                    }
+                }
+            }
+            for (_, _, transaction) in &mut open {
+                transaction.get().run(turn.mark(Dialect::Sqlite)).await.map_err(wrong)?;
+            }
+            Ok::<(), SqlError>(())
+        };
+        if let Err(error) = ready.await {
+            drop(open);
+            turn.give_up().await;
+            return Err(error.into());
+        }
+        let settings = self.recorded_settings();
+        let decided = turn.decide(Change { kind, statements, settings }).await;
+        let decided = decided.map_err(|error| error.to_sql())?;
+        for (shard, ticket, transaction) in open {
+            match transaction.into_inner().commit().await {
+                Ok(()) => self.door.journal.committed(&shard, decided),
+                Err(error) => {
+                    // It is decided: whoever uses the shard next brings it there.
+                    tracing::warn!(%shard, %error, position = decided.position, "a shard is brought up later");
+                }
+            }
+            drop(ticket);
+        }
+        Ok(())
+    }
+
+    /// Undoes it on every shard.
+    pub(crate) async fn roll_back_lite_turn(&mut self, turn: Box<LiteTurn>) {
+        let LiteTurn { turn, open, .. } = *turn;
+        for (shard, _, transaction) in open {
+            if let Err(error) = transaction.into_inner().rollback().await {
+                tracing::debug!(%shard, %error, "a transaction was rolled back by its end");
+            }
+        }
+        turn.give_up().await;
+    }
+}

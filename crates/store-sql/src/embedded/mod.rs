@@ -1,0 +1,33 @@
+//! The door before SQLite shards: the same session, with PostgreSQL's statements translated.
+
+mod across;
+mod everywhere;
+mod run;
+mod settings;
+mod translate;
+
+use polyshard_engine::{Dialect, Options};
+use polyshard_shard::StoreSchema;
+
+pub(crate) use everywhere::LiteTurn;
+pub(crate) use run::Lite;
+
+/// The tables that SQLite shards keep descriptions of the users' tables in.
+pub fn schema() -> StoreSchema {
+    StoreSchema { statements }
+}
+
+fn statements(dialect: Dialect) -> Vec<String> {
+    match dialect {
+        Dialect::Sqlite => polyshard_lite::BOOKKEEPING.iter().map(|sql| (*sql).to_owned()).collect(),
+        Dialect::Postgres => Vec::new(),
+    }
+}
+
+/// Options of databases, with what translated statements need registered on SQLite.
+pub fn with_functions(mut options: Options) -> Options {
+    options.functions.extend(polyshard_lite::functions());
+    options.aggregates.extend(polyshard_lite::aggregates());
+    options.collations.extend(polyshard_lite::collations());
+    options
+}

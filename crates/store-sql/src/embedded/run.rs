@@ -1,0 +1,409 @@
+//! Statements of one SQLite shard: prepared by translation, run on the engine, answered as PostgreSQL would.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{BufMut, BytesMut};
+use polyshard_engine::{Rows, Transaction};
+use polyshard_lite::{Format, Moment, Prepared, Tag};
+use polyshard_map::{Key, MapName, ShardId};
+use polyshard_router::{Access, RouterError, Ticket};
+use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, TypeOid};
+
+use super::translate::statement_of;
+use crate::cache::{Analysed, Description, Prepared as Known};
+use crate::reply::{self, Field, state};
+use crate::session::{Done, Session, Stop, Wanted};
+
+/// Rows fetched at once from a long answer.
+pub(super) const PAGE_ROWS: usize = 500;
+
+/// A shard at work for a client.
+pub(crate) struct Lite {
+    pub shard: ShardId,
+    pub tickets: Vec<Ticket>,
+    keys: Vec<(MapName, Vec<Key>, Access)>,
+    /// Once something was written, or one snapshot is wanted. Before, each statement sees what is there.
+    pub transaction: Option<Solo>,
+}
+
+/// A transaction that a session can hold while it is looked at from several threads, one after the other.
+pub(crate) struct Solo(Mutex<Transaction>);
+
+impl Solo {
+    pub fn new(transaction: Transaction) -> Solo {
+        Solo(Mutex::new(transaction))
+    }
+
+    /// The transaction, for its only user.
+    pub fn get(&mut self) -> &mut Transaction {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn into_inner(self) -> Transaction {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Carries out a statement that concerns tables, or nothing, on SQLite shards.
+    pub(crate) async fn run_lite(
+        &mut self,
+        analysed: &Analysed,
+        params: &[Param<'_>],
+        types: &[u32],
+    ) -> Done {
+        if let Some(refusal) = &analysed.refusal {
+            return Err(refusal.clone().into());
+        }
+        if let Kind::Show(name) = analysed.statement.kind() {
+            return self.show_lite(name);
+        }
+        let (route, analysis) = self.route(analysed, params).await?;
+        if let Kind::Explain(_) = analysed.statement.kind() {
+            return self.explain_lite(&analysis.describe());
+        }
+        match &route {
+            Route::Everywhere | Route::ReferenceWrite => {
+                let alone = self.begin_alone();
+                let done = self.change_everywhere(analysed, &route, params).await;
+                return self.end_alone(alone, done).await;
+            }
+            Route::Many { .. } if *analysed.statement.kind() == Kind::Select => {
+                return self.run_lite_across(analysed, &route, params, types).await;
+            }
+            _ => {}
+        }
+        let Some(wanted) = Wanted::of(&route) else {
+            return self.run_elsewhere(analysed, route, params).await;
+        };
+        self.check_lite_global(analysis.writes())?;
+        let schema = self.current_schema().await?;
+        let prepared = self.lite_prepared(analysed, &schema, types)?;
+        let writes = prepared.writes() || prepared.locks;
+        let access = if writes { Access::Write } else { Access::Read };
+        self.enter_lite(&wanted, access).await?;
+        let done = self.run_entered(&prepared, params, &schema, writes).await;
+        if self.transaction.is_none() {
+            self.lite = None;
+        }
+        done
+    }
+
+    /// A statement in SQLite's words.
+    pub(super) fn lite_prepared(
+        &self,
+        analysed: &Analysed,
+        schema: &Arc<Schema>,
+        types: &[u32],
+    ) -> Result<Arc<Prepared>, SqlError> {
+        let basis = self.basis(schema.position);
+        analysed.lite(&basis, &self.lite_settings, types, |statement| {
+            let context = Context { schema, search_path: &basis.search_path, strict: basis.strict };
+            let types: Vec<Option<TypeOid>> =
+                types.iter().map(|oid| (*oid != 0).then_some(TypeOid(*oid))).collect();
+            polyshard_lite::prepare(statement, &context, &types, &self.lite_settings)
+        })
+    }
+
+    /// What a prepared statement is like.
+    pub(crate) async fn describe_lite(
+        &mut self,
+        known: &Known,
+        analysed: &Analysed,
+    ) -> Result<Description, Stop> {
+        let schema = self.current_schema().await?;
+        let prepared = match analysed.statement.kind() {
+            Kind::Select | Kind::Insert | Kind::Update | Kind::Delete => {
+                self.lite_prepared(analysed, &schema, &known.types)?
+            }
+            Kind::Explain(_) => return Ok(Description::of_columns(&[Field::text("QUERY PLAN")], &[])),
+            Kind::Show(name) => return Ok(Description::of_columns(&[Field::text(name)], &[])),
+            _ => return Ok(Description::of_columns(&[], &[])),
+        };
+        let columns = prepared.columns.as_deref().map(fields).unwrap_or_default();
+        Ok(Description::of_columns(&columns, &prepared.parameters))
+    }
+
+    /// Leave for the shard, beside what the transaction has already.
+    pub(super) async fn enter_lite(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        if let Some(lite) = &mut self.lite {
+            let shard = match wanted {
+                Wanted::Anywhere => return Ok(()),
+                Wanted::Shard(shard) | Wanted::Keys { shard, .. } => *shard,
+            };
+            if lite.shard == *shard {
+                return self.enter_more(wanted, access).await;
+            }
+            if lite.transaction.is_some() {
+                return Err(crate::session::other_shard(&lite.shard, shard).into());
+            }
+            // Nothing was done there that counts.
+            self.lite = None;
+        }
+        let router = self.door.router.clone();
+        let mut tries = 0;
+        let tickets = loop {
+            match self.enter(wanted, access).await {
+                Ok(tickets) => break tickets,
+                Err(error) => {
+                    tries += 1;
+                    if tries >= 8 || matches!(error, RouterError::Moving(_)) || !router.heal(&error).await {
+                        return Err(reply::of_router(&error).into());
+                    }
+                }
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5 << tries.min(6))).await;
+        };
+        let shard = tickets[0].shard().clone();
+        self.door.journal.ready(&shard).await.map_err(|error| error.to_sql())?;
+        let keys = match wanted {
+            Wanted::Keys { keys, .. } => {
+                keys.iter().map(|(map, keys)| (map.clone(), keys.clone(), access)).collect()
+            }
+            _ => Vec::new(),
+        };
+        self.lite = Some(Lite { shard, tickets, keys, transaction: None });
+        Ok(())
+    }
+
+    async fn enter_more(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        let (Some(lite), Wanted::Keys { keys, ranges, shard }) = (&mut self.lite, wanted) else {
+            return Ok(());
+        };
+        let enough = |mine: Access| mine == access || mine == Access::Write;
+        for (map, keys) in keys.iter() {
+            let covered = lite.keys.iter().any(|(known, mine, with)| {
+                known == map && enough(*with) && keys.iter().all(|key| mine.contains(key))
+            });
+            if covered {
+                continue;
+            }
+            let entered = self.door.router.enter_within_map(&lite.tickets[0], map, keys, access).await;
+            lite.tickets.push(entered.map_err(|error| reply::of_router(&error))?);
+            lite.keys.push((map.clone(), keys.clone(), access));
+        }
+        for (map, ranges) in ranges.iter() {
+            for range in ranges {
+                let entered = self.door.router.enter_shard(map, range, shard, access).await;
+                lite.tickets.push(entered.map_err(|error| reply::of_router(&error))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a prepared statement on the shard that was entered.
+    async fn run_entered(
+        &mut self,
+        prepared: &Prepared,
+        params: &[Param<'_>],
+        schema: &Schema,
+        writes: bool,
+    ) -> Done {
+        let Some(shard) = self.lite.as_ref().map(|lite| lite.shard.clone()) else { return Ok(()) };
+        let moment = self.moment(prepared, &shard).await?;
+        let statement = statement_of(prepared, prepared.bind(params, &moment)?);
+        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
+        let inside = !self.transaction.is_none();
+        if inside && (writes || self.transaction.has_one_snapshot()) {
+            self.begin_lite(schema).await?;
+        }
+        let formats = self.formats.clone();
+        let Some(lite) = &mut self.lite else { return Ok(()) };
+        if let Some(transaction) = &mut lite.transaction {
+            let rows = transaction.get().run(statement).await.map_err(wrong)?;
+            self.transaction.wrote |= writes;
+            return self.answer(prepared, &rows);
+        }
+        if writes {
+            let mut transaction = lite.tickets[0].begin().await.map_err(wrong)?;
+            let rows = transaction.run(statement).await.map_err(wrong)?;
+            transaction.commit().await.map_err(wrong)?;
+            return self.answer(prepared, &rows);
+        }
+        let mut scan = lite.tickets[0].scan(statement, PAGE_ROWS).await.map_err(wrong)?;
+        self.tell_columns(prepared);
+        let mut count = 0;
+        while let Some(page) = scan.next().await.map_err(wrong)? {
+            count += page.len();
+            put_rows(&mut self.client.out, prepared, &page, &formats, self.extended, &self.lite_settings)?;
+            self.client.flush_if_full().await?;
+        }
+        reply::complete(&mut self.client.out, &format!("SELECT {count}"));
+        Ok(())
+    }
+
+    /// Begins the transaction on the shard, if it has not begun, with the savepoints so far.
+    async fn begin_lite(&mut self, schema: &Schema) -> Done {
+        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
+        let savepoints: Vec<String> = self.transaction.savepoint_names().to_vec();
+        let Some(lite) = &mut self.lite else { return Ok(()) };
+        if lite.transaction.is_some() {
+            return Ok(());
+        }
+        // A ticket to write, whatever the first one was for: the transaction may write yet.
+        let read_only = self.transaction.read_only;
+        let ticket = match lite.tickets.iter().find(|ticket| read_only || ticket.access() == Access::Write) {
+            Some(ticket) => ticket,
+            None => {
+                let entered = self.door.router.enter_unmapped(&lite.shard, Access::Write).await;
+                lite.tickets.push(entered.map_err(|error| reply::of_router(&error))?);
+                &lite.tickets[lite.tickets.len() - 1]
+            }
+        };
+        let mut transaction = ticket.begin().await.map_err(wrong)?;
+        for name in savepoints {
+            transaction.run(savepoint("SAVEPOINT", &name)).await.map_err(wrong)?;
+        }
+        lite.transaction = Some(Solo::new(transaction));
+        Ok(())
+    }
+
+    /// SAVEPOINT, RELEASE or ROLLBACK TO, where the transaction has begun.
+    pub(crate) async fn savepoint_lite(&mut self, verb: &str, name: &str) -> Done {
+        if let Some(transaction) = self.lite.as_mut().and_then(|lite| lite.transaction.as_mut()) {
+            let ran = transaction.get().run(savepoint(verb, name)).await;
+            ran.map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the transaction on its shard.
+    pub(crate) async fn end_lite(&mut self, commit: bool) -> Done {
+        let Some(lite) = self.lite.take() else { return Ok(()) };
+        if let Some(transaction) = lite.transaction {
+            let transaction = transaction.into_inner();
+            let ended = if commit { transaction.commit().await } else { transaction.rollback().await };
+            if commit {
+                ended.map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The time, and the ids that a statement needs.
+    pub(super) async fn moment(&mut self, prepared: &Prepared, shard: &ShardId) -> Result<Moment, SqlError> {
+        let now = self.door.now_micros();
+        let began = self.transaction.began(now);
+        let mut ids = BTreeMap::new();
+        for (sequence, count) in prepared.ids() {
+            let journal = &self.door.journal;
+            let given = if sequence == polyshard_lite::NEXT_ID {
+                journal.next_ids(shard, count, self.door.now_unix_ms()).await
+            } else {
+                journal.allocate(&sequence, count as u64, 1).await.map(|ids| ids.collect())
+            };
+            ids.insert(sequence, given.map_err(|error| error.to_sql())?);
+        }
+        Ok(Moment { transaction_micros: began, statement_micros: now, ids })
+    }
+
+    pub(super) fn tell_columns(&mut self, prepared: &Prepared) {
+        if let Some(columns) = &prepared.columns
+            && !self.extended
+        {
+            reply::row_description(&mut self.client.out, &fields(columns), |_| false);
+        }
+    }
+
+    /// An answer that is there as a whole.
+    pub(super) fn answer(&mut self, prepared: &Prepared, rows: &Rows) -> Done {
+        self.tell_columns(prepared);
+        if prepared.columns.is_some() {
+            let formats = self.formats.clone();
+            put_rows(&mut self.client.out, prepared, rows, &formats, self.extended, &self.lite_settings)?;
+        }
+        let count = if prepared.columns.is_some() { rows.len() as u64 } else { rows.affected() };
+        let tag = match prepared.tag {
+            Tag::Select => format!("SELECT {count}"),
+            Tag::Insert => format!("INSERT 0 {count}"),
+            Tag::Update => format!("UPDATE {count}"),
+            Tag::Delete => format!("DELETE {count}"),
+        };
+        reply::complete(&mut self.client.out, &tag);
+        Ok(())
+    }
+
+    fn explain_lite(&mut self, lines: &[String]) -> Done {
+        self.columns(&[Field::text("QUERY PLAN")]);
+        for line in lines {
+            reply::data_row(&mut self.client.out, [Some(line.as_str())].into_iter());
+        }
+        reply::complete(&mut self.client.out, "EXPLAIN");
+        Ok(())
+    }
+
+    fn check_lite_global(&self, writes: bool) -> Done {
+        if self.transaction.lite_turn.is_some() && writes {
+            return Err(SqlError::unsupported(
+                "a transaction that changes what every shard has cannot write what one shard has",
+                "Change schema and reference tables in a transaction of their own.",
+            )
+            .into());
+        }
+        Ok(())
+    }
+}
+
+/// A savepoint's statement.
+fn savepoint(verb: &str, name: &str) -> polyshard_engine::Statement {
+    polyshard_engine::Statement::new(format!("{verb} \"{}\"", name.replace('"', "\"\"")))
+}
+
+/// Columns as the protocol tells them.
+pub(super) fn fields(columns: &[polyshard_lite::OutColumn]) -> Vec<Field> {
+    let field = |column: &polyshard_lite::OutColumn| Field {
+        name: column.name.clone(),
+        type_oid: column.type_oid,
+        type_mod: column.type_mod,
+    };
+    columns.iter().map(field).collect()
+}
+
+/// Rows as DataRow messages.
+pub(super) fn put_rows(
+    out: &mut BytesMut,
+    prepared: &Prepared,
+    rows: &Rows,
+    formats: &[bool],
+    extended: bool,
+    settings: &polyshard_lite::Settings,
+) -> Result<(), SqlError> {
+    let columns = prepared.columns.as_deref().unwrap_or_default();
+    let binary = |at: usize| {
+        extended
+            && match formats {
+                [] => false,
+                [one] => *one,
+                many => many.get(at).copied().unwrap_or(false),
+            }
+    };
+    let mut bytes = Vec::new();
+    for row in rows.iter() {
+        let mut failure = None;
+        reply::message(out, b'D', |out| {
+            out.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
+            for (at, (value, column)) in row.values().iter().zip(columns).enumerate() {
+                if value.is_null() {
+                    out.put_i32(-1);
+                    continue;
+                }
+                bytes.clear();
+                let format = if binary(at) { Format::Binary } else { Format::Text };
+                if let Err(error) =
+                    polyshard_lite::encode(column.type_oid, value, format, settings, &mut bytes)
+                {
+                    failure = Some(error);
+                    return;
+                }
+                out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                out.put_slice(&bytes);
+            }
+        });
+        if let Some(error) = failure {
+            // Half a message must not be sent.
+            return Err(SqlError::new(state::PROGRAM_LIMIT, error.message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! A translated statement with its values.
+
+use polyshard_engine::{Statement, Value};
+use polyshard_lite::Prepared;
+
+/// As the engine runs it.
+pub(super) fn statement_of(prepared: &Prepared, values: Vec<Value>) -> Statement {
+    values.into_iter().fold(Statement::new(prepared.sql.clone()), Statement::bind)
+}

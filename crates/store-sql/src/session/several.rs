@@ -1,0 +1,295 @@
+//! Writes on several shards in one transaction: asked for by `polyshard.multi_shard`, committed in two phases.
+
+use std::collections::BTreeMap;
+
+use polyshard_map::{Key, KeyRange, MapName, ShardId};
+use polyshard_router::{Access, Ticket};
+use polyshard_sql::{Param, Part, SqlError, SqlState};
+use uuid::Uuid;
+
+use super::global::quietly;
+use super::place::Wanted;
+use super::{Done, Session, Stop};
+use crate::cache::Analysed;
+use crate::reply::{self, state};
+use crate::settings::MultiShard;
+
+/// What the names of our prepared transactions begin with.
+pub(crate) const PREPARED_PREFIX: &str = "polyshard:";
+
+impl Session {
+    /// Whether a transaction may write on several shards.
+    pub(super) fn is_two_phase(&self) -> bool {
+        self.own.multi_shard == MultiShard::TwoPhase
+    }
+
+    /// Runs a write on each of several shards; their counts are added up.
+    pub(super) async fn write_many(
+        &mut self,
+        analysed: &Analysed,
+        shards: usize,
+        ranges: &[(MapName, Vec<KeyRange>)],
+        params: &[Param<'_>],
+    ) -> Done {
+        if !self.is_two_phase() {
+            return Err(several(shards).into());
+        }
+        let text = self.literal_text(analysed, params).await?;
+        let tickets = self.door.router.enter_ranges(ranges, Access::Write).await;
+        let tickets = tickets.map_err(|error| reply::of_router(&error))?;
+        let parts = tickets.into_iter().map(|(shard, tickets)| (shard, (tickets, text.clone()))).collect();
+        self.run_parts(parts).await
+    }
+
+    /// Inserts rows of several shards.
+    pub(super) async fn insert_split(&mut self, parts: Vec<Part>, params: &[Param<'_>]) -> Done {
+        if !self.is_two_phase() {
+            return Err(several(parts.len()).into());
+        }
+        let mut by_shard: BTreeMap<ShardId, (Vec<Ticket>, String)> = BTreeMap::new();
+        for part in parts {
+            let statement = polyshard_sql::statements(&part.text)?.into_iter().next();
+            let statement = statement
+                .ok_or_else(|| SqlError::new(SqlState::INTERNAL_ERROR, "a part of an INSERT is empty"))?;
+            let text = self.literal_text(&Analysed::new(statement), params).await?;
+            let tickets = self.door.router.enter_all(&part.keys, Access::Write).await;
+            let tickets = tickets.map_err(|error| reply::of_router(&error))?;
+            if tickets.iter().any(|ticket| *ticket.shard() != part.shard) {
+                let message = "a range was moved while its rows were inserted";
+                return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message)
+                    .hint("Try again.")
+                    .into());
+            }
+            by_shard.insert(part.shard, (tickets, text));
+        }
+        self.run_parts(by_shard).await
+    }
+
+    /// Runs each shard's part, and answers for all.
+    async fn run_parts(&mut self, parts: BTreeMap<ShardId, (Vec<Ticket>, String)>) -> Done {
+        let alone = self.begin_alone();
+        let done = self.run_parts_inside(parts).await;
+        let done = match done {
+            Ok(tag) if alone => self.end_alone(true, Ok(())).await.map(|()| tag),
+            Err(stop) if alone => self.end_alone(true, Err(stop)).await.map(|()| String::new()),
+            other => other,
+        };
+        let tag = done?;
+        reply::complete(&mut self.client.out, &tag);
+        Ok(())
+    }
+
+    async fn run_parts_inside(
+        &mut self,
+        parts: BTreeMap<ShardId, (Vec<Ticket>, String)>,
+    ) -> Result<String, Stop> {
+        let mut described = self.extended;
+        let (mut tag, mut count) = (String::new(), 0_u64);
+        for (shard, (tickets, text)) in parts {
+            self.turn_to(&shard, tickets).await?;
+            self.transaction.wrote = true;
+            let Some(backend) = &mut self.backend else { return Err(Stop::Told) };
+            backend.wrote = true;
+            backend.gather(described);
+            self.pass_alone(&text).await?;
+            if self.told {
+                return Err(Stop::Told);
+            }
+            described = true;
+            if let Some((word, more)) = self.backend.as_mut().and_then(|backend| backend.gathered()) {
+                tag = word;
+                count += more;
+            }
+        }
+        Ok(format!("{tag} {count}"))
+    }
+
+    /// Makes the session to a shard the current one; the transaction begins there if it has not.
+    async fn turn_to(&mut self, shard: &ShardId, tickets: Vec<Ticket>) -> Done {
+        if self.switch_to(shard) {
+            if let Some(backend) = &mut self.backend {
+                backend.hold(tickets);
+            }
+            return Ok(());
+        }
+        self.park();
+        self.open_with(tickets, Vec::new(), true).await
+    }
+
+    /// Goes on on another shard, if the transaction may be on several.
+    pub(super) async fn spread(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        let (Wanted::Shard(shard) | Wanted::Keys { shard, .. }) = wanted else { return Ok(()) };
+        self.settle().await?;
+        if self.switch_to(shard) {
+            return Box::pin(self.acquire(wanted, access)).await;
+        }
+        self.park();
+        Box::pin(self.open(wanted, access, true)).await
+    }
+
+    /// Commits on all shards of the transaction, or on none.
+    pub(super) async fn commit_several(&mut self) -> Done {
+        self.park();
+        let writers: Vec<ShardId> =
+            self.parked.iter().filter(|(_, backend)| backend.wrote).map(|(shard, _)| shard.clone()).collect();
+        let readers: Vec<ShardId> =
+            self.parked.keys().filter(|shard| !writers.contains(shard)).cloned().collect();
+        let ended = self.on_each(&readers, |_| "COMMIT".to_owned()).await;
+        if let Some(error) = ended.into_values().find_map(Result::err) {
+            self.roll_back_parked().await;
+            return Err(error.into());
+        }
+        self.finish_parked(&readers).await;
+        if let [one] = writers.as_slice() {
+            self.switch_to(one);
+            return self.commit_backend(true).await;
+        }
+        if writers.is_empty() {
+            return Ok(());
+        }
+        self.commit_in_two_phases(&writers).await
+    }
+
+    async fn commit_in_two_phases(&mut self, writers: &[ShardId]) -> Done {
+        let id = Uuid::from_bytes(self.door.random());
+        let cluster = self.door.router.view().cluster;
+        let name = |shard: &ShardId| format!("{PREPARED_PREFIX}{cluster}:{id}:{shard}");
+        self.door.pass("two_phase.prepare.before")?;
+        let prepared = self.on_each(writers, |shard| format!("PREPARE TRANSACTION '{}'", name(shard))).await;
+        if let Some(error) = prepared.values().find_map(|result| result.as_ref().err().cloned()) {
+            let done: Vec<ShardId> = prepared
+                .iter()
+                .filter(|(_, result)| result.is_ok())
+                .map(|(shard, _)| shard.clone())
+                .collect();
+            // If this fails, they are rolled back later: nothing was decided.
+            self.on_each(&done, |shard| format!("ROLLBACK PREPARED '{}'", name(shard))).await;
+            self.roll_back_parked().await;
+            return Err(explained(error).into());
+        }
+        self.door.pass("two_phase.decide.before")?;
+        let decided = self.decide(id).await;
+        self.door.pass("two_phase.decide.after")?;
+        match decided {
+            Ok(true) => {}
+            Ok(false) => {
+                self.on_each(writers, |shard| format!("ROLLBACK PREPARED '{}'", name(shard))).await;
+                self.finish_parked(writers).await;
+                let message = "the transaction took too long to commit, and was rolled back";
+                return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message)
+                    .hint("Try again.")
+                    .into());
+            }
+            Err(error) => {
+                self.finish_parked(writers).await;
+                return Err(error.into());
+            }
+        }
+        let mut all = true;
+        for shard in writers {
+            self.door.pass(&format!("two_phase.commit:{shard}.before"))?;
+            let ended = self
+                .on_each(std::slice::from_ref(shard), |shard| format!("COMMIT PREPARED '{}'", name(shard)));
+            for (shard, result) in ended.await {
+                if let Err(error) = result {
+                    all = false;
+                    tracing::warn!(%shard, %error, "a prepared transaction is committed later");
+                }
+            }
+        }
+        self.door.pass("two_phase.commit.after")?;
+        self.finish_parked(writers).await;
+        if all && let Err(error) = self.door.catalog.forget_outcome(id).await {
+            tracing::debug!(%error, "the outcome of a transaction that has ended is kept");
+        }
+        Ok(())
+    }
+
+    /// Has it decided; asks again if the answer was lost, since asking twice does no harm.
+    async fn decide(&self, id: Uuid) -> Result<bool, SqlError> {
+        const TRIES: u32 = 20;
+        let mut tries = 0;
+        loop {
+            match self.door.catalog.decide_outcome(id, true).await {
+                Ok(committed) => return Ok(committed),
+                Err(error) if tries >= TRIES => {
+                    let message =
+                        format!("it is not known yet whether the transaction is committed: {error}");
+                    return Err(SqlError::new(state::OUTCOME_UNKNOWN, message)
+                        .hint("It is committed on all shards or on none, once the catalog is back."));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the outcome of a transaction could not be decided yet")
+                }
+            }
+            tries += 1;
+            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        }
+    }
+
+    /// Says something to several shards at once, and waits for all.
+    async fn on_each(
+        &mut self,
+        shards: &[ShardId],
+        text: impl Fn(&ShardId) -> String,
+    ) -> BTreeMap<ShardId, Result<(), SqlError>> {
+        let mut results = BTreeMap::new();
+        for shard in shards {
+            let Some(backend) = self.parked.get_mut(shard) else { continue };
+            backend.query(&text(shard), true);
+            if let Err(broken) = backend.flush().await {
+                results.insert(shard.clone(), Err(super::global::of_broken(broken, shard)));
+            }
+        }
+        for shard in shards {
+            let Some(backend) = self.parked.get_mut(shard) else { continue };
+            if !results.contains_key(shard) {
+                results.insert(shard.clone(), quietly(backend, &mut self.client).await);
+            }
+        }
+        results
+    }
+
+    /// Gives sessions back whose part is over.
+    async fn finish_parked(&mut self, shards: &[ShardId]) {
+        for shard in shards {
+            if let Some(backend) = self.parked.remove(shard) {
+                if backend.status == b'I' && backend.is_settled() {
+                    backend.finish();
+                } else {
+                    backend.abandon().await;
+                }
+            }
+        }
+        self.cancel.running.clear().await;
+    }
+
+    /// Opens a session with tickets that are there already.
+    pub(super) async fn open_with(
+        &mut self,
+        tickets: Vec<Ticket>,
+        keys: Vec<(MapName, Vec<Key>, Access)>,
+        ready: bool,
+    ) -> Done {
+        let Some(first) = tickets.first() else { return Ok(()) };
+        if ready {
+            self.door.journal.ready(first.shard()).await.map_err(|error| error.to_sql())?;
+        }
+        let lent = first.raw().await.map_err(|error| reply::of_engine(&error))?;
+        self.begin_on(lent, tickets, keys).await
+    }
+}
+
+fn several(shards: usize) -> SqlError {
+    SqlError::unsupported(
+        format!("the statement writes on {shards} shards"),
+        "Write rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase'.",
+    )
+}
+
+fn explained(error: SqlError) -> SqlError {
+    if error.message.contains("prepared transactions are disabled") {
+        return error.hint("Set max_prepared_transactions on the shard's server, and start it again.");
+    }
+    error
+}
