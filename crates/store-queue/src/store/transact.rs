@@ -1,9 +1,10 @@
-//! Putting a message inside a caller's own transaction on a shard, with SQL rows and entities of the same shardlet (H2).
+//! Putting a message inside a caller's own transaction on a shard, with SQL rows and entities of the same
+//! shardlet (H2).
 //!
 //! The caller holds a ticket for the key that [`Enqueue::key`] names, has let the shard know of the queue
 //! ([`Enqueue::dataset`]), and runs either [`enqueue`] on a transaction of the engine, or the statements of
-//! [`enqueue_statements`] on a session of its own. Nobody sees the message before it commits; its time of insertion, and
-//! so its place among the others, is that of [`QueueStore::enlist`].
+//! [`enqueue_statements`] on a session of its own. Nobody sees the message before it commits; its time of insertion,
+//! and so its place among the others, is that of [`QueueStore::enlist`].
 
 use std::sync::Arc;
 

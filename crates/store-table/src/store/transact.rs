@@ -1,4 +1,5 @@
-//! Changing an entity inside a caller's own transaction on a shard, with SQL rows and messages of the same shardlet (H2).
+//! Changing an entity inside a caller's own transaction on a shard, with SQL rows and messages of the same
+//! shardlet (H2).
 //!
 //! The caller holds a ticket for the key that [`EntityChange::key`] names, has let the shard know of the table
 //! ([`EntityChange::dataset`]), and runs either [`change_entity`] on a transaction of the engine, or the statements of
@@ -66,8 +67,8 @@ impl EntityChange {
         descriptor(&self.record, dialect.own_table(ENTITIES))
     }
 
-    /// What must be read before the change is written, if anything: a row of two columns, a bigint and a text, which are
-    /// for [`EntityChange::write`], or none. On PostgreSQL the row is locked until the transaction ends.
+    /// What must be read before the change is written, if anything: a row of two columns, a bigint and a text, which
+    /// are for [`EntityChange::write`], or none. On PostgreSQL the row is locked until the transaction ends.
     pub fn read(&self, dialect: Dialect) -> Option<Statement> {
         let on_condition = matches!(
             self.change.kind,
@@ -113,7 +114,8 @@ impl EntityChange {
     }
 }
 
-/// Makes a change inside a transaction. An error of the store leaves the transaction as it was; one of the engine ends it.
+/// Makes a change inside a transaction. An error of the store leaves the transaction as it was; one of the engine
+/// ends it.
 pub async fn change_entity(
     tx: &mut Transaction,
     dialect: Dialect,
