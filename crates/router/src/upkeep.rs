@@ -1,5 +1,5 @@
-//! What every store does for its datasets: a shard is told of one before its first row there; in the background the rows
-//! of those that are gone are removed, and bindings that were left unfinished are finished.
+//! What every store does for its datasets: a shard is told of one before its first row there; in the background the
+//! rows of those that are gone are removed, and bindings that were left unfinished are finished.
 
 use std::future::Future;
 use std::sync::Arc;
