@@ -9,8 +9,10 @@ mod kind;
 mod lexer;
 mod param;
 mod plan;
+mod rewrite;
 mod route;
 mod schema;
+mod shape;
 mod statement;
 mod utility;
 
@@ -26,6 +28,7 @@ pub use schema::{
     Collation, Column, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid, View,
     Volatility,
 };
+pub use shape::{Lane, Shape};
 /// The parser's tree, for those who plan and translate.
 pub use sqlparser::ast;
 pub use statement::{Statement, statements};

@@ -1,6 +1,5 @@
 //! A text of the client's cut into statements, each parsed once.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use crate::cursor::Cursor;
 use crate::error::{SqlError, SqlState};
 use crate::kind::{Ddl, Kind};
 use crate::lexer::{Lexeme, Lexer, Token};
+use crate::rewrite::{rewrite, simplify};
 use crate::utility;
 
 /// Deepest nesting of parentheses and sub-queries; the parser's stack grows as needed, so this only stops nonsense.
@@ -25,7 +25,7 @@ pub struct Statement {
     ast: Option<ast::Statement>,
     parameters: u32,
     failure: Option<SqlError>,
-    has_only: bool,
+    left_out: Option<&'static str>,
 }
 
 impl Statement {
@@ -54,9 +54,9 @@ impl Statement {
         self.failure.as_ref()
     }
 
-    /// Whether ONLY stands before a table's name: the tree does not have it.
-    pub fn has_only(&self) -> bool {
-        self.has_only
+    /// What the tree does not say, though the text does: who writes a statement anew from the tree must refuse it.
+    pub fn left_out(&self) -> Option<&'static str> {
+        self.left_out
     }
 
     /// Reads one statement, whose tokens are known.
@@ -71,38 +71,22 @@ impl Statement {
                 )
             })?);
         }
-        let without_only = without_only(text, tokens);
-        let has_only = without_only.is_some();
-        let parsed = without_only.map_or(Cow::Borrowed(text), Cow::Owned);
-        // The parser does not know TABLE as a statement.
-        let parsed = match tokens {
-            [first, name, ..] if parsed[first.start..first.end].eq_ignore_ascii_case("table") => {
-                Cow::Owned(format!("SELECT * FROM {}", &parsed[name.start..]))
-            }
-            _ => parsed,
-        };
-        let parse = || check_depth(text, tokens).and_then(|()| parse(&parsed));
-        let made = |kind, ast, failure| Statement {
+        let made = |kind, ast, failure, left_out| Statement {
             text: Arc::from(text),
             kind,
             ast,
             parameters,
             failure,
-            has_only,
+            left_out,
         };
         let mut cursor = Cursor::new(text, tokens);
-        if let Some(kind) = utility::kind(&mut cursor)? {
-            if !matches!(kind, Kind::Ddl(_)) {
-                return Ok(made(kind, None, None));
-            }
-            return Ok(match parse() {
-                Ok(ast) => made(kind, Some(ast), None),
-                Err(failure) => made(kind, None, Some(failure)),
-            });
+        let kind = utility::kind(&mut cursor)?;
+        if kind.as_ref().is_some_and(|kind| !matches!(kind, Kind::Ddl(_))) {
+            return Ok(made(kind.unwrap_or(Kind::Unparsed), None, None, None));
         }
-        Ok(match parse() {
-            Ok(ast) => made(kind_of(&ast), Some(ast), None),
-            Err(failure) => made(Kind::Unparsed, None, Some(failure)),
+        Ok(match parse(text, tokens) {
+            Ok((ast, left_out)) => made(kind.unwrap_or_else(|| kind_of(&ast)), Some(ast), None, left_out),
+            Err(failure) => made(kind.unwrap_or(Kind::Unparsed), None, Some(failure), None),
         })
     }
 }
@@ -181,7 +165,22 @@ fn pieces<'t>(text: &str, tokens: &'t [Token]) -> Vec<&'t [Token]> {
     found
 }
 
-fn parse(text: &str) -> Result<ast::Statement, SqlError> {
+/// The tree of a statement, and what it does not say.
+fn parse(text: &str, tokens: &[Token]) -> Result<(ast::Statement, Option<&'static str>), SqlError> {
+    check_depth(text, tokens)?;
+    let first = rewrite(text, tokens);
+    let failure = match tree(&first.text) {
+        Ok(tree) => return Ok((tree, first.left_out)),
+        Err(failure) => failure,
+    };
+    let simpler = simplify(text, tokens).and_then(|simpler| {
+        let tokens = Lexer::tokens(&simpler.text).ok()?;
+        tree(&rewrite(&simpler.text, &tokens).text).ok().zip(Some(simpler.left_out))
+    });
+    simpler.ok_or(failure)
+}
+
+fn tree(text: &str) -> Result<ast::Statement, SqlError> {
     let failed = |error: sqlparser::parser::ParserError| {
         let said = error.to_string();
         let said = said.trim_start_matches("sql parser error: ").to_owned();
@@ -199,36 +198,6 @@ fn parse(text: &str) -> Result<ast::Statement, SqlError> {
         SqlState::SYNTAX_ERROR,
         format!("the statement could not be parsed: nothing was expected at {}", rest.token),
     ))
-}
-
-/// The text with blanks for each ONLY before a table's name, which the parser would take for the name; none if there
-/// is no such word.
-fn without_only(text: &str, tokens: &[Token]) -> Option<String> {
-    let word = |at: usize| {
-        let token = tokens.get(at).filter(|token| token.lexeme == Lexeme::Word)?;
-        Some(text[token.start..token.end].to_ascii_lowercase())
-    };
-    let mut changed: Option<Vec<u8>> = None;
-    for at in 1..tokens.len() {
-        if !tokens[at].lexeme.eq(&Lexeme::Word)
-            || tokens[at].end - tokens[at].start != 4
-            || word(at)? != "only"
-        {
-            continue;
-        }
-        let follows_table_place = match word(at - 1) {
-            Some(before) => matches!(before.as_str(), "from" | "join" | "update" | "using" | "into"),
-            None => tokens[at - 1].lexeme == Lexeme::Mark(b','),
-        };
-        let names_something = tokens
-            .get(at + 1)
-            .is_some_and(|next| matches!(next.lexeme, Lexeme::Word | Lexeme::Quoted | Lexeme::Mark(b'(')));
-        if follows_table_place && names_something {
-            let bytes = changed.get_or_insert_with(|| text.as_bytes().to_vec());
-            bytes[tokens[at].start..tokens[at].end].fill(b' ');
-        }
-    }
-    changed.and_then(|bytes| String::from_utf8(bytes).ok())
 }
 
 /// Longest chain of operators (`a OR b OR c …`): the tree is as deep, and whoever walks it needs a stack.

@@ -92,8 +92,8 @@ fn parsed(statement: &Statement, context: &Context<'_>) -> Result<Analysis, SqlE
         Some(other) => drop(builder.write(other, &env)?),
         None => return unparsed(statement, context),
     }
-    if statement.has_only() {
-        builder.one_shard_only.get_or_insert_with(|| "ONLY".to_owned());
+    if let Some(left_out) = statement.left_out() {
+        builder.one_shard_only.get_or_insert_with(|| left_out.to_owned());
     }
     let top_insert = is_plain_insert(statement);
     finish(builder, statement, top_insert)

@@ -6,7 +6,7 @@ use polyshard_map::{Key, KeyRange, LocateError, Map, MapName, ShardId};
 
 use super::analysis::{Action, Analysis, InsertRows, Occurrence, Place};
 use super::builder::Use;
-use super::formula::{KeyColumn, Set};
+use super::formula::{Formula, KeyColumn, Set, unique};
 use super::value::Keyed;
 use super::{Maps, Part, Route};
 use crate::error::{SqlError, SqlState};
@@ -32,6 +32,11 @@ impl Analysis {
         params: &[Param<'_>],
         maps: &dyn Maps,
     ) -> Result<Route, SqlError> {
+        if let [only] = occurrences
+            && let Some(route) = by_one_key(only, params, maps)?
+        {
+            return Ok(route);
+        }
         let mut found = Found::default();
         for occurrence in occurrences {
             self.add(occurrence, params, maps, &mut found)?;
@@ -108,9 +113,10 @@ impl Analysis {
             let shard = map.locate(&key).map_err(unmapped)?.shard();
             let (numbers, keys) = rows.entry(shard).or_default();
             numbers.push(row);
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
+            keys.push(key);
+        }
+        for (_, keys) in rows.values_mut() {
+            *keys = unique(std::mem::take(keys));
         }
         let mut others = Found::default();
         for occurrence in &insert.others {
@@ -135,6 +141,24 @@ impl Analysis {
             )),
         }
     }
+}
+
+/// The usual case, made short: one table whose key equals one value.
+fn by_one_key(
+    occurrence: &Occurrence,
+    params: &[Param<'_>],
+    maps: &dyn Maps,
+) -> Result<Option<Route>, SqlError> {
+    let (
+        Place::Sharded { map: name, column, formula: Formula::Equal(operand), .. },
+        Use::Read | Use::Change { sets_key: None },
+    ) = (&occurrence.place, &occurrence.use_)
+    else {
+        return Ok(None);
+    };
+    let Keyed::Key(key) = operand.key(column, params) else { return Ok(None) };
+    let shard = known_map(maps, name)?.locate(&key).map_err(unmapped)?.shard().clone();
+    Ok(Some(Route::One { shard, keys: vec![(name.clone(), vec![key])], ranges: Vec::new() }))
 }
 
 /// The shards, keys and ranges of all occurrences.
@@ -164,11 +188,8 @@ impl<'a> Found<'a> {
                 }
                 match self.keys.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, keys)) => {
-                        for key in points {
-                            if !keys.contains(&key) {
-                                keys.push(key);
-                            }
-                        }
+                        keys.extend(points);
+                        *keys = unique(std::mem::take(keys));
                     }
                     None => self.keys.push((name, points)),
                 }
@@ -231,11 +252,8 @@ impl<'a> Found<'a> {
 fn merge(all: &mut Vec<(MapName, Vec<Key>)>, name: &MapName, keys: Vec<Key>) {
     match all.iter_mut().find(|(known, _)| known == name) {
         Some((_, known)) => {
-            for key in keys {
-                if !known.contains(&key) {
-                    known.push(key);
-                }
-            }
+            known.extend(keys);
+            *known = unique(std::mem::take(known));
         }
         None => all.push((name.clone(), keys)),
     }

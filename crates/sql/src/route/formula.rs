@@ -1,5 +1,7 @@
 //! Which keys the rows of a table can have, as far as the statement says; the parameters' values come later.
 
+use std::collections::HashSet;
+
 use polyshard_map::{Key, KeyRange, KeyType, Map, Scheme};
 
 use super::array;
@@ -144,7 +146,16 @@ impl Formula {
                 all.iter().fold(Set::All, |set, formula| set.and(formula.keys(column, params, map), map))
             }
             Formula::Or(all) => {
-                all.iter().fold(Set::nothing(), |set, formula| set.or(formula.keys(column, params, map), map))
+                let mut points = Vec::new();
+                let mut others = Set::nothing();
+                for formula in all {
+                    match formula.keys(column, params, map) {
+                        Set::All => return Set::All,
+                        Set::Points(more) => points.extend(more),
+                        ranges => others = others.or(ranges, map),
+                    }
+                }
+                others.or(Set::Points(unique(points)), map)
             }
         }
     }
@@ -202,13 +213,34 @@ impl Operand {
         let mut points = Vec::new();
         for element in array::elements(param, &parameter.casts, parameter.family)? {
             match element.to_key(&column.key_type) {
-                Keyed::Key(key) if !points.contains(&key) => points.push(key),
-                Keyed::Key(_) | Keyed::Above | Keyed::Below | Keyed::Null => {}
+                Keyed::Key(key) => points.push(key),
+                Keyed::Above | Keyed::Below | Keyed::Null => {}
                 Keyed::Unknown => return None,
             }
         }
-        Some(Set::Points(points))
+        Some(Set::Points(unique(points)))
     }
+}
+
+/// So many keys are compared one by one; more are put into a table.
+const FEW: usize = 16;
+
+/// Each key once, in the order in which it came first.
+pub(crate) fn unique(mut keys: Vec<Key>) -> Vec<Key> {
+    if keys.len() <= FEW {
+        let mut place = 1;
+        while place < keys.len() {
+            if keys[..place].contains(&keys[place]) {
+                keys.remove(place);
+            } else {
+                place += 1;
+            }
+        }
+        return keys;
+    }
+    let mut seen = HashSet::with_capacity(keys.len());
+    keys.retain(|key| seen.insert(key.clone()));
+    keys
 }
 
 fn param_of<'p, 'a>(number: u32, params: &'p [Param<'a>]) -> Option<&'p Param<'a>> {
@@ -250,7 +282,12 @@ impl Set {
     fn and(self, other: Set, map: &Map) -> Set {
         match (self, other) {
             (Set::All, other) | (other, Set::All) => other,
+            (Set::Points(mut one), Set::Points(other)) if one.len().min(other.len()) <= FEW => {
+                one.retain(|key| other.contains(key));
+                Set::Points(one)
+            }
             (Set::Points(mut one), Set::Points(other)) => {
+                let other: HashSet<Key> = other.into_iter().collect();
                 one.retain(|key| other.contains(key));
                 Set::Points(one)
             }
@@ -272,12 +309,11 @@ impl Set {
         match (self, other) {
             (Set::All, _) | (_, Set::All) => Set::All,
             (Set::Points(mut one), Set::Points(other)) => {
-                for key in other {
-                    if !one.contains(&key) {
-                        one.push(key);
-                    }
+                if one.is_empty() {
+                    return Set::Points(other);
                 }
-                Set::Points(one)
+                one.extend(other);
+                Set::Points(unique(one))
             }
             (Set::Points(points), Set::Ranges(mut ranges))
             | (Set::Ranges(mut ranges), Set::Points(points)) => {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use goldenscript::{Command, Context};
 use polyshard_map::{Key, KeyRange, MapName};
-use polyshard_sql::{Route, SqlError, TypeOid, statements};
+use polyshard_sql::{Route, Shape, SqlError, TypeOid, statements};
 
 use crate::world::{Value, World};
 
@@ -48,12 +48,23 @@ impl goldenscript::Runner for Runner {
         args.reject_next()?;
         let mut out = String::new();
         match command.name.as_str() {
-            "route" => line(&mut out, &sql, &self.world.route(&sql, &params, true))?,
+            "route" => {
+                let route = self.world.route(&sql, &params, true);
+                if let (true, Some(short)) = (params.is_empty(), self.world.lane(&sql)) {
+                    assert_eq!(Ok(short), route, "the short way leads elsewhere: {sql}");
+                }
+                line(&mut out, &sql, &route)?;
+            }
             "loose" => line(&mut out, &sql, &self.world.route(&sql, &params, false))?,
             "describe" => match self.world.analyse(&sql, true) {
                 Ok(analysis) => analysis.describe().iter().try_for_each(|line| writeln!(out, "{line}"))?,
                 Err(error) => writeln!(out, "{}", said(&error))?,
             },
+            "shape" => {
+                let shape = Shape::of(&sql);
+                let lane = if self.world.lane(&sql).is_some() { "short" } else { "long" };
+                writeln!(out, "{lane}: {}", shape.as_ref().map_or("none", |shape| shape.text()))?;
+            }
             "kind" => match statements(&sql) {
                 Ok(all) => {
                     for statement in all {

@@ -11,8 +11,8 @@ use polyshard_map::{
     State,
 };
 use polyshard_sql::{
-    Analysis, Collation, Column, Context, Function, Generated, Maps, Param, ParamValue, Placement, Route,
-    Schema, SqlError, Table, TableName, TypeOid, View, Volatility, analyse, statements,
+    Analysis, Collation, Column, Context, Function, Generated, Lane, Maps, Param, ParamValue, Placement,
+    Route, Schema, Shape, SqlError, Table, TableName, TypeOid, View, Volatility, analyse, statements,
 };
 
 pub struct World {
@@ -244,6 +244,14 @@ impl World {
         let all = statements(sql)?;
         assert_eq!(all.len(), 1, "one statement is expected: {sql}");
         analyse(&all[0], &context)
+    }
+
+    /// The short way by the statement's shape, if there is one.
+    pub fn lane(&self, sql: &str) -> Option<Route> {
+        let path = ["public".to_owned()];
+        let context = Context { schema: &self.schema, search_path: &path, strict: true };
+        let shape = Shape::of(sql)?;
+        Lane::new(&shape, &context)?.route(&shape, self)
     }
 
     pub fn route(&self, sql: &str, params: &[(TypeOid, Value)], strict: bool) -> Result<Route, SqlError> {

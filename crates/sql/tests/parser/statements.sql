@@ -1,0 +1,279 @@
+-- Queries
+SELECT
+SELECT 1
+SELECT 1 AS one, 'two' two, "three" FROM (SELECT 3 AS three) x
+SELECT DISTINCT a FROM t
+SELECT DISTINCT ON (a, b) a, b, c FROM t ORDER BY a, b, c DESC NULLS LAST
+SELECT ALL a FROM t
+SELECT * FROM t AS x (p, q) WHERE p = 1
+SELECT t.* FROM public.t
+SELECT (t).a FROM t
+SELECT (t.r).f FROM t
+SELECT t.a[1], t.a[1:2], t.a[:2] FROM t
+SELECT a FROM t WHERE a IS NOT DISTINCT FROM b
+SELECT a FROM t WHERE a ISNULL OR b NOTNULL
+SELECT a FROM t WHERE (a, b) IN ((1, 2), (3, 4))
+SELECT a FROM t WHERE ROW(a, b) = ROW(1, 2)
+SELECT a FROM t WHERE (a, b) OVERLAPS (c, d)
+SELECT a FROM t WHERE a BETWEEN SYMMETRIC 5 AND 1
+SELECT a FROM t WHERE a LIKE 'x%' ESCAPE '!'
+SELECT a FROM t WHERE a NOT ILIKE 'x%'
+SELECT a FROM t WHERE a SIMILAR TO '(x|y)'
+SELECT a FROM t WHERE a ~ '^x' AND b !~* 'y'
+SELECT a FROM t WHERE a = ANY (ARRAY[1, 2]) AND b <> ALL ('{1}')
+SELECT a FROM t WHERE a = SOME (SELECT b FROM u)
+SELECT a FROM t WHERE EXISTS (SELECT FROM u WHERE u.a = t.a)
+SELECT a FROM t WHERE a LIKE ANY (ARRAY['x%', 'y%'])
+SELECT a FROM t WHERE a OPERATOR(pg_catalog.=) 5
+SELECT a FROM t WHERE a IS TRUE AND b IS NOT UNKNOWN
+SELECT a FROM t WHERE x IS NFC NORMALIZED
+SELECT a FROM t ORDER BY a USING >
+SELECT a FROM t ORDER BY 1 NULLS FIRST LIMIT 5 OFFSET 2
+SELECT a FROM t LIMIT ALL
+SELECT a FROM t OFFSET 5 ROWS FETCH FIRST 10 ROWS ONLY
+SELECT a FROM t ORDER BY a FETCH FIRST ROW WITH TIES
+SELECT a, count(*) FROM t GROUP BY a HAVING count(*) > 1
+SELECT a, b, sum(c) FROM t GROUP BY GROUPING SETS ((a), (b), ())
+SELECT a, b, sum(c) FROM t GROUP BY ROLLUP (a, b), CUBE (a)
+SELECT a, grouping(a) FROM t GROUP BY DISTINCT ROLLUP (a)
+SELECT count(*) FILTER (WHERE a > 1), count(DISTINCT a) FROM t
+SELECT string_agg(a, ',' ORDER BY b DESC) FROM t
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY a) FROM t
+SELECT array_agg(a ORDER BY a) FROM t
+SELECT rank() OVER (PARTITION BY a ORDER BY b) FROM t
+SELECT sum(a) OVER w, avg(a) OVER (w ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t WINDOW w AS (PARTITION BY b ORDER BY c)
+SELECT sum(a) OVER (ORDER BY b RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE TIES) FROM t
+SELECT sum(a) OVER (ORDER BY b GROUPS 2 PRECEDING) FROM t
+SELECT * FROM t, u WHERE t.a = u.a
+SELECT * FROM t JOIN u ON t.a = u.a LEFT JOIN v USING (a) CROSS JOIN w NATURAL JOIN x
+SELECT * FROM t FULL OUTER JOIN u USING (a, b) AS j
+SELECT * FROM (t JOIN u ON true) JOIN v ON true
+SELECT * FROM t JOIN u JOIN v ON true ON true
+SELECT * FROM t NATURAL LEFT JOIN u
+SELECT * FROM t, LATERAL (SELECT * FROM u WHERE u.a = t.a) s
+SELECT * FROM t LEFT JOIN LATERAL generate_series(1, t.a) g ON true
+SELECT * FROM generate_series(1, 10) WITH ORDINALITY AS g (n, o)
+SELECT * FROM ROWS FROM (generate_series(1, 2), generate_series(1, 3)) AS r (a, b)
+SELECT * FROM unnest(ARRAY[1, 2], ARRAY['a', 'b']) AS u (a, b)
+SELECT * FROM json_to_recordset('[]') AS x (a int, b text)
+SELECT * FROM t TABLESAMPLE BERNOULLI (10) REPEATABLE (5)
+SELECT * FROM ONLY t
+SELECT * FROM t *
+SELECT * FROM (VALUES (1, 'a'), (2, 'b')) AS v (n, s)
+VALUES (1, 2), (3, 4) ORDER BY 1 LIMIT 1
+TABLE t
+SELECT a FROM t UNION SELECT a FROM u INTERSECT ALL SELECT a FROM v EXCEPT SELECT a FROM w
+(SELECT a FROM t LIMIT 1) UNION ALL (SELECT a FROM u LIMIT 1) ORDER BY a
+WITH x AS (SELECT 1) SELECT * FROM x
+WITH x AS MATERIALIZED (SELECT 1), y (a) AS NOT MATERIALIZED (SELECT 2) SELECT * FROM x, y
+WITH RECURSIVE r (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r
+WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SEARCH DEPTH FIRST BY n SET o SELECT * FROM r
+WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) CYCLE n SET c USING p SELECT * FROM r
+WITH d AS (DELETE FROM t RETURNING *) SELECT * FROM d
+SELECT * FROM t FOR UPDATE
+SELECT * FROM t FOR NO KEY UPDATE OF t NOWAIT
+SELECT * FROM t FOR SHARE SKIP LOCKED
+SELECT * FROM t FOR KEY SHARE
+-- Expressions
+SELECT CASE a WHEN 1 THEN 'x' ELSE 'y' END FROM t
+SELECT CASE WHEN a > 1 THEN 2 END FROM t
+SELECT coalesce(a, b), nullif(a, b), greatest(a, b), least(a, b) FROM t
+SELECT CAST(a AS numeric(10, 2)), a::text, int '5', a::int[]::text FROM t
+SELECT interval '1 day', interval '1' day, INTERVAL '1-2' YEAR TO MONTH, date '2024-01-01', timestamp with time zone '2024-01-01 00:00+00'
+SELECT a AT TIME ZONE 'UTC', extract(year FROM a), date_part('year', a) FROM t
+SELECT substring(a FROM 1 FOR 2), substring(a, 1, 2), substring(a SIMILAR 'x' ESCAPE '#'), overlay(a PLACING 'x' FROM 1), position('x' IN a), trim(BOTH 'x' FROM a), trim(LEADING FROM a) FROM t
+SELECT a COLLATE "C" FROM t
+SELECT ARRAY[1, 2], ARRAY[[1], [2]], ARRAY(SELECT 1), '{1,2}'::int[]
+SELECT ROW(1, 2), (1, 2), ROW(t.*) FROM t
+SELECT a -> 'x', a ->> 'y', a #> '{x}', a #>> '{x}', a @> '{}', a <@ '{}', a ? 'x', a ?| ARRAY['x'], a ?& ARRAY['x'], a || '{}', a - 'x', a #- '{x}', a @? '$', a @@ '$' FROM t
+SELECT 1 + 2 - 3 * 4 / 5 % 6 ^ 7, |/ 4, ||/ 8, @ -5, ~1, 1 & 2 | 3 # 4 << 1 >> 1
+SELECT 'a' || 'b', E'\n', U&'d\0061t', B'101', X'1F', $$x$$, $tag$y$tag$
+SELECT 1.5, .5, 5., 1e10, 1.5e-3
+SELECT a IS NULL, NOT a, a AND b OR c FROM t
+SELECT current_date, current_time, current_timestamp, localtime, localtimestamp(3), current_user, session_user, current_role, current_catalog, current_schema
+SELECT f(a, VARIADIC ARRAY[1]), f(x => 1, y := 2), f(DISTINCT a), f(*) FROM t
+SELECT xmlelement(name a, 'x'), xmlforest(a AS b) FROM t
+SELECT pg_catalog.now(), "F"(1)
+SELECT (SELECT 1), EXISTS (SELECT 1), 1 IN (SELECT 1)
+SELECT (ARRAY[1, 2, 3])[2], (f(1)).x, (f(1)).*
+SELECT a <-> b, a <#> b, a && b, a &< b, a -|- b FROM t
+SELECT - a, + a, a ^ 2 FROM t
+SELECT '5'::pg_catalog.int4, '{}'::pg_catalog.jsonb, 'x'::varchar(5), 'x'::character varying, 'x'::bpchar
+SELECT to_tsvector('english', a) @@ to_tsquery('b') FROM t
+SELECT a.b.c FROM a.b
+SELECT $1::int + $2
+SELECT normalize('x', NFC), treat_me(1)
+SELECT count(*) AS count, sum AS sum FROM t
+SELECT a AS "select", b AS value, c AS name, d AS type FROM t
+SELECT t.user, t.order_, t.year, t.day FROM t
+SELECT "t"."A" FROM "S"."T" AS "t"
+-- Writes
+INSERT INTO t VALUES (1, 2)
+INSERT INTO t (a, b) VALUES (1, DEFAULT), (2, 3)
+INSERT INTO t DEFAULT VALUES
+INSERT INTO t SELECT * FROM u
+INSERT INTO t TABLE u
+INSERT INTO t AS x (a) VALUES (1) RETURNING x.*
+INSERT INTO t (a) OVERRIDING SYSTEM VALUE VALUES (1)
+INSERT INTO t (a) VALUES (1) ON CONFLICT DO NOTHING
+INSERT INTO t (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET b = excluded.b WHERE t.b > 1 RETURNING *
+INSERT INTO t (a) VALUES (1) ON CONFLICT (a) WHERE a > 1 DO NOTHING
+INSERT INTO t (a) VALUES (1) ON CONFLICT ON CONSTRAINT k DO UPDATE SET (b, c) = (1, 2)
+INSERT INTO t (a) VALUES (1) ON CONFLICT (lower(a)) DO NOTHING
+INSERT INTO t (a) VALUES (1) ON CONFLICT (a COLLATE "C") DO NOTHING
+INSERT INTO t (a.x, b[1]) VALUES (1, 2)
+WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x
+UPDATE t SET a = 1
+UPDATE t SET a = 1, b = DEFAULT WHERE c = 2 RETURNING *
+UPDATE t AS x SET a = u.a FROM u WHERE u.b = x.b
+UPDATE t SET (a, b) = (1, 2)
+UPDATE t SET (a, b) = (SELECT 1, 2)
+UPDATE t SET (a, b) = ROW(1, 2)
+UPDATE t SET a[1] = 5
+UPDATE t SET a.x = 5
+UPDATE ONLY t SET a = 1
+UPDATE t SET a = 1 WHERE CURRENT OF c
+DELETE FROM t
+DELETE FROM t AS x USING u, v WHERE x.a = u.a RETURNING x.a
+DELETE FROM ONLY t WHERE a = 1
+WITH x AS (SELECT 1 AS a) DELETE FROM t USING x WHERE t.a = x.a
+MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN UPDATE SET b = u.b WHEN NOT MATCHED THEN INSERT (a, b) VALUES (u.a, u.b)
+MERGE INTO t AS x USING (SELECT 1 AS a) AS s ON x.a = s.a WHEN MATCHED AND x.b > 1 THEN DELETE WHEN MATCHED THEN DO NOTHING WHEN NOT MATCHED THEN INSERT DEFAULT VALUES
+WITH s AS (SELECT 1 AS a) MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE
+TRUNCATE t
+TRUNCATE TABLE ONLY t, u RESTART IDENTITY CASCADE
+COPY t FROM STDIN
+COPY t (a, b) TO STDOUT WITH (FORMAT csv, HEADER true, NULL 'x')
+COPY (SELECT * FROM t) TO STDOUT BINARY
+-- Transactions, sessions
+BEGIN
+START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE
+COMMIT
+COMMIT AND CHAIN
+END
+ABORT
+ROLLBACK WORK
+SAVEPOINT a
+ROLLBACK TO a
+RELEASE SAVEPOINT a
+PREPARE TRANSACTION 'x'
+SET x.y = 'z'
+SET LOCAL work_mem TO '1MB'
+SET search_path TO a, b
+SET TIME ZONE 'UTC'
+SET TIME ZONE LOCAL
+SET TIME ZONE -7
+SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE
+SET CONSTRAINTS ALL DEFERRED
+SET ROLE NONE
+RESET work_mem
+RESET SESSION AUTHORIZATION
+SHOW work_mem
+SHOW ALL
+DISCARD ALL
+DISCARD PLANS
+DECLARE c SCROLL CURSOR WITHOUT HOLD FOR SELECT 1
+FETCH ALL FROM c
+FETCH c
+MOVE FORWARD 5 IN c
+CLOSE c
+PREPARE p AS SELECT $1::int
+EXECUTE p (1)
+DEALLOCATE ALL
+LISTEN a
+UNLISTEN *
+NOTIFY a, 'b'
+LOCK TABLE t IN ACCESS EXCLUSIVE MODE NOWAIT
+EXPLAIN SELECT 1
+EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT 1
+EXPLAIN ANALYZE VERBOSE UPDATE t SET a = 1
+CALL p(1)
+DO $$ BEGIN END $$
+DO LANGUAGE plpgsql 'BEGIN END'
+VACUUM (ANALYZE) t
+ANALYZE t (a)
+CHECKPOINT
+CLUSTER t
+REINDEX TABLE t
+-- Schema changes
+CREATE TABLE t (a int PRIMARY KEY, b text NOT NULL DEFAULT 'x' COLLATE "C", c int REFERENCES u (a) ON DELETE CASCADE, CHECK (a > 0), UNIQUE (a, b))
+CREATE TABLE IF NOT EXISTS s.t (a serial, b bigserial, c int GENERATED ALWAYS AS IDENTITY, d int GENERATED ALWAYS AS (a + 1) STORED)
+CREATE UNLOGGED TABLE t (LIKE u INCLUDING ALL)
+CREATE TABLE t PARTITION OF u FOR VALUES FROM (1) TO (10)
+CREATE TABLE t (a int) PARTITION BY RANGE (a)
+CREATE TABLE t (a int) INHERITS (u) WITH (fillfactor = 70) TABLESPACE x
+CREATE TABLE t (a int, EXCLUDE USING gist (a WITH =))
+CREATE TABLE t AS SELECT 1 WITH NO DATA
+CREATE TEMPORARY TABLE t (a int) ON COMMIT DROP
+CREATE TABLE t (a int, CONSTRAINT k FOREIGN KEY (a) REFERENCES u DEFERRABLE INITIALLY DEFERRED)
+ALTER TABLE t ADD COLUMN IF NOT EXISTS a int DEFAULT 5
+ALTER TABLE t DROP COLUMN a CASCADE
+ALTER TABLE ONLY t ALTER COLUMN a TYPE text USING a::text, ALTER b SET NOT NULL, ALTER c DROP DEFAULT
+ALTER TABLE t RENAME COLUMN a TO b
+ALTER TABLE t RENAME TO u
+ALTER TABLE t ADD CONSTRAINT k CHECK (a > 0) NOT VALID
+ALTER TABLE t VALIDATE CONSTRAINT k
+ALTER TABLE t ENABLE ROW LEVEL SECURITY
+ALTER TABLE t OWNER TO x
+ALTER TABLE t ATTACH PARTITION u FOR VALUES IN (1)
+ALTER TABLE t REPLICA IDENTITY FULL
+ALTER TABLE t SET SCHEMA s
+DROP TABLE IF EXISTS t, u CASCADE
+CREATE INDEX ON t (a)
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS i ON t USING btree (lower(a) DESC NULLS LAST) INCLUDE (b) WHERE a > 0
+DROP INDEX CONCURRENTLY i
+CREATE VIEW v (a) AS SELECT 1
+CREATE OR REPLACE RECURSIVE VIEW v (a) AS SELECT 1
+CREATE MATERIALIZED VIEW v AS SELECT 1 WITH DATA
+REFRESH MATERIALIZED VIEW CONCURRENTLY v
+CREATE SEQUENCE s START 5 INCREMENT BY 2 OWNED BY t.a
+ALTER SEQUENCE s RESTART WITH 5
+CREATE SCHEMA IF NOT EXISTS s AUTHORIZATION x
+CREATE TYPE e AS ENUM ('a', 'b')
+CREATE TYPE c AS (a int, b text)
+ALTER TYPE e ADD VALUE 'c' BEFORE 'b'
+CREATE DOMAIN d AS int CHECK (VALUE > 0)
+CREATE FUNCTION f(a int DEFAULT 1, OUT b int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'
+CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$
+CREATE FUNCTION f() RETURNS TABLE (a int) LANGUAGE sql RETURN 1
+CREATE PROCEDURE p() LANGUAGE sql AS 'SELECT 1'
+CREATE TRIGGER g BEFORE INSERT OR UPDATE OF a ON t FOR EACH ROW WHEN (NEW.a > 1) EXECUTE FUNCTION f()
+CREATE EXTENSION IF NOT EXISTS pgcrypto WITH SCHEMA public
+CREATE POLICY p ON t USING (a = 1)
+CREATE ROLE x LOGIN PASSWORD 'y'
+CREATE RULE r AS ON INSERT TO t DO INSTEAD NOTHING
+CREATE STATISTICS s ON a, b FROM t
+CREATE COLLATION c (provider = icu, locale = 'und')
+CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = int4eq)
+CREATE AGGREGATE a (int) (SFUNC = int4pl, STYPE = int)
+CREATE CAST (a AS b) WITH INOUT
+CREATE PUBLICATION p FOR ALL TABLES
+GRANT SELECT, INSERT ON t TO x WITH GRANT OPTION
+GRANT ALL ON ALL TABLES IN SCHEMA public TO x
+REVOKE ALL ON t FROM PUBLIC
+ALTER DEFAULT PRIVILEGES IN SCHEMA s GRANT SELECT ON TABLES TO x
+COMMENT ON COLUMN t.a IS 'x'
+COMMENT ON TABLE t IS NULL
+SECURITY LABEL ON TABLE t IS 'x'
+DROP FUNCTION IF EXISTS f(int), g CASCADE
+DROP TRIGGER g ON t
+DROP SCHEMA s CASCADE
+REASSIGN OWNED BY x TO y
+ALTER DATABASE d SET x.y = 1
+ALTER SYSTEM SET work_mem = '1MB'
+-- What clients and migration tools send
+SELECT pg_catalog.set_config('search_path', '', false)
+SELECT n.nspname AS "Schema", c.relname AS "Name", CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' END AS "Type", pg_catalog.pg_get_userbyid(c.relowner) AS "Owner" FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','v','m','S','f','') AND n.nspname <> 'pg_catalog' AND n.nspname !~ '^pg_toast' AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY 1,2
+SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relname OPERATOR(pg_catalog.~) '^(t)$' COLLATE pg_catalog.default AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY 2, 3
+SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), (SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid, true) FROM pg_catalog.pg_attrdef d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.atthasdef), a.attnotnull FROM pg_catalog.pg_attribute a WHERE a.attrelid = '1259' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+SELECT t.oid, t.typname, t.typsend, t.typreceive, t.typoutput, t.typinput, t.typelem, coalesce(r.rngsubtype, 0), ARRAY(SELECT a.atttypid FROM pg_attribute AS a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) FROM pg_type AS t LEFT JOIN pg_range AS r ON r.rngtypid = t.oid WHERE t.oid = 23
+SELECT CAST(pg_catalog.version() AS VARCHAR), pg_catalog.current_database(), CURRENT_SCHEMA()
+select current_schema()
+show standard_conforming_strings
+SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = 'public' AND table_name = 'schema_migrations')
+SELECT pg_try_advisory_lock(4242), pg_advisory_unlock(4242)
+SELECT "users".* FROM "users" WHERE "users"."id" = $1 LIMIT $2
+INSERT INTO "users" ("name", "created_at") VALUES ($1, $2) RETURNING "id"
+SELECT u.id AS u_id, u.name AS u_name FROM users AS u WHERE u.id IN ($1, $2) AND u.deleted_at IS NULL ORDER BY u.id ASC LIMIT 10 OFFSET 0
+UPDATE "users" SET "name" = $1, "updated_at" = now() WHERE ("users"."id" = $2)
+SELECT COUNT(*) FROM (SELECT DISTINCT u0."id" AS c0 FROM "users" AS u0) AS s0
