@@ -7,7 +7,7 @@ use std::time::Duration;
 use polyshard_catalog::JournalState;
 use polyshard_engine::{Dialect, Transaction};
 use polyshard_map::{KeyType, MapName, ShardId};
-use polyshard_sql::{Function, Placement, Schema, Table, TableName};
+use polyshard_sql::{Function, Placement, Schema, Table, TableName, Volatility};
 
 use crate::JournalError;
 use crate::changing::{CHANGING, declarations};
@@ -18,6 +18,52 @@ use crate::tables::{self, Lock};
 
 /// How often shard and catalog are read again because one of them has moved on meanwhile, and the pause between.
 const LOOKS: (u32, Duration) = (50, Duration::from_millis(20));
+
+/// Functions of PostgreSQL that SQLite shards know too and that may answer otherwise each time, as PostgreSQL says.
+const VOLATILE: &[&str] = &[
+    "clock_timestamp",
+    "currval",
+    "gen_random_uuid",
+    "lastval",
+    "nextval",
+    "pg_sleep",
+    "random",
+    "set_config",
+    "setseed",
+    "setval",
+    "timeofday",
+];
+
+/// Those that answer the same within a statement only, since they depend on settings or on the time.
+const STABLE: &[&str] = &[
+    "age",
+    "array_to_string",
+    "concat",
+    "concat_ws",
+    "current_database",
+    "current_schema",
+    "current_schemas",
+    "current_setting",
+    "date_part",
+    "date_trunc",
+    "extract",
+    "format",
+    "json_build_array",
+    "json_build_object",
+    "jsonb_build_array",
+    "jsonb_build_object",
+    "now",
+    "row_to_json",
+    "statement_timestamp",
+    "timezone",
+    "to_char",
+    "to_date",
+    "to_json",
+    "to_jsonb",
+    "to_timestamp",
+    "transaction_timestamp",
+    "version",
+];
 
 impl Inner {
     /// Reads the schema of a position or a later one.
@@ -71,7 +117,12 @@ impl Inner {
     }
 
     pub(crate) async fn read_embedded(&self, tx: &mut Transaction) -> Result<Found, JournalError> {
-        let schema = self.embedded().schema(tx).await?;
+        let mut schema = self.embedded().schema(tx).await?;
+        let known = |names: &[&str], volatility| -> Vec<(String, Volatility)> {
+            names.iter().map(|name| ((*name).to_owned(), volatility)).collect()
+        };
+        schema.unstable_builtins.extend(known(STABLE, Volatility::Stable));
+        schema.unstable_builtins.extend(known(VOLATILE, Volatility::Volatile));
         let details = schema.tables.values().map(|table| (table.name.clone(), embedded_details(table)));
         let details = details.collect();
         Ok(Found { schema, details })
@@ -141,13 +192,16 @@ fn declare_function(schema: &mut Schema, name: &TableName) {
 
 /// On SQLite the schema tells all there is: unique indexes are plain ones there.
 fn embedded_details(table: &Table) -> Details {
-    let names = |columns: &[usize]| columns.iter().map(|at| table.columns[*at].name.clone()).collect();
+    let names = |columns: &[usize]| -> Vec<String> {
+        columns.iter().map(|at| table.columns[*at].name.clone()).collect()
+    };
     let mut unique: Vec<(String, Vec<String>)> = Vec::new();
     if !table.primary_key.is_empty() {
         unique.push((format!("{}_pkey", table.name.name), names(&table.primary_key)));
     }
-    unique.extend(
-        table.unique.iter().map(|columns| (format!("a unique index of {}", table.name), names(columns))),
-    );
+    unique.extend(table.unique.iter().map(|columns| {
+        let columns: Vec<String> = names(columns);
+        (format!("({})", columns.join(", ")), columns)
+    }));
     Details { unique, ..Details::default() }
 }

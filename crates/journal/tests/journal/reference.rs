@@ -128,4 +128,28 @@ async fn a_write_gives_the_same_rows_on_every_shard(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// On SQLite shards, which have no sequences, the ids of a serial column are asked of the journal, and what is random
+/// is still found to be so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serial_ids_are_asked_of_the_journal_on_sqlite_shards() {
+    let cluster = Cluster::with_shards(&Place::files()).await;
+    cluster
+        .apply(&["CREATE TABLE t (id serial PRIMARY KEY, name text, at timestamptz DEFAULT now())"])
+        .await
+        .unwrap();
+    let schema = cluster.journal.schema().await.unwrap();
+    let path = ["public".to_owned()];
+    let context = Context { schema: &schema, search_path: &path, strict: true };
+    let statement = statements("INSERT INTO t (name) VALUES ('a'), ('b')").unwrap().remove(0);
+    let write = reference_write(&statement, &context, &[], MOMENT).unwrap();
+    let [ask] = write.asks() else { panic!("{:?}", write.asks()) };
+    assert_eq!((ask.times, ask.sequence.as_deref()), (2, Some("'t_id_seq'::regclass")));
+    let written = write.fill(vec![vec![vec![Some("7".into())], vec![Some("8".into())]]]).unwrap();
+    cluster.apply(&[&written.sql]).await.unwrap();
+    assert_eq!(cluster.numbers("SELECT sum(id) FROM t").await, [15, 15, 15]);
+    let random = statements("UPDATE t SET name = gen_random_uuid()::text").unwrap().remove(0);
+    assert_eq!(reference_write(&random, &context, &[], MOMENT).unwrap_err().state.0, "0A000");
+    cluster.close().await;
+}
+
 on_postgres!(a_write_gives_the_same_rows_on_every_shard);
