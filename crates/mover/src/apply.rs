@@ -10,10 +10,13 @@ use crate::session::Session;
 use crate::table::{canonical, rows_of};
 
 /// Notes carried at once, and the most when rows that belong together must come together.
-const BATCH_NOTES: usize = 256;
+const BATCH_NOTES: usize = 512;
 const BATCH_NOTES_MAX: usize = 16_384;
-/// Notes that may be left when a move goes on to its switch: what is carried within a few milliseconds.
-const LAG_NOTES_MAX: usize = 64;
+/// Notes that may be left when a move goes on to its switch: what is carried within a few milliseconds. Where writers are
+/// so quick that less never is left, so many more with every part of catching up, and so many at most.
+const LAG_NOTES: usize = 64;
+const LAG_NOTES_MORE: usize = 16;
+const LAG_NOTES_MAX: usize = BATCH_NOTES;
 /// How long one part of catching up may take.
 const PART_MS: u64 = 300;
 /// Batches while requests are held, before they are let go again.
@@ -43,13 +46,14 @@ impl Session {
         let began = tokio::time::Instant::now();
         loop {
             let batch = self.carry_batch(Tables::All).await?;
-            if batch.notes < LAG_NOTES_MAX {
-                self.progress.lag_rows = 0;
+            if batch.notes < (LAG_NOTES + LAG_NOTES_MORE * self.catch_up_parts).min(LAG_NOTES_MAX) {
+                (self.progress.lag_rows, self.catch_up_parts) = (0, 0);
                 return Ok(true);
             }
             if began.elapsed().as_millis() as u64 >= PART_MS {
                 let lag = self.source.tail_length(self.carry.forward).await;
                 self.progress.lag_rows = lag.map_err(MoveError::on(self.source.id()))?;
+                self.catch_up_parts += 1;
                 return Ok(false);
             }
         }

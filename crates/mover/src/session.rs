@@ -55,6 +55,8 @@ pub(crate) struct Session {
     pub copy_rows: usize,
     pub copying_since: Option<(Instant, u64)>,
     pub verify: Cursor,
+    /// Parts of catching up that have not been enough.
+    pub catch_up_parts: usize,
     pub keeping_since: Option<Instant>,
     pub progress: Progress,
 }
@@ -95,6 +97,7 @@ impl Session {
             copy_rows: crate::copy::FIRST_ROWS,
             copying_since: None,
             verify: Cursor::default(),
+            catch_up_parts: 0,
             keeping_since: None,
             progress: Progress::default(),
         })

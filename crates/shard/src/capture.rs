@@ -111,7 +111,7 @@ impl Watch<'_> {
                 "({inside} AND EXISTS (SELECT 1 FROM {} d WHERE d.map = {} AND d.tab = {} \
                  AND d.rows_number = {row}.{column}))",
                 dialect.own_table("dataset"),
-                text(&dataset.map.to_string()),
+                text(dataset.map.as_ref()),
                 text(&dataset.table),
             ),
         })

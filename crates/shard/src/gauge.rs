@@ -1,6 +1,6 @@
 //! What can be measured of a shard from outside its data: size, connections, what its engine has done.
 
-use polyshard_engine::{Database, Dialect, Statement, Stats};
+use polyshard_engine::{Database, Dialect, Statement, Stats, Target};
 
 use crate::{Shard, ShardError};
 
@@ -17,6 +17,11 @@ impl Shard {
     /// What its engine has done for data so far; none if data was not touched yet.
     pub fn stats(&self) -> Option<Stats> {
         self.opened_data().map(Database::stats)
+    }
+
+    /// Where it is, with its password.
+    pub fn address(&self) -> &Target {
+        self.target()
     }
 
     /// Measures it now.

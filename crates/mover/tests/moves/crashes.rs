@@ -70,8 +70,7 @@ async fn dry_run(place: &Arc<Place>, doing: Doing) -> Vec<String> {
     cluster.settle().await;
     cluster.assert_healthy().await;
     cluster.close().await;
-    let places = seen.lock().unwrap().clone();
-    places
+    seen.lock().unwrap().clone()
 }
 
 async fn begin(cluster: &Cluster, doing: Doing) -> Result<(), String> {
