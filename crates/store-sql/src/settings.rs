@@ -24,6 +24,11 @@ impl Settings {
         Arc::new(next)
     }
 
+    /// The statement that sets one.
+    pub fn statement(&self, name: &str) -> Option<&str> {
+        self.by_name.get(name).map(|statement| &**statement)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

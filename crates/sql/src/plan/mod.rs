@@ -154,7 +154,9 @@ pub fn plan(
         Planner { analyzer, fragments: Vec::new(), usage: Usage::of(&query), temps: 0, shard_mark };
     let shape = planner.analyzer.query(&query, &Scope::root());
     if matches!(shape.place, Place::Sharded(_)) && query.order_by.is_none() {
-        planner.fragment("ps_0", query.to_string(), Source::EveryShard);
+        let text = query.to_string();
+        check_printed(&text, &query)?;
+        planner.fragment("ps_0", text, Source::EveryShard);
         return Ok(Plan { fragments: planner.fragments, combine: String::new(), mode: Mode::Concat });
     }
     let mut combined = query;
@@ -167,6 +169,11 @@ pub fn plan(
         ));
     }
     check_printed(&combine, &combined)?;
+    for fragment in &planner.fragments {
+        if tree::query(&fragment.sql)?.to_string() != fragment.sql {
+            return Err(unprintable());
+        }
+    }
     Ok(Plan { fragments: planner.fragments, combine, mode: Mode::Combine })
 }
 
@@ -175,10 +182,14 @@ fn check_printed(text: &str, query: &sqlparser::ast::Query) -> Result<(), SqlErr
     if tree::query(text)? == *query {
         return Ok(());
     }
-    Err(SqlError::unsupported(
+    Err(unprintable())
+}
+
+fn unprintable() -> SqlError {
+    SqlError::unsupported(
         "this query is not planned across shards: it cannot be written out exactly",
         "Write it in a simpler form, or give a key.",
-    ))
+    )
 }
 
 /// Takes out of a query what the shards can do.
@@ -191,9 +202,17 @@ struct Planner<'r> {
 }
 
 impl Planner<'_> {
+    /// A name that nothing in the statement or the schema has: an unqualified name finds temporary tables first.
     fn next_temp(&mut self) -> String {
-        self.temps += 1;
-        format!("ps_{}", self.temps - 1)
+        loop {
+            self.temps += 1;
+            let name = format!("ps_{}", self.temps - 1);
+            let schema = self.analyzer.context.schema;
+            let taken = schema.tables.keys().chain(schema.views.keys()).any(|known| known.name == name);
+            if !taken && !self.usage.names.contains(&name) {
+                return name;
+            }
+        }
     }
 
     fn fragment(&mut self, temp: &str, sql: String, from: Source) {

@@ -367,7 +367,7 @@ impl VisitorMut for Inside<'_, '_> {
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     /// Every identifier.
-    names: BTreeSet<String>,
+    pub(super) names: BTreeSet<String>,
     /// Relations of which a whole row, or all columns, are used.
     rows: BTreeSet<String>,
     /// Column names in some GROUP BY.

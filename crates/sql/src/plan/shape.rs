@@ -90,7 +90,9 @@ impl Analyzer<'_> {
         if let Some(order) = &query.order_by {
             let facts = Facts::of(order);
             let safe = facts.functions.iter().all(|function| self.is_safe(function));
-            if !safe || facts.odd || !facts.queries.is_empty() {
+            // An aggregate that stands only here makes the whole a group, whatever the select list says.
+            let counts = facts.functions.iter().any(|function| function.over.is_some()) || aggregates(&facts);
+            if !safe || counts || facts.odd || !facts.queries.is_empty() {
                 shape.place = Place::Nowhere;
             }
         }

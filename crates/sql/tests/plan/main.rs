@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use polyshard_map::{KeyType, MapName, ShardId};
 use polyshard_sql::{
-    Collation, Column, Context, Generated, Placement, Schema, SqlState, Table, TableName, TypeOid, plan,
-    statements,
+    Collation, Column, Context, Generated, Placement, Schema, SqlState, Table, TableName, TypeOid, View,
+    plan, statements,
 };
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use tokio_postgres::{Client, NoTls};
@@ -30,6 +30,20 @@ struct Bench {
     path: Vec<String>,
     _server: Arc<PgServer>,
 }
+
+/// Views: name, columns, definition as PostgreSQL gives it.
+const VIEWS: &[(&str, &[&str], &str)] = &[
+    (
+        "busy",
+        &["tenant_id", "n"],
+        "SELECT o.tenant_id, count(*) AS n FROM public.orders o GROUP BY o.tenant_id;",
+    ),
+    (
+        "busier",
+        &["tenant_id", "n", "name"],
+        "SELECT b.tenant_id, b.n, c.name FROM (public.busy b JOIN public.countries c ON ((c.region = b.n)));",
+    ),
+];
 
 /// What came of a query.
 #[derive(Debug)]
@@ -135,7 +149,17 @@ impl Bench {
             shards.push((ShardId::new(&format!("s{at}")).expect("a shard's name"), client));
         }
         let combine = connect(server, &shard_names[0]).await;
-        let schema = schema_of(world);
+        let mut schema = schema_of(world);
+        for (name, columns, definition) in VIEWS {
+            let sql = format!("CREATE VIEW {name} AS {definition}");
+            for client in shards.iter().map(|(_, client)| client).chain([&whole]) {
+                client.batch_execute(&sql).await.expect("create a view");
+            }
+            let name = TableName::public(*name);
+            let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+            let view = View { name: name.clone(), columns, definition: (*definition).to_owned() };
+            schema.views.insert(name, Arc::new(view));
+        }
         Bench { whole, combine, shards, schema, path: vec!["public".to_owned()], _server: server.clone() }
     }
 
@@ -208,7 +232,7 @@ fn difference(mut expected: Answer, mut got: Answer, ordered: bool) -> Option<St
 fn queries_per_world() -> u64 {
     match std::env::var("POLYSHARD_LONG") {
         Ok(_) => 5_000,
-        Err(_) => 300,
+        Err(_) => 150,
     }
 }
 

@@ -171,11 +171,13 @@ impl Session {
         texts: &Texts,
         schema: &Schema,
     ) -> Result<(), Trouble> {
+        // Texts fit every type, also those of the user's own, whose numbers differ from shard to shard.
+        let form = if self.texts_are_exact() { "text" } else { "binary" };
         for worker in working.all() {
             let shard = worker.shard().clone();
             for (fragment, sql) in plan.fragments.iter().zip(&texts[&shard]) {
                 if concerns(fragment, &shard) {
-                    worker.ask(&format!("COPY ({sql}) TO STDOUT"));
+                    worker.ask(&format!("COPY ({sql}) TO STDOUT (FORMAT {form})"));
                 }
             }
             worker.end();
@@ -203,7 +205,7 @@ impl Session {
         let mut failed = Vec::new();
         for fragment in &plan.fragments {
             for worker in working.all().filter(|worker| concerns(fragment, worker.shard())) {
-                combine.ask(&format!("COPY pg_temp.{} FROM STDIN", fragment.temp));
+                combine.ask(&format!("COPY pg_temp.{} FROM STDIN (FORMAT {form})", fragment.temp));
                 combine.send().await?;
                 combine.ready_for_data(self.client()).await?;
                 match worker.pass(self.client(), Sink::Session(combine), FETCH_BYTES_MAX).await {

@@ -47,6 +47,16 @@ impl Session {
         if self.extended { (self.formats.clone(), true) } else { (Vec::new(), false) }
     }
 
+    /// Whether values written as texts are read again as the same ones under the client's settings.
+    pub(crate) fn texts_are_exact(&self) -> bool {
+        let digits = self.settings.statement("extra_float_digits");
+        let exact =
+            |said: &str| ["1", "2", "3"].iter().any(|digit| said.trim_end_matches('\'').ends_with(digit));
+        let intervals = self.settings.statement("intervalstyle");
+        // Beside the signs of SQL's own form, PostgreSQL reads back every form that it writes.
+        digits.is_none_or(exact) && intervals.is_none_or(|said| !said.to_lowercase().contains("sql_standard"))
+    }
+
     /// Each parameter as an SQL literal with its type.
     pub(crate) async fn literals_of(&mut self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
         self.literals(params).await

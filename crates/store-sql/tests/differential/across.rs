@@ -273,3 +273,17 @@ async fn a_query_across_shards_can_be_cancelled() {
     assert_eq!(client.query_one("SELECT count(*) FROM notes", &[]).await.unwrap().get::<_, i64>(0), 40);
     cluster.close().await;
 }
+
+// C2: settings that write values with fewer digits do not touch what travels between shards.
+#[tokio::test]
+async fn values_travel_exactly_whatever_the_session_shows() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    client.batch_execute("SET extra_float_digits = -10; SET IntervalStyle = 'sql_standard'").await.unwrap();
+    let sql = "SELECT count(DISTINCT x::double precision / 3e10 + 1), min(d) FROM \
+               (SELECT a.tenant * 10 + a.id AS x, make_interval(months => -1, days => a.id::int) AS d FROM notes a \
+                ORDER BY a.tenant, a.id LIMIT 40) n JOIN notes b ON b.id = 1 AND b.tenant = 1";
+    let row = client.query_one(sql, &[]).await;
+    assert_eq!(row.unwrap().get::<_, i64>(0), 40);
+    cluster.close().await;
+}
