@@ -11,7 +11,7 @@ use super::analysis::InsertRows;
 use super::cte::Env;
 use super::formula::Operand;
 use super::graph::{Graph, NodeId, Sequence};
-use super::scope::{Columns, Item, Output, Scope, name_of, relation_of};
+use super::scope::{Columns, Item, Output, Outputs, Scope, name_of, relation_of};
 use super::value::Family;
 use crate::error::SqlError;
 use crate::schema::{Collation, Column, Placement, Table};
@@ -60,6 +60,8 @@ pub(super) struct Builder<'c> {
     pub insert: Option<InsertRows>,
     /// The CTEs that are being expanded, by address: one of these inside itself is recursive.
     pub expanding: Vec<usize>,
+    /// What the recursive ones among them have given so far, by address.
+    pub recursive: Vec<(usize, Outputs)>,
     sequence: Sequence,
 }
 
@@ -74,6 +76,7 @@ impl<'c> Builder<'c> {
             one_shard_only: None,
             insert: None,
             expanding: Vec::new(),
+            recursive: Vec::new(),
             sequence: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! WITH: which query a name stands for. A reference to a read-only query is expanded where it stands, each by itself.
 
-use sqlparser::ast::{Cte, Query, SetExpr, With};
+use sqlparser::ast::{Cte, Query, SetExpr, SetOperator, With};
 
 use super::builder::Builder;
 use super::scope::{Columns, Outputs, name_of};
@@ -75,19 +75,57 @@ impl Builder<'_> {
         let cte = &env.ctes[place];
         let address = std::ptr::from_ref(cte).addr();
         if self.expanding.contains(&address) {
-            // Its own earlier rows: their columns come from the queries that are looked at already.
-            return Ok(Columns::Unknown);
+            // Its own earlier rows.
+            let own = self.recursive.iter().rev().find(|(known, _)| *known == address);
+            return Ok(own.map_or(Columns::Unknown, |(_, outputs)| Columns::Query(outputs.clone())));
         }
         let is_recursive = env.recursive && mentions_itself(cte);
         let inner = Env { upto: if env.recursive { env.upto } else { place }, ..*env };
         self.expanding.push(address);
-        let outputs = self.query(&cte.query, None, &inner);
+        let outputs = match is_recursive {
+            true => self.repeated(cte, address, &inner),
+            false => self.query(&cte.query, None, &inner),
+        };
         self.expanding.pop();
-        let outputs = outputs?;
-        if is_recursive {
-            return Ok(Columns::Query(named(opaque(outputs), cte)));
+        Ok(Columns::Query(named(outputs?, cte)))
+    }
+
+    /// A recursive query. A column that each round takes over from the round before has the values of the first.
+    fn repeated(&mut self, cte: &Cte, address: usize, env: &Env<'_>) -> Result<Outputs, SqlError> {
+        let query = &cte.query;
+        let plain = query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none();
+        let (left, right) = match query.body.as_ref() {
+            SetExpr::SetOperation { op: SetOperator::Union, left, right, .. } if plain => (left, right),
+            _ => return self.query(query, None, env).map(opaque),
+        };
+        let first = self.branch(left, None, env)?;
+        let mut own = opaque(first.clone());
+        for (output, first) in own.columns.iter_mut().zip(&first.columns) {
+            if let Some(node) = first.node {
+                let sequence = self.step();
+                let (family, ordered) = (self.graph.family(node), self.graph.is_ordered(node));
+                output.node = Some(self.graph.add(sequence, family, ordered));
+            }
         }
-        Ok(Columns::Query(named(outputs, cte)))
+        self.recursive.push((address, named(own.clone(), cte)));
+        let next = self.branch(right, None, env);
+        self.recursive.pop();
+        let next = next?;
+        if !first.complete || !next.complete || first.columns.len() != next.columns.len() {
+            return Ok(opaque(first));
+        }
+        let mut outputs = first;
+        for ((output, own), next) in outputs.columns.iter_mut().zip(&own.columns).zip(&next.columns) {
+            output.literals.clear();
+            output.node = match (output.node, own.node, next.node) {
+                (Some(first), Some(own), Some(next)) if self.graph.reaches(own, next) => {
+                    self.graph.connect(first, own);
+                    Some(first)
+                }
+                _ => None,
+            };
+        }
+        Ok(self.fixed(outputs))
     }
 
     /// Columns from which something can be learnt, and which nothing can be asked of: the rows are there anyway.

@@ -109,7 +109,7 @@ impl Builder<'_> {
         Ok(Outputs { columns: columns.collect(), complete: true })
     }
 
-    fn branch(
+    pub(super) fn branch(
         &mut self,
         body: &SetExpr,
         parent: Option<&Scope<'_>>,

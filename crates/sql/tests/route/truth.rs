@@ -151,6 +151,39 @@ async fn writes_do_what_they_do_in_one_database() {
     assert!(one > 20 && many > 20, "{one} on one shard, {many} on several, {refused} refused");
 }
 
+/// Recursive queries, which the generator does not write.
+#[tokio::test]
+async fn recursive_queries_answer_like_one_database() {
+    let (_server, client) = bench().await;
+    let world = World::new();
+    let first = "SELECT tenant_id, id FROM orders WHERE tenant_id = 5 AND id = 5";
+    let step =
+        "SELECT o.tenant_id, o.id - 1 FROM orders o JOIN r ON o.id = r.id AND o.tenant_id = r.tenant_id";
+    let cases = [
+        (format!("WITH RECURSIVE r AS ({first} UNION {step}) SELECT * FROM r"), true),
+        (format!("WITH RECURSIVE r (t, i) AS ({first} UNION {}) SELECT * FROM r", step.replace("r.id", "r.i").replace("r.tenant_id", "r.t")), true),
+        (format!("WITH RECURSIVE r AS ({first} UNION {step}) SELECT * FROM r JOIN lines l USING (tenant_id)"), true),
+        // Each round goes on to other keys.
+        ("WITH RECURSIVE r AS (SELECT tenant_id, id FROM orders WHERE tenant_id = 5 AND id = 5 UNION SELECT o.tenant_id, o.id \
+          FROM orders o JOIN r ON o.id = r.id - 1 AND o.tenant_id = r.tenant_id - 1 WHERE r.tenant_id > 0) SELECT * FROM r".to_owned(), false),
+        // The columns change places.
+        ("WITH RECURSIVE r AS (SELECT tenant_id, id FROM orders WHERE tenant_id = 5 UNION SELECT r.id, o.tenant_id FROM orders o \
+          JOIN r ON o.tenant_id = r.tenant_id) SELECT * FROM r".to_owned(), false),
+    ];
+    for (sql, is_one) in cases {
+        let route = world.route(&sql, &[], true).unwrap();
+        let whole = run(&client, "whole", &sql).await.expect("it runs");
+        assert!(!whole.is_empty(), "{sql}");
+        match route {
+            Route::One { shard, .. } if is_one => {
+                assert_eq!(run(&client, shard.as_str(), &sql).await, Ok(whole), "{sql}");
+            }
+            Route::Many { .. } if !is_one => {}
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+}
+
 /// Every form of a literal that is taken for a key is what the engine makes of it (C2).
 #[tokio::test]
 async fn literals_mean_what_the_engine_says() {
