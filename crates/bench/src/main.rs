@@ -6,6 +6,7 @@ mod cluster;
 mod engine;
 mod map;
 mod measure;
+mod moves;
 mod report;
 mod router;
 mod sql;
@@ -42,6 +43,8 @@ enum Subject {
     Catalog,
     /// What the router adds to a read, what tickets cost.
     Router,
+    /// What writers see of moves, and how fast rows are carried, beside a raw copy.
+    Move,
     /// The SQL door, beside PgBouncer; needs the release build of the program beside this one.
     Sql,
     /// The queue and table doors, beside Azurite; alone, since it needs scripts/setup-bench.sh and the release build of
@@ -74,12 +77,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let mut all = Vec::new();
-    let parts: [(Subject, Part); 6] = [
+    let parts: [(Subject, Part); 7] = [
         (Subject::Azure, azure::run),
         (Subject::Map, map::run),
         (Subject::Router, router::run),
         (Subject::Engine, engine::run),
         (Subject::Catalog, catalog::run),
+        (Subject::Move, moves::run),
         (Subject::Sql, sql::run),
     ];
     let is_asked = |subject: Subject| match arguments.subject {
