@@ -3,6 +3,7 @@
 //! `server` implements [`Operator`] and serves it with [`serve`]; the command line talks to it with [`Client`].
 
 mod auth;
+mod backups;
 mod client;
 pub mod convert;
 mod extract;
@@ -17,6 +18,7 @@ pub mod types;
 mod watch;
 
 pub use auth::{Auth, AuthError, DEVELOPMENT_TOKEN, TOKEN_BYTES_MIN};
+pub use backups::{Backups, backup_router};
 pub use client::{Client, ClientError};
 pub use extract::{BODY_BYTES_MAX, IMPORT_BYTES_MAX};
 pub use handlers::router;

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
-use crate::watch;
+use crate::{backups, watch};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -48,6 +48,9 @@ use crate::watch;
         moves::rows,
         moves::wish,
         operations::list,
+        backups::begin,
+        backups::list,
+        backups::show,
         watch::metrics,
         watch::traffic,
         watch::hot,

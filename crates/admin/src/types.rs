@@ -1,5 +1,6 @@
 //! What the operator API says and hears: the JSON bodies, one file per noun.
 
+mod backup;
 mod change;
 mod dataset;
 mod map;
@@ -14,6 +15,7 @@ mod status;
 mod traffic;
 mod window;
 
+pub use backup::{BackupState, BackupView, BackupsAnswer, NewBackup};
 pub use change::{
     AddChange, AddSegmentChange, AssignChange, ChangeAnswer, ChangeRequest, LockChange, MergeChange,
     NewEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,

@@ -121,6 +121,11 @@ impl Catalog {
         Ok(self.db().await?.ping().await?)
     }
 
+    /// Holds this moment of it, to be copied while changes go on.
+    pub async fn hold_moment(&self) -> Reply<polyshard_engine::Snapshot> {
+        Ok(self.db().await?.snapshot().await?)
+    }
+
     pub(crate) async fn begin(&self) -> Reply<SqlCatalog> {
         SqlCatalog::begin(self.db().await?, self.lease).await
     }

@@ -229,6 +229,13 @@ impl Database {
         }
     }
 
+    pub(crate) fn sqlite_engine(&self) -> Option<&Arc<sqlite::Engine>> {
+        match &self.inner {
+            Inner::Sqlite(engine) => Some(engine),
+            Inner::Postgres(_) => None,
+        }
+    }
+
     /// Answers if the database does.
     pub async fn ping(&self) -> Result<(), Error> {
         self.read(Statement::new("SELECT 1")).await.map(drop)

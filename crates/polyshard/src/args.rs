@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
-use crate::command::{config, dataset, map, moves, ops, schema, shard, top, up};
+use crate::command::{backup, config, dataset, map, moves, ops, schema, shard, top, up};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
 
@@ -120,6 +120,11 @@ pub enum Command {
     /// Operations: changes under way and done
     #[command(subcommand)]
     Ops(ops::OpsCommand),
+    /// Backups: everything at one moment, taken while requests go on
+    #[command(subcommand)]
+    Backup(backup::BackupCommand),
+    /// Restore a backup into an empty place
+    Restore(backup::RestoreArgs),
     /// The configuration file
     #[command(subcommand)]
     Config(config::ConfigCommand),

@@ -1,5 +1,6 @@
 //! One file per noun: from flags to one call of the client, and its answer in words.
 
+pub mod backup;
 pub mod change;
 pub mod config;
 pub mod dataset;
@@ -36,6 +37,8 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Table(command) => schema::run_table(command, &cli.global.client()?, output),
         Command::Schema(command) => schema::run_schema(command, &cli.global.client()?, output),
         Command::Ops(command) => ops::run(command, &cli.global.client()?, output),
+        Command::Backup(command) => backup::run(command, || cli.global.client(), output),
+        Command::Restore(args) => backup::restore(args, output),
         Command::Config(command) => config::run(command, output),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -63,6 +63,8 @@ pub struct Gate {
     /// How many holds there are, so that the common case is one load.
     holding: AtomicUsize,
     holds: RwLock<Vec<Hold>>,
+    /// How many keep all writes out; each counts as a hold too.
+    closed: AtomicUsize,
     /// Told when a ticket leaves while there are holds.
     left: Notify,
     /// Told when a hold is released.
@@ -120,6 +122,9 @@ impl Gate {
 
     /// Whether a request would have to wait.
     pub fn is_held(&self, map: &MapName, ranges: &[KeyRange], shard: &ShardId, access: Access) -> bool {
+        if access == Access::Write && self.closed.load(Ordering::SeqCst) > 0 {
+            return true;
+        }
         let holds = self.holds.read().expect("no panic while held");
         holds.iter().any(|hold| hold.stops(map, ranges, shard, access))
     }
@@ -219,6 +224,36 @@ impl Gate {
                 return;
             }
             released.await;
+        }
+    }
+
+    /// Lets no new writes begin.
+    pub fn close_to_writes(&self) {
+        self.closed.fetch_add(1, Ordering::SeqCst);
+        self.holding.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Lets them begin again.
+    pub fn open_to_writes(&self) {
+        self.holding.fetch_sub(1, Ordering::SeqCst);
+        self.closed.fetch_sub(1, Ordering::SeqCst);
+        self.released.notify_waiters();
+    }
+
+    /// Waits until no write is under way.
+    pub async fn without_writes(&self) {
+        let writes = |list: &Mutex<List>| {
+            let tickets = list.lock().expect("no panic while held");
+            tickets.slots.iter().flatten().any(|inside| inside.access == Access::Write)
+        };
+        loop {
+            let left = self.left.notified();
+            tokio::pin!(left);
+            left.as_mut().enable();
+            if !self.lists.iter().any(writes) {
+                return;
+            }
+            left.await;
         }
     }
 

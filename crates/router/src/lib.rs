@@ -5,6 +5,7 @@
 //! not answer (PROTOCOL §2, §5).
 
 mod attached;
+mod barrier;
 mod enter;
 mod error;
 mod fanout;
@@ -21,6 +22,7 @@ mod ticket;
 mod upkeep;
 pub mod view;
 
+pub use barrier::Barrier;
 pub use error::RouterError;
 pub use fanout::{FanOut, FanOutOptions, Policy};
 pub use gate::Access;

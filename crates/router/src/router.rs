@@ -113,6 +113,10 @@ impl Router {
         })
     }
 
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
     /// What it believes now.
     pub fn view(&self) -> Arc<View> {
         self.state.view()

@@ -1,5 +1,6 @@
 //! Config and wiring: the only crate that names all stores.
 
+mod backups;
 pub mod config;
 mod connect;
 mod data_dir;
@@ -15,6 +16,7 @@ mod watch;
 
 use std::sync::Arc;
 
+pub use backups::{check_backup, restore};
 pub use error::ServerError;
 pub use run::run;
 

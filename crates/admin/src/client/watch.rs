@@ -1,9 +1,12 @@
-//! The client's calls of an onlooker.
+//! The client's calls of an onlooker, and of one who takes backups.
 
 use polyshard_map::MapName;
 
 use super::{Answered, Client};
-use crate::types::{HotAnswer, ShardletAnswer, TrafficAnswer, WindowAnswer, WindowRequest};
+use crate::types::{
+    BackupView, BackupsAnswer, HotAnswer, NewBackup, ShardletAnswer, TrafficAnswer, WindowAnswer,
+    WindowRequest,
+};
 
 impl Client {
     /// What is going on.
@@ -35,5 +38,22 @@ impl Client {
     /// All metrics in Prometheus' text form.
     pub fn metrics(&self) -> Answered<Vec<u8>> {
         self.send(self.get("/metrics"))
+    }
+}
+
+impl Client {
+    /// Begins to take a backup.
+    pub fn begin_backup(&self, backup: &NewBackup) -> Answered<BackupView> {
+        self.call_with(self.post("/v1/backups"), backup)
+    }
+
+    /// How far a backup is.
+    pub fn backup(&self, id: u64) -> Answered<BackupView> {
+        self.call(self.get(&format!("/v1/backups/{id}")))
+    }
+
+    /// The backups of the server process.
+    pub fn backups(&self) -> Answered<BackupsAnswer> {
+        self.call(self.get("/v1/backups"))
     }
 }

@@ -5,6 +5,7 @@ mod connection;
 mod engine;
 mod error;
 mod lock;
+mod moment;
 mod readers;
 mod register;
 mod scan;
@@ -12,5 +13,6 @@ mod transaction;
 mod writer;
 
 pub(crate) use engine::Engine;
+pub(crate) use moment::Moment;
 pub(crate) use scan::SqliteScan;
 pub(crate) use transaction::{ReadTransaction, WriteTransaction};

@@ -1,0 +1,73 @@
+//! Taking backups: the boundary, free of HTTP, and its routes.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+
+use crate::auth::{self, Auth};
+use crate::extract::{Body, Named};
+use crate::operator::Answer;
+use crate::problem::{ErrorBody, Problem};
+use crate::reply;
+use crate::types::{BackupView, BackupsAnswer, NewBackup};
+
+/// Everything about backups that an operator can ask a running server for.
+pub trait Backups: Send + Sync + 'static {
+    /// Begins to take one.
+    fn begin(&self, backup: NewBackup) -> Answer<'_, BackupView>;
+    /// Those of this process, the latest first.
+    fn list(&self) -> Answer<'_, Vec<BackupView>>;
+    /// One of them.
+    fn show(&self, id: u64) -> Answer<'_, BackupView>;
+}
+
+/// The routes of backups, to be merged with those of the operator.
+pub fn backup_router(backups: Arc<dyn Backups>, auth: Auth) -> Router {
+    Router::new()
+        .route("/v1/backups", get(list).post(begin))
+        .route("/v1/backups/{id}", get(show))
+        .layer(middleware::from_fn_with_state(auth, auth::require))
+        .with_state(backups)
+}
+
+type Shared = State<Arc<dyn Backups>>;
+
+/// Begin to take a backup of everything at one moment, or of some shards.
+#[utoipa::path(post, path = "/v1/backups", tag = "backups", operation_id = "begin_backup",
+    request_body = NewBackup,
+    responses(
+        (status = 202, description = "It is being taken", body = BackupView),
+        (status = "default", description = "What went wrong", body = ErrorBody),
+    ))]
+pub(crate) async fn begin(
+    State(backups): Shared,
+    Body(backup): Body<NewBackup>,
+) -> Result<Response, Problem> {
+    let begun = backups.begin(backup).await?;
+    tracing::info!(backup = begun.id, to = begun.to, "a backup was begun");
+    Ok((StatusCode::ACCEPTED, Json(begun)).into_response())
+}
+
+/// The backups that this server process has taken since its start.
+#[utoipa::path(get, path = "/v1/backups", tag = "backups", operation_id = "list_backups", responses(
+    (status = 200, description = "The latest first", body = BackupsAnswer),
+    (status = "default", description = "What went wrong", body = ErrorBody),
+))]
+pub(crate) async fn list(State(backups): Shared) -> Result<Response, Problem> {
+    Ok(reply::ok(BackupsAnswer { backups: backups.list().await? }))
+}
+
+/// One backup of this server process.
+#[utoipa::path(get, path = "/v1/backups/{id}", tag = "backups", operation_id = "show_backup",
+    params(("id" = u64, Path, description = "Its number")),
+    responses(
+        (status = 200, description = "How far it is", body = BackupView),
+        (status = "default", description = "What went wrong", body = ErrorBody),
+    ))]
+pub(crate) async fn show(State(backups): Shared, Named(id): Named<u64>) -> Result<Response, Problem> {
+    Ok(reply::ok(backups.show(id).await?))
+}

@@ -1,0 +1,66 @@
+//! A moment of a database, held so that it can be copied while writes go on.
+
+use std::path::Path;
+
+use crate::{Access, Error, Statement, Transaction, sqlite};
+
+/// A moment of a database. Dropping it lets go of it.
+pub struct Snapshot {
+    inner: Inner,
+}
+
+enum Inner {
+    Sqlite(Box<sqlite::Moment>),
+    Postgres { transaction: Box<Transaction>, name: String },
+}
+
+/// How far a copy is: pages copied, pages of all.
+pub type CopyProgress = dyn Fn(u64, u64) + Send + Sync;
+
+impl crate::Database {
+    /// Holds this moment: everything committed before is in it, and nothing that is committed later.
+    pub async fn snapshot(&self) -> Result<Snapshot, Error> {
+        if let Some(engine) = self.sqlite_engine() {
+            return Ok(Snapshot { inner: Inner::Sqlite(Box::new(engine.moment().await?)) });
+        }
+        let mut transaction = self.begin(Access::Read).await?;
+        let rows = transaction.run(Statement::new("SELECT pg_export_snapshot()")).await?;
+        let name = rows.one()?.text(0)?.to_owned();
+        Ok(Snapshot { inner: Inner::Postgres { transaction: Box::new(transaction), name } })
+    }
+}
+
+impl Snapshot {
+    /// The name under which other sessions of the same PostgreSQL database can take this moment up
+    /// (`SET TRANSACTION SNAPSHOT`, `pg_dump --snapshot`), as long as it is held.
+    pub fn name(&self) -> Option<&str> {
+        match &self.inner {
+            Inner::Sqlite(_) => None,
+            Inner::Postgres { name, .. } => Some(name),
+        }
+    }
+
+    /// Shows the server that somebody is there: a session that is silent in a transaction is ended. SQLite has none.
+    pub async fn keep(&mut self) -> Result<(), Error> {
+        match &mut self.inner {
+            Inner::Sqlite(_) => Ok(()),
+            Inner::Postgres { transaction, .. } => {
+                transaction.run(Statement::new("SELECT 1")).await.map(drop)
+            }
+        }
+    }
+
+    /// Copies an SQLite database into a new file, durably.
+    pub async fn copy_to(
+        self,
+        path: &Path,
+        progress: impl Fn(u64, u64) + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        match self.inner {
+            Inner::Sqlite(moment) => moment.copy_to(path.to_owned(), Box::new(progress)).await,
+            Inner::Postgres { .. } => {
+                Err(Error::invalid("a PostgreSQL database is copied by pg_dump, under the snapshot's name"))
+            }
+        }
+    }
+}

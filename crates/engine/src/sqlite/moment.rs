@@ -1,0 +1,71 @@
+//! A read transaction that is kept open, and the copy of the file as that transaction sees it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::backup::{Backup, StepResult};
+
+use super::connection::{Connection, Role};
+use super::engine::Engine;
+use super::error::translate;
+use crate::Error;
+use crate::snapshot::CopyProgress;
+
+/// Pages copied between two looks at the progress: a few megabytes.
+const STEP_PAGES: i32 = 1024;
+
+/// A moment of an SQLite file.
+pub(crate) struct Moment {
+    connection: Connection,
+}
+
+impl Engine {
+    /// Holds this moment.
+    pub(crate) async fn moment(self: &Arc<Engine>) -> Result<Moment, Error> {
+        let engine = Arc::clone(self);
+        blocking(move || {
+            let connection = Connection::open(engine.readers.path(), Role::Reader, &engine.options)?;
+            // The transaction sees a moment from its first read on.
+            connection.raw.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema;").map_err(translate)?;
+            Ok(Moment { connection })
+        })
+        .await
+    }
+}
+
+impl Moment {
+    pub(crate) async fn copy_to(self, path: PathBuf, progress: Box<CopyProgress>) -> Result<(), Error> {
+        blocking(move || {
+            let refused = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
+            // It must be new: a copy into a file that holds something would be a mixture until it is whole.
+            let file = std::fs::File::create_new(&path).map_err(refused)?;
+            let mut copy = rusqlite::Connection::open(&path).map_err(translate)?;
+            {
+                let backup = Backup::new(&self.connection.raw, &mut copy).map_err(translate)?;
+                loop {
+                    let step = backup.step(STEP_PAGES).map_err(translate)?;
+                    let told = backup.progress();
+                    let pages = |number: i32| u64::try_from(number).unwrap_or(0);
+                    progress(pages(told.pagecount - told.remaining), pages(told.pagecount));
+                    match step {
+                        StepResult::Done => break,
+                        StepResult::More => {}
+                        _ => std::thread::sleep(std::time::Duration::from_millis(5)),
+                    }
+                }
+            }
+            // One file, without a log beside it.
+            copy.pragma_update(None, "journal_mode", "DELETE").map_err(translate)?;
+            copy.close().map_err(|(_, error)| translate(error))?;
+            file.sync_all().map_err(refused)
+        })
+        .await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Error::Unavailable { message: "copying the SQLite file was stopped".to_owned() })?
+}
