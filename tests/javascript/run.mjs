@@ -43,6 +43,7 @@ for (const [engine, transport] of VARIANTS) {
       ...process.env,
       POLYSHARD_QUEUE_URL: `${doors.queue}/${ACCOUNT}`,
       POLYSHARD_TABLE_URL: `${doors.table}/${ACCOUNT}`,
+      POLYSHARD_SQL_URL: `postgres://polyshard:polyshard@${doors.sql}/polyshard`,
     };
     // What every client of that process trusts: the clients stay as they are.
     if (doors.certificate) env.NODE_EXTRA_CA_CERTS = doors.certificate;

@@ -25,6 +25,7 @@ class Doors:
         assert line, "the program does not start"
         told = json.loads(line)
         self.admin, self.certificate, self.data = told["admin"], told["certificate"], told["data"]
+        self.sql = told["sql"]
         self.queue, self.table = (f"{told[door]}/{ACCOUNT}" for door in ["queue", "table"])
         # What every HTTP library of this process trusts: the clients stay as they are.
         for name in ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]:

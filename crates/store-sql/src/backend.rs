@@ -478,6 +478,12 @@ impl Backend {
         }
     }
 
+    /// Adds a row to the data that is copied.
+    pub fn pass_row(&mut self, row: &[u8]) {
+        let out = self.lent().outgoing();
+        reply::message(out, b'd', |out| out.put_slice(row));
+    }
+
     /// An error that came in answer to something quiet.
     pub fn take_quiet_error(&mut self) -> Option<BytesMut> {
         self.quiet_error.take()
@@ -591,11 +597,10 @@ impl Backend {
         let lent = self.lent.as_mut().expect("it is there until it is given back");
         let incoming = lent.incoming();
         let mut quiet = quiet;
-        if let Some((described, said)) = &mut self.gathering
-            && !quiet
-        {
+        if let Some((described, said)) = &mut self.gathering {
             match frame.kind {
-                b'T' => quiet = std::mem::replace(described, true),
+                b'T' | b'H' => quiet |= std::mem::replace(described, true),
+                b'c' => quiet = true,
                 b'C' => {
                     quiet = true;
                     *said = Some(read_tag(&incoming[5..frame.bytes]));

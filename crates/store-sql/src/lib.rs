@@ -11,6 +11,7 @@ mod embedded;
 mod recover;
 mod refuse;
 mod reply;
+pub mod rows;
 mod scram;
 mod session;
 mod settings;

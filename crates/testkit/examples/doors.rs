@@ -39,7 +39,10 @@ fn main() {
         let text = |path: &Path| path.to_str().expect("a path of ours is UTF-8").to_owned();
         setup = setup
             .env("POLYSHARD__AZURE__CERTIFICATE_FILE", &text(certificate))
-            .env("POLYSHARD__AZURE__CERTIFICATE_KEY_FILE", &text(key));
+            .env("POLYSHARD__AZURE__CERTIFICATE_KEY_FILE", &text(key))
+            .env("POLYSHARD__SQL__CERTIFICATE_FILE", &text(certificate))
+            .env("POLYSHARD__SQL__CERTIFICATE_KEY_FILE", &text(key))
+            .env("POLYSHARD__SQL__REQUIRE_TLS", "true");
     }
     // Dropped after the program.
     let databases = (engine == "postgres").then(databases);
@@ -67,10 +70,11 @@ fn tell(server: &Server, certificate: Option<&Path>) {
         format!("{scheme}://{}", server.door(door))
     };
     let (admin, queue, table) = (url("admin"), url("queue"), url("table"));
+    let sql = server.door("sql").rsplit('@').next().unwrap_or_default().split('/').next().unwrap_or_default();
     let data = server.setup().data_path();
     println!(
         "{}",
-        json!({"admin": admin, "queue": queue, "table": table, "certificate": certificate, "data": data})
+        json!({"admin": admin, "queue": queue, "table": table, "sql": sql, "certificate": certificate, "data": data})
     );
 }
 

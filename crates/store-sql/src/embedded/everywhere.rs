@@ -215,6 +215,26 @@ impl Session {
         Ok(out)
     }
 
+    /// Reads within a transaction on every shard, on one of them.
+    pub(super) async fn read_in_turn(
+        &mut self,
+        prepared: &polyshard_lite::Prepared,
+        params: &[Param<'_>],
+        schema: &Schema,
+        shard: &ShardId,
+    ) -> Done {
+        let moment = self.moment(prepared, shard).await?;
+        let statement = statement_of(prepared, prepared.bind(params, &moment)?);
+        let Some(turn) = &mut self.transaction.lite_turn else { return Ok(()) };
+        let Some((_, _, transaction)) = turn.open.iter_mut().find(|(open, ..)| open == shard) else {
+            let message = format!("shard {shard} does not take part in this transaction");
+            return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).into());
+        };
+        let rows = transaction.get().run(statement).await;
+        let rows = rows.map_err(|error| polyshard_lite::error(&error, schema))?;
+        self.answer(prepared, &rows)
+    }
+
     /// The settings that recorded statements depend on.
     fn recorded_settings(&self) -> BTreeMap<String, String> {
         let quoted = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));

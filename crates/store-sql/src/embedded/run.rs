@@ -156,7 +156,10 @@ impl Session {
             tokio::time::sleep(std::time::Duration::from_millis(5 << tries.min(6))).await;
         };
         let shard = tickets[0].shard().clone();
-        self.door.journal.ready(&shard).await.map_err(|error| error.to_sql())?;
+        // In a turn of our own the shard has everything, and asking would wait for ourselves.
+        if self.transaction.lite_turn.is_none() {
+            self.door.journal.ready(&shard).await.map_err(|error| error.to_sql())?;
+        }
         let keys = match wanted {
             Wanted::Keys { keys, .. } => {
                 keys.iter().map(|(map, keys)| (map.clone(), keys.clone(), access)).collect()
@@ -201,6 +204,9 @@ impl Session {
         writes: bool,
     ) -> Done {
         let Some(shard) = self.lite.as_ref().map(|lite| lite.shard.clone()) else { return Ok(()) };
+        if self.transaction.lite_turn.is_some() {
+            return self.read_in_turn(prepared, params, schema, &shard).await;
+        }
         let moment = self.moment(prepared, &shard).await?;
         let statement = statement_of(prepared, prepared.bind(params, &moment)?);
         let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));

@@ -4,6 +4,7 @@ mod command;
 mod copy;
 mod extended;
 mod global;
+mod load;
 mod place;
 mod ports;
 mod reference;

@@ -212,6 +212,11 @@ impl Session {
                 self.cancel.running.clear().await;
                 done
             }
+            Route::Many { ranges, .. } if matches!(analysed.statement.kind(), Kind::Copy(_)) => {
+                let statement = analysed.statement.clone();
+                let Kind::Copy(copy) = statement.kind() else { return Ok(()) };
+                self.copy_many(&statement, copy, &ranges).await
+            }
             Route::Many { shards, ranges } => self.write_many(analysed, shards.len(), &ranges, params).await,
             Route::Split(parts) => self.insert_split(parts, params).await,
             Route::ReferenceWrite => {

@@ -6,6 +6,8 @@ mod support;
 mod embedded;
 mod first;
 mod programs;
+mod several;
 mod sharing;
+mod strangers;
 mod tables;
 mod transactions;

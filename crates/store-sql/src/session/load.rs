@@ -1,0 +1,391 @@
+//! COPY over several shards: each row goes to the shard of its key, and what is copied out comes from all.
+
+use std::collections::BTreeMap;
+
+use bytes::{Buf, BufMut, BytesMut};
+use polyshard_map::{KeyRange, MapName, ShardId};
+use polyshard_router::{Access, Ticket};
+use polyshard_sql::{
+    Analysis, Context, Copy, CopyOther, CopyWhat, Param, ParamValue, Placement, Route, SqlError, SqlState,
+    Statement, Table, TypeOid,
+};
+
+use super::{Done, Session, Stop};
+use crate::backend::{Broken, Drained};
+use crate::door::ViewMaps;
+use crate::reply::{self, state};
+use crate::rows::{Form, ROW_BYTES_MAX};
+
+/// Bytes gathered for a shard before they are sent.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Where rows go.
+struct Keyed {
+    analysis: Analysis,
+    type_oid: TypeOid,
+    /// The key's place among the fields.
+    field: usize,
+    columns: usize,
+    /// The last key and its shard: rows often come in runs.
+    last: Option<(Vec<u8>, ShardId)>,
+}
+
+impl Session {
+    /// COPY of a table whose rows are on several shards.
+    pub(super) async fn copy_many(
+        &mut self,
+        statement: &Statement,
+        copy: &Copy,
+        ranges: &[(MapName, Vec<KeyRange>)],
+    ) -> Done {
+        if copy.other != CopyOther::Client {
+            return Err(SqlError::unsupported(
+                "COPY from or to files of a server is not offered",
+                "Use STDIN and STDOUT, as psql's \\copy does.",
+            )
+            .into());
+        }
+        let CopyWhat::Table { .. } = &copy.what else {
+            return Err(SqlError::unsupported(
+                "COPY of a query over several shards is not offered",
+                "Copy a table, or run the query itself.",
+            )
+            .into());
+        };
+        if self.backend.is_some() || !self.parked.is_empty() {
+            return Err(SqlError::unsupported(
+                "COPY over several shards does not join a transaction that is on a shard already",
+                "Run it first, or outside a transaction.",
+            )
+            .into());
+        }
+        let access = if copy.from { Access::Write } else { Access::Read };
+        let tickets = self.door.router.enter_ranges(ranges, access).await;
+        let tickets = tickets.map_err(|error| reply::of_router(&error))?;
+        if !copy.from {
+            return self.copy_out(copy, tickets).await;
+        }
+        if self.transaction.is_explicit() && !self.is_two_phase() {
+            return Err(SqlError::unsupported(
+                "COPY into several shards is not part of a transaction",
+                "Run it outside a transaction, or SET polyshard.multi_shard = 'two_phase'.",
+            )
+            .into());
+        }
+        let alone = self.begin_alone();
+        let copied = self.copy_into(statement, copy, tickets).await;
+        match copied {
+            Ok(count) => {
+                if alone {
+                    self.commit_copy().await?;
+                }
+                reply::complete(&mut self.client.out, &format!("COPY {count}"));
+                Ok(())
+            }
+            Err(stop) => self.end_alone(alone, Err(stop)).await,
+        }
+    }
+
+    /// Commits what was copied: in two phases if the session asks for it, else on one shard after the other, once all
+    /// have taken their rows.
+    async fn commit_copy(&mut self) -> Done {
+        self.park();
+        if self.is_two_phase() || self.parked.len() < 2 {
+            return self.end_alone(true, Ok(())).await;
+        }
+        let shards: Vec<ShardId> = self.parked.keys().cloned().collect();
+        let mut done: Vec<ShardId> = Vec::new();
+        for shard in &shards {
+            self.switch_to(shard);
+            if let Err(stop) = self.commit_backend(true).await {
+                if done.is_empty() {
+                    return self.end_alone(true, Err(stop)).await;
+                }
+                let names = done.iter().map(ShardId::to_string).collect::<Vec<_>>().join(", ");
+                let message =
+                    format!("the rows of {names} are copied, those of {shard} and later ones are not");
+                let error = SqlError::new(state::OUTCOME_UNKNOWN, message)
+                    .hint("SET polyshard.multi_shard = 'two_phase' makes it all or nothing.");
+                return self.end_alone(true, Err(error.into())).await;
+            }
+            done.push(shard.clone());
+        }
+        self.end_alone(true, Ok(())).await
+    }
+
+    async fn copy_out(&mut self, copy: &Copy, tickets: BTreeMap<ShardId, Vec<Ticket>>) -> Done {
+        if copy.format() == "binary" {
+            return Err(SqlError::unsupported(
+                "COPY in format binary is not offered over several shards",
+                "Use text or CSV.",
+            )
+            .into());
+        }
+        let outside = self.step_outside();
+        let (mut first, mut count, mut done) = (true, 0, Ok(()));
+        for (_, tickets) in tickets {
+            done = self.open_with(tickets, Vec::new(), true).await;
+            if done.is_ok() {
+                if let Some(backend) = &mut self.backend {
+                    backend.gather(!first);
+                }
+                done = self.pass_query(&out_text(copy, first)).await;
+            }
+            count +=
+                self.backend.as_mut().and_then(|backend| backend.gathered()).map_or(0, |(_, count)| count);
+            self.release().await;
+            first = false;
+            if done.is_err() || self.told {
+                break;
+            }
+        }
+        self.step_inside(outside);
+        done?;
+        if self.told {
+            return Err(Stop::Told);
+        }
+        self.client.out.extend_from_slice(b"c\0\0\0\x04");
+        reply::complete(&mut self.client.out, &format!("COPY {count}"));
+        Ok(())
+    }
+
+    /// Takes the client's rows to their shards; how many were taken.
+    async fn copy_into(
+        &mut self,
+        statement: &Statement,
+        copy: &Copy,
+        mut tickets: BTreeMap<ShardId, Vec<Ticket>>,
+    ) -> Result<u64, Stop> {
+        let form = Form::of(copy)?;
+        let mut keyed = self.keyed(copy).await?;
+        reply::message(&mut self.client.out, b'G', |out| {
+            out.put_u8(0);
+            out.put_u16(u16::try_from(keyed.columns).unwrap_or(u16::MAX));
+            for _ in 0..keyed.columns {
+                out.put_u16(0);
+            }
+        });
+        let mut header: Option<Vec<u8>> = None;
+        let mut buffer = BytesMut::new();
+        let (mut ended, mut over) = (false, false);
+        while !over {
+            let (kind, body) = self.client.next().await?;
+            match kind {
+                b'd' => buffer.extend_from_slice(&body),
+                b'c' => {
+                    over = true;
+                    if !buffer.is_empty() && !buffer.ends_with(b"\n") {
+                        buffer.put_u8(b'\n');
+                    }
+                }
+                b'f' => {
+                    let why = crate::codec::text(&body).unwrap_or_default();
+                    let message = format!("COPY from stdin failed: {why}");
+                    return Err(SqlError::new(state::QUERY_CANCELED, message).into());
+                }
+                b'H' | b'S' => {}
+                _ => {
+                    let message = "another message came while data was copied";
+                    return Err(Stop::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)));
+                }
+            }
+            while let Some(end) = form.row_end(&buffer) {
+                let row = buffer.split_to(end);
+                if form.header && header.is_none() {
+                    header = Some(row.to_vec());
+                    continue;
+                }
+                if ended || form.is_end(&row) {
+                    ended = true;
+                    continue;
+                }
+                let key = form.field(&row, keyed.field)?;
+                let shard = self.shard_of(&mut keyed, key)?;
+                self.feed(statement, &shard, &mut tickets, &row, header.as_deref()).await?;
+            }
+            if buffer.len() > ROW_BYTES_MAX {
+                let message = "a row of COPY is longer than 64 MiB: most likely a quote is left open";
+                return Err(SqlError::new(state::BAD_COPY, message).into());
+            }
+        }
+        if buffer.has_remaining() {
+            return Err(SqlError::new(state::BAD_COPY, "the last row of COPY is not whole").into());
+        }
+        self.end_feeding().await
+    }
+
+    async fn keyed(&mut self, copy: &Copy) -> Result<Keyed, Stop> {
+        let CopyWhat::Table { name, columns } = &copy.what else {
+            return Err(SqlError::new(SqlState::INTERNAL_ERROR, "COPY of no table").into());
+        };
+        let schema = self.current_schema().await?;
+        let table = schema.table(name.schema.as_deref(), &name.name, &self.search_path).ok_or_else(|| {
+            SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{}\" does not exist", name.name))
+        })?;
+        let Placement::Sharded { column, .. } = &table.placement else {
+            return Err(SqlError::new(SqlState::INTERNAL_ERROR, "COPY by key of a table without one").into());
+        };
+        let names: Vec<&str> = match columns.as_slice() {
+            [] => table
+                .columns
+                .iter()
+                .filter(|column| is_given(column))
+                .map(|column| column.name.as_str())
+                .collect(),
+            named => named.iter().map(String::as_str).collect(),
+        };
+        let key = &table.columns[*column];
+        let field = names.iter().position(|name| *name == key.name).ok_or_else(|| {
+            SqlError::new(state::NOT_NULL_VIOLATION, format!("COPY leaves out the key column {}", key.name))
+                .hint("Every row needs its key, to be placed by it.")
+        })?;
+        let text = insert_of(table, &key.name);
+        let parsed = polyshard_sql::statements(&text)?;
+        let context = Context { schema: &schema, search_path: &self.search_path, strict: true };
+        let insert = parsed.first().ok_or_else(|| SqlError::new(SqlState::INTERNAL_ERROR, "no statement"))?;
+        let analysis = polyshard_sql::analyse(insert, &context)?;
+        Ok(Keyed { analysis, type_oid: key.type_oid, field, columns: names.len(), last: None })
+    }
+
+    fn shard_of(&self, keyed: &mut Keyed, key: Option<Vec<u8>>) -> Result<ShardId, SqlError> {
+        if let (Some(key), Some((last, shard))) = (&key, &keyed.last)
+            && key == last
+        {
+            return Ok(shard.clone());
+        }
+        let value = key.as_deref().map_or(ParamValue::Null, ParamValue::Text);
+        let param = Param { type_oid: keyed.type_oid, value };
+        let view = self.door.router.view();
+        match keyed.analysis.route(&[param], &ViewMaps(&view))? {
+            Route::One { shard, .. } => {
+                keyed.last = key.map(|key| (key, shard.clone()));
+                Ok(shard)
+            }
+            _ => {
+                Err(SqlError::new(state::BAD_COPY, "the key of a row does not say which shard it belongs to"))
+            }
+        }
+    }
+
+    /// Gives a row to its shard, which begins its COPY with the first.
+    async fn feed(
+        &mut self,
+        statement: &Statement,
+        shard: &ShardId,
+        tickets: &mut BTreeMap<ShardId, Vec<Ticket>>,
+        row: &[u8],
+        header: Option<&[u8]>,
+    ) -> Done {
+        if !self.switch_to(shard) {
+            let Some(tickets) = tickets.remove(shard) else {
+                let message = "a range was moved while its rows were copied";
+                return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message)
+                    .hint("Try again.")
+                    .into());
+            };
+            self.park();
+            self.open_with(tickets, Vec::new(), true).await?;
+            self.note_write(true);
+            let Some(backend) = &mut self.backend else { return Ok(()) };
+            backend.gather(true);
+            backend.query(statement.text(), true);
+            let mut failed = false;
+            match backend.drain(&mut self.client, &mut failed).await {
+                Ok(Drained::CopyIn) => {}
+                Ok(Drained::Done) => return Err(self.feeding_failed(shard)),
+                Err(Broken::Client(gone)) => return Err(Stop::Gone(gone)),
+                Err(Broken::Ended(error) | Broken::Cut(error)) => return Err(error.into()),
+            }
+            if let Some(header) = header {
+                backend.pass(b'd', header);
+            }
+        }
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        backend.pass_row(row);
+        if backend.waiting_bytes() >= CHUNK_BYTES {
+            if let Err(broken) = backend.flush().await {
+                return Err(super::global::of_broken(broken, shard).into());
+            }
+            if backend.has_said() {
+                let mut failed = false;
+                if !matches!(backend.drain(&mut self.client, &mut failed).await, Ok(Drained::CopyIn)) {
+                    return Err(self.feeding_failed(shard));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The error of the shard that just refused a row.
+    fn feeding_failed(&mut self, shard: &ShardId) -> Stop {
+        let body = self.backend.as_mut().and_then(|backend| backend.take_quiet_error());
+        match body {
+            Some(body) => super::global::of_body(&body, shard).into(),
+            None => SqlError::new(state::BAD_COPY, format!("shard {shard} ended COPY early")).into(),
+        }
+    }
+
+    /// Ends the COPY of every shard; how many rows they took.
+    async fn end_feeding(&mut self) -> Result<u64, Stop> {
+        self.park();
+        for backend in self.parked.values_mut() {
+            backend.pass(b'c', b"");
+            if let Err(broken) = backend.flush().await {
+                return Err(super::global::of_broken(broken, &backend.shard).into());
+            }
+        }
+        let mut count = 0;
+        for backend in self.parked.values_mut() {
+            super::global::quietly(backend, &mut self.client).await?;
+            count += backend.gathered().map_or(0, |(_, count)| count);
+        }
+        Ok(count)
+    }
+}
+
+/// Whether COPY gives a column a value: those that are computed get none.
+fn is_given(column: &polyshard_sql::Column) -> bool {
+    column.generated != polyshard_sql::Generated::Stored
+}
+
+/// An INSERT that names the key alone: where it goes, the row goes.
+fn insert_of(table: &Table, key: &str) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let (schema, name) = (quoted(&table.name.schema), quoted(&table.name.name));
+    format!("INSERT INTO {schema}.{name} ({}) VALUES ($1)", quoted(key))
+}
+
+/// COPY … TO STDOUT for one shard: only the first one's answer begins with the columns' names.
+fn out_text(copy: &Copy, first: bool) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let mut text = "COPY ".to_owned();
+    if let CopyWhat::Table { name, columns } = &copy.what {
+        if let Some(schema) = &name.schema {
+            text.push_str(&format!("{}.", quoted(schema)));
+        }
+        text.push_str(&quoted(&name.name));
+        if !columns.is_empty() {
+            let columns: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
+            text.push_str(&format!(" ({})", columns.join(", ")));
+        }
+    }
+    text.push_str(" TO STDOUT");
+    let options: Vec<String> = copy
+        .options
+        .iter()
+        .filter(|(name, _)| first || name != "header")
+        .map(|(name, value)| match (name.as_str(), value) {
+            ("force_quote" | "force_not_null" | "force_null", Some(list)) if list != "*" => {
+                let columns: Vec<String> = list.split(',').map(|column| quoted(column)).collect();
+                format!("{name} ({})", columns.join(", "))
+            }
+            (_, Some(value)) if value == "*" => format!("{name} *"),
+            (_, Some(value)) => format!("{name} {}", crate::settings::quoted(value)),
+            (_, None) => name.clone(),
+        })
+        .collect();
+    if !options.is_empty() {
+        text.push_str(&format!(" WITH ({})", options.join(", ")));
+    }
+    text
+}

@@ -1,0 +1,160 @@
+//! Writes on several shards: refused by default, all or nothing when asked for; COPY by key. C5, E3.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, TryStreamExt};
+use polyshard_store_sql::Limits;
+
+use crate::support::{Cluster, Setup, refusal, rows};
+
+fn count(cluster: &Cluster, shard: &str) -> i64 {
+    cluster.on_shard(shard, "SELECT count(*) FROM notes").parse().unwrap()
+}
+
+fn prepared(cluster: &Cluster) -> String {
+    cluster.on_shard("s1", "SELECT count(*) FROM pg_prepared_xacts")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_over_several_shards_is_all_or_nothing_when_asked_for() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    let many: Vec<String> = (0..20).map(|tenant| format!("({tenant}, 1, 'x')")).collect();
+    let insert = format!("INSERT INTO notes VALUES {}", many.join(", "));
+    assert_eq!(refusal(&client, &insert).await.0, "0A000");
+    run("SET polyshard.multi_shard = 'two_phase'").await;
+    run(&insert).await;
+    assert!(count(&cluster, "s1") > 0 && count(&cluster, "s2") > 0);
+    assert_eq!(count(&cluster, "s1") + count(&cluster, "s2"), 20);
+
+    run("BEGIN").await;
+    for tenant in 0..20 {
+        run(&format!("UPDATE notes SET body = 'y' WHERE tenant = {tenant}")).await;
+    }
+    run("SAVEPOINT a").await;
+    run("DELETE FROM notes WHERE tenant = 1").await;
+    run("DELETE FROM notes WHERE tenant = 2").await;
+    run("DELETE FROM notes WHERE tenant = 3").await;
+    run("ROLLBACK TO a").await;
+    run("COMMIT").await;
+    assert_eq!(run("SELECT count(*) FROM notes WHERE body = 'y'").await, [["20"]]);
+    run("BEGIN").await;
+    for tenant in 0..20 {
+        run(&format!("DELETE FROM notes WHERE tenant = {tenant}")).await;
+    }
+    run("ROLLBACK").await;
+    assert_eq!(run("SELECT count(*) FROM notes").await, [["20"]]);
+    // One shard's refusal undoes what the others have done.
+    run("BEGIN").await;
+    for tenant in 20..30 {
+        run(&format!("INSERT INTO notes VALUES ({tenant}, 1, 'z')")).await;
+    }
+    assert_eq!(refusal(&client, "INSERT INTO notes VALUES (20, 1, 'twice')").await.0, "23505");
+    run("COMMIT").await;
+    assert_eq!(run("SELECT count(*) FROM notes").await, [["20"]]);
+    assert_eq!(prepared(&cluster), "0");
+    drop(client);
+    cluster.close().await;
+}
+
+/// The server stops at each step of a commit in two phases; what is left ends as was decided.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stopped_server_leaves_prepared_is_ended_as_decided() {
+    let stop_at = Arc::new(Mutex::new(String::new()));
+    let stopped = Arc::new(AtomicBool::new(false));
+    let (wanted, told) = (stop_at.clone(), stopped.clone());
+    let failpoint = Arc::new(move |place: &str| {
+        let stop = place == wanted.lock().unwrap().as_str();
+        if stop {
+            told.store(true, Ordering::SeqCst);
+        }
+        stop
+    });
+    let limits = Limits { prepared_patience: Duration::ZERO, ..Limits::default() };
+    let cluster = Cluster::start_with(Setup { failpoint: Some(failpoint), limits, ..Setup::default() }).await;
+    cluster.make_tables().await;
+    let steps = [
+        ("two_phase.prepare.before", false),
+        ("two_phase.decide.before", false),
+        ("two_phase.decide.after", true),
+        ("two_phase.commit:s1.before", true),
+        ("two_phase.commit:s2.before", true),
+        ("two_phase.commit.after", true),
+    ];
+    for (number, (place, committed)) in steps.into_iter().enumerate() {
+        stop_at.lock().unwrap().clear();
+        stopped.store(false, Ordering::SeqCst);
+        let client = cluster.connect().await;
+        rows(&client, "SET polyshard.multi_shard = 'two_phase'; BEGIN").await;
+        for tenant in 0..20 {
+            rows(&client, &format!("INSERT INTO notes VALUES ({tenant}, {number}, 'x')")).await;
+        }
+        *stop_at.lock().unwrap() = place.to_owned();
+        assert!(client.simple_query("COMMIT").await.is_err(), "{place}");
+        assert!(stopped.load(Ordering::SeqCst), "{place} was not passed");
+        drop(client);
+        // The sessions of the one that stopped end; then somebody looks.
+        while prepared(&cluster) != "0" {
+            cluster.door.end_prepared().await;
+        }
+        let one = |shard: &str| {
+            cluster
+                .on_shard(shard, &format!("SELECT count(*) FROM notes WHERE id = {number}"))
+                .parse::<i32>()
+                .unwrap()
+        };
+        let expected = if committed { 20 } else { 0 };
+        assert_eq!(one("s1") + one("s2"), expected, "{place}");
+    }
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_takes_each_row_to_its_shard_and_back() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let copy = async |sql: &str, data: String| {
+        let sink = client.copy_in(sql).await.unwrap();
+        tokio::pin!(sink);
+        // In pieces that end in the middle of rows.
+        for piece in data.as_bytes().chunks(1000) {
+            sink.send(Bytes::copy_from_slice(piece)).await.unwrap();
+        }
+        sink.finish().await
+    };
+    let lines: String = (0..1000).map(|id| format!("{}\t{id}\ta\\tb\\nc\n", id % 50)).collect();
+    assert_eq!(copy("COPY notes FROM STDIN", lines).await.unwrap(), 1000);
+    assert!(count(&cluster, "s1") > 0 && count(&cluster, "s2") > 0);
+    assert_eq!(count(&cluster, "s1") + count(&cluster, "s2"), 1000);
+    assert_eq!(rows(&client, "SELECT body FROM notes WHERE tenant = 7 AND id = 7").await, [["a\tb\nc"]]);
+    let csv: String = (1000..1100).map(|id| format!("\"two\nlines\",{id},{}\n", id % 50)).collect();
+    let header = format!("body,id,tenant\n{csv}");
+    let done = copy("COPY notes (body, id, tenant) FROM STDIN WITH (FORMAT csv, HEADER)", header).await;
+    assert_eq!(done.unwrap(), 100);
+    assert_eq!(
+        rows(&client, "SELECT body FROM notes WHERE tenant = 0 AND id = 1000").await,
+        [["two\nlines"]]
+    );
+
+    // A row that a shard refuses undoes all; one without its key is refused at once.
+    let twice = "1\t5000\tx\n2\t5000\tx\n3\t5000\tx\n1\t5000\tx\n".to_owned();
+    let error = copy("COPY notes FROM STDIN", twice).await.unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().code().code(), "23505");
+    assert!(copy("COPY notes FROM STDIN", "\\N\t1\tx\n".to_owned()).await.is_err());
+    assert!(copy("COPY notes FROM STDIN", "abc\t1\tx\n".to_owned()).await.is_err());
+    assert_eq!(count(&cluster, "s1") + count(&cluster, "s2"), 1100);
+
+    let out = client.copy_out("COPY notes (tenant, id) TO STDOUT WITH (FORMAT csv, HEADER)").await.unwrap();
+    let pieces: Vec<Bytes> = out.try_collect().await.unwrap();
+    let text = String::from_utf8(pieces.concat()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (1101, "tenant,id"));
+    assert_eq!(lines.iter().filter(|line| line.starts_with("tenant")).count(), 1);
+    assert_eq!(rows(&client, "SELECT 1").await, [["1"]]);
+    drop(client);
+    cluster.close().await;
+}

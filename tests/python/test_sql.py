@@ -1,0 +1,131 @@
+"""SQL with unmodified Python drivers and an ORM: psycopg 3, asyncpg, SQLAlchemy with reflection."""
+
+import asyncio
+import ssl
+import uuid
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+
+@pytest.fixture
+def address(doors):
+    host, port = doors.sql.rsplit(":", 1)
+    return host, int(port)
+
+
+@pytest.fixture
+def words(doors, address):
+    """What libpq is told."""
+    mode = f"sslmode=verify-full sslrootcert={doors.certificate}" if doors.certificate else "sslmode=disable"
+    return f"host={address[0]} port={address[1]} user=polyshard password=polyshard dbname=polyshard {mode}"
+
+
+@pytest.fixture
+def tables(words):
+    """A sharded table and a reference table of this test's own."""
+    name = "t" + uuid.uuid4().hex[:12]
+    with psycopg.connect(words, autocommit=True) as connection:
+        run = connection.execute
+        if not run("SELECT 1 WHERE %s = ANY(%s)", ["x", ["x"]]).fetchone():
+            raise AssertionError("arrays are not understood")
+        try:
+            run("SELECT polyshard.create_map('tenants', 'hash', 'bigint')")
+        except psycopg.Error:
+            pass  # another test has made it
+        run(f"CREATE TABLE {name} (tenant bigint, id bigint, body text, paid boolean DEFAULT false, "
+            f"total numeric(10,2), PRIMARY KEY (tenant, id))")
+        run(f"CREATE TABLE {name}_kind (code text PRIMARY KEY, label text NOT NULL)")
+        run(f"SELECT polyshard.shard_table('{name}', 'tenants', 'tenant')")
+        run(f"SELECT polyshard.reference_table('{name}_kind')")
+        yield name
+        run(f"DROP TABLE {name}")
+        run(f"DROP TABLE {name}_kind")
+
+
+def test_psycopg_binds_fetches_and_rolls_back(words, tables):
+    with psycopg.connect(words) as connection:
+        with connection.cursor() as cursor:
+            for tenant in range(10):
+                cursor.execute(f"INSERT INTO {tables} (tenant, id, body, total) VALUES (%s, %s, %s, %s)",
+                               (tenant, 1, f"of {tenant}", "12.50"))
+                connection.commit()
+            cursor.execute(f"SELECT body, paid, total FROM {tables} WHERE tenant = %s", (3,))
+            body, paid, total = cursor.fetchone()
+            assert (body, paid, str(total)) == ("of 3", False, "12.50")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute(f"INSERT INTO {tables} (tenant, id) VALUES (3, 1)")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            connection.execute("SELECT 1")
+        connection.rollback()
+        with connection.transaction():
+            connection.execute(f"UPDATE {tables} SET paid = true WHERE tenant = 3")
+            with pytest.raises(ZeroDivisionError):
+                with connection.transaction():
+                    connection.execute(f"DELETE FROM {tables} WHERE tenant = 3")
+                    raise ZeroDivisionError
+        # Prepared after a few uses; binary results, too.
+        for _ in range(8):
+            row = connection.execute(f"SELECT paid FROM {tables} WHERE tenant = %s", (3,), binary=True).fetchone()
+            assert row == (True,)
+        assert connection.execute(f"SELECT count(*) FROM {tables}").fetchone() == (10,)
+
+
+def test_asyncpg_prepares_and_runs_transactions(doors, address, tables):
+    async def work():
+        context = ssl.create_default_context(cafile=doors.certificate) if doors.certificate else False
+        connection = await asyncpg.connect(host=address[0], port=address[1], user="polyshard", password="polyshard",
+                                           database="polyshard", ssl=context)
+        try:
+            insert = await connection.prepare(f"INSERT INTO {tables} (tenant, id, body) VALUES ($1, $2, $3)")
+            for tenant in range(10):
+                await insert.fetch(tenant, 1, f"of {tenant}")
+            assert await connection.fetchval(f"SELECT body FROM {tables} WHERE tenant = $1", 7) == "of 7"
+            async with connection.transaction():
+                await connection.execute(f"UPDATE {tables} SET body = 'new' WHERE tenant = $1", 7)
+                with pytest.raises(asyncpg.UniqueViolationError):
+                    async with connection.transaction():
+                        await insert.fetch(7, 1, "twice")
+            assert await connection.fetchval(f"SELECT body FROM {tables} WHERE tenant = $1", 7) == "new"
+            assert await connection.fetchval(f"SELECT count(*) FROM {tables}") == 10
+        finally:
+            await connection.close()
+
+    asyncio.run(work())
+
+
+def test_sqlalchemy_maps_and_reflects(words, tables):
+    engine = sa.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(words))
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Note(Base):
+        __tablename__ = tables
+        tenant: Mapped[int] = mapped_column(sa.BigInteger, primary_key=True)
+        id: Mapped[int] = mapped_column(sa.BigInteger, primary_key=True)
+        body: Mapped[str | None]
+        paid: Mapped[bool] = mapped_column(default=False)
+
+    with Session(engine) as session:
+        session.add(Note(tenant=5, id=1, body="five"))
+        session.commit()
+        note = session.get(Note, (5, 1))
+        note.paid = True
+        session.commit()
+        found = session.scalars(sa.select(Note).where(Note.tenant == 5, Note.paid)).all()
+        assert [note.body for note in found] == ["five"]
+    inspector = sa.inspect(engine)
+    assert tables in inspector.get_table_names()
+    columns = {column["name"]: column for column in inspector.get_columns(tables)}
+    assert list(columns) == ["tenant", "id", "body", "paid", "total"]
+    assert isinstance(columns["tenant"]["type"], sa.BigInteger)
+    assert inspector.get_pk_constraint(tables)["constrained_columns"] == ["tenant", "id"]
+    reflected = sa.Table(tables, sa.MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        rows = connection.execute(sa.select(reflected.c.body).where(reflected.c.tenant == 5)).all()
+        assert rows == [("five",)]
+    engine.dispose()
