@@ -10,10 +10,7 @@ const STACK_BYTES: usize = 2 << 20;
 fn on_a_worker_stack(sql: String) -> Result<(), String> {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         let world = World::new();
-        let answer = match world.route(&sql, &[], true) {
-            Ok(route) => Ok(drop(route)),
-            Err(error) => Err(error.to_string()),
-        };
+        let answer = world.route(&sql, &[], true).map(drop).map_err(|error| error.to_string());
         drop(world.lane(&sql));
         answer
     });

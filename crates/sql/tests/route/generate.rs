@@ -88,7 +88,7 @@ impl Generator {
         let mut scope = vec![relation];
         let mut from = String::new();
         if self.chance(40) {
-            let (text, relations) = self.from_item(1, &[]);
+            let (text, relations) = self.item(1, &[]);
             from = text;
             scope.extend(relations);
         }
@@ -98,7 +98,7 @@ impl Generator {
             condition = format!("{target}.tenant_id = {key} AND {condition}");
         }
         if !from.is_empty() && self.chance(70) {
-            let other = self.key_of(&scope[1..].to_vec());
+            let other = self.key_of(&scope[1..]);
             condition = format!("{target}.tenant_id = {other} AND {condition}");
         }
         if self.chance(50) {
@@ -134,7 +134,7 @@ impl Generator {
         let mut scope: Vec<Relation> = Vec::new();
         for place in 0..1 + usize::from(self.chance(45)) + usize::from(self.chance(20)) {
             if place == 0 {
-                let (text, relations) = self.from_item(depth, outer);
+                let (text, relations) = self.item(depth, outer);
                 from = text;
                 scope = relations;
             } else {
@@ -196,7 +196,7 @@ impl Generator {
         (text, columns)
     }
 
-    fn from_item(&mut self, depth: usize, outer: &[Relation]) -> (String, Vec<Relation>) {
+    fn item(&mut self, depth: usize, outer: &[Relation]) -> (String, Vec<Relation>) {
         let name = self.fresh();
         if depth > 1 && self.chance(20) {
             let (query, columns) = self.query(depth - 1, &[]);
@@ -225,7 +225,7 @@ impl Generator {
             scope.push(Relation { name, columns });
             return;
         }
-        let (text, relations) = self.from_item(depth, outer);
+        let (text, relations) = self.item(depth, outer);
         let kind = *self.pick(&["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "CROSS JOIN"]);
         if kind == "CROSS JOIN" {
             let _ = write!(from, " CROSS JOIN {text}");
