@@ -3,6 +3,7 @@
 mod alter;
 mod constraint;
 mod create;
+mod trigger;
 
 use polyshard_sql::ast::{ObjectName, ObjectType, Statement as Ast};
 use polyshard_sql::{Context, Kind, RelationName, SqlError, Statement, TableName};
@@ -83,6 +84,9 @@ fn drop_objects(
                             format!("cannot drop table {bare} because other objects depend on it"),
                         ));
                     }
+                }
+                for key in &table.foreign_keys {
+                    out.extend(trigger::drop_reference(&key.name));
                 }
                 out.push(format!("DROP TABLE {}", quoted(&bare)));
                 for kept in ["polyshard_sql_column", "polyshard_sql_constraint", "polyshard_sql_index"] {

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use polyshard_sql::{SqlError, SqlState};
 
 /// The hint of everything that works on PostgreSQL shards only.
-pub(crate) const USE_POSTGRES: &str = "SQLite shards speak a proven subset of PostgreSQL's SQL (docs/sqlite-sql.md); PostgreSQL shards speak all of it";
+pub(crate) const USE_POSTGRES: &str = "SQLite shards speak a proven subset of PostgreSQL's SQL \
+     (docs/sqlite-sql.md); PostgreSQL shards speak all of it";
 
 /// The classes that the functions of this crate use, so that one can be found by its code.
 const STATES: &[&str] = &[

@@ -44,6 +44,7 @@ pub(crate) struct TypeInfo {
     pub element: u32,
 }
 
+#[allow(clippy::too_many_arguments, reason = "each is a column of the table below")]
 const fn t(
     oid: u32,
     name: &'static str,

@@ -5,7 +5,7 @@ use polyshard_sql::{Context, SqlError, Table, TableName};
 
 use super::constraint::{Constraint, constraint_of};
 use super::create::{check_default, column, column_text, describe_column, describe_constraint, exists};
-use super::{literal_option, literal_text, new_name};
+use super::{literal_option, literal_text, new_name, trigger};
 use crate::fail::{fail, unsupported};
 use crate::translate::{fold, name_parts, quoted};
 
@@ -65,7 +65,7 @@ fn apply(
             );
             out.push(describe_column(&name, &made, 0).replace(", 0, ", &format!(", {next}, ")));
             if not_null {
-                out.extend(require(&name, &made.name));
+                out.extend(trigger::not_null(&name, &made.name));
             }
             table.columns.push(made);
             for mut constraint in constraints {
@@ -90,8 +90,7 @@ fn apply(
                 if keyed {
                     return Err(unsupported(format!("dropping the key column {column}")));
                 }
-                out.push(format!("DROP TRIGGER IF EXISTS {}", quoted(&trigger(&name, &column, "insert"))));
-                out.push(format!("DROP TRIGGER IF EXISTS {}", quoted(&trigger(&name, &column, "update"))));
+                out.extend(trigger::drop_not_null(&name, &column));
                 out.push(format!("ALTER TABLE {own} DROP COLUMN {}", quoted(&column)));
                 let column = literal_text(&column);
                 out.push(format!(
@@ -165,11 +164,7 @@ fn apply(
             alter_column(table, place, op, context)?
         }
         AlterTableOperation::DropConstraint { if_exists, name: constraint, .. } => {
-            let constraint = fold(constraint);
-            if *if_exists {
-                return Err(unsupported("DROP CONSTRAINT"));
-            }
-            return Err(unsupported(format!("dropping the constraint {constraint}")));
+            trigger::drop_constraint(&name, &fold(constraint), *if_exists)
         }
         AlterTableOperation::OwnerTo { .. } => Vec::new(),
         other => return Err(unsupported(format!("ALTER TABLE … {other}"))),
@@ -205,7 +200,7 @@ fn add_constraint(
                     let column = &mut table.columns[*place];
                     if !column.not_null {
                         column.not_null = true;
-                        out.extend(require(&name, &column.name));
+                        out.extend(trigger::not_null(&name, &column.name));
                         out.push(format!(
                             "UPDATE polyshard_sql_column SET not_null = 1 WHERE table_name = {} AND name = {}",
                             literal_text(&name),
@@ -219,11 +214,7 @@ fn add_constraint(
             }
         }
         Constraint::Check { .. } | Constraint::Foreign { .. } => {
-            return Err(unsupported(format!(
-                "adding the constraint {} to a table that is there",
-                constraint.name()
-            ))
-            .hint("write it in CREATE TABLE"));
+            out.extend(constraint.kept_by_triggers(table, context)?);
         }
     }
     out.push(describe_constraint(&name, constraint));
@@ -253,37 +244,28 @@ fn alter_column(
         AlterColumnOperation::SetNotNull if column.not_null => Vec::new(),
         AlterColumnOperation::SetNotNull => {
             column.not_null = true;
-            let mut out = require(&name, &column.name);
+            let mut out = trigger::not_null(&name, &column.name);
             out.push(format!("UPDATE polyshard_sql_column SET not_null = 1 WHERE {of}"));
+            out
+        }
+        AlterColumnOperation::DropNotNull if !column.not_null => Vec::new(),
+        AlterColumnOperation::DropNotNull => {
+            if table.primary_key.contains(&place) {
+                return Err(fail("42P16", format!("column \"{}\" is in a primary key", column.name)));
+            }
+            let mut out = trigger::drop_not_null(&name, &column.name);
+            let inline = format!("NOT NULL of column {}, which was written in CREATE TABLE", column.name);
+            out.push(format!(
+                "SELECT pg_raise('0A000', {}) FROM pragma_table_info({}) WHERE name = {} AND \"notnull\" = 1",
+                literal_text(&inline),
+                literal_text(&name),
+                literal_text(&column.name)
+            ));
+            out.push(format!("UPDATE polyshard_sql_column SET not_null = 0 WHERE {of}"));
             out
         }
         other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
     })
-}
-
-fn trigger(table: &str, column: &str, event: &str) -> String {
-    format!("polyshard_not_null_{table}_{column}_{event}")
-}
-
-/// A column that must not be NULL from now on: the rows that are there are checked first.
-fn require(table: &str, column: &str) -> Vec<String> {
-    let message = |state: &str, text: String| format!("SQLSTATE {state}: {text}").replace('\'', "''");
-    let there = message("23502", format!("column \"{column}\" of relation \"{table}\" contains null values"));
-    let new = message(
-        "23502",
-        format!("null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"),
-    );
-    let (own, name) = (quoted(table), quoted(column));
-    let (_, there) = there.split_once(": ").unwrap_or(("", &there));
-    let mut out =
-        vec![format!("SELECT pg_raise('23502', '{there}') FROM {own} WHERE {name} IS NULL LIMIT 1")];
-    for (event, when) in [("insert", "INSERT".to_owned()), ("update", format!("UPDATE OF {name}"))] {
-        out.push(format!(
-            "CREATE TRIGGER {} BEFORE {when} ON {own} WHEN new.{name} IS NULL BEGIN SELECT RAISE(ABORT, '{new}'); END",
-            quoted(&trigger(table, column, event))
-        ));
-    }
-    out
 }
 
 /// The value that the rows of a table get for a new column.

@@ -4,6 +4,7 @@ use polyshard_sql::ast::{Expr, ForeignKeyConstraint, IndexColumn, ReferentialAct
 use polyshard_sql::{Context, SqlError, Table, TableName};
 
 use super::create::table_expr;
+use super::trigger;
 use crate::fail::{fail, unsupported};
 use crate::functions::quote_ident;
 use crate::translate::{fold, is_ordered, name_parts, quoted};
@@ -21,7 +22,7 @@ pub(super) enum Constraint {
     },
     Check {
         name: Option<String>,
-        expr: Expr,
+        expr: Box<Expr>,
         about: Option<String>,
     },
     Foreign {
@@ -46,11 +47,9 @@ pub(super) fn constraint_of(given: &TableConstraint) -> Result<Constraint, SqlEr
         TableConstraint::Unique(key) => {
             Constraint::Unique { name: key.name.as_ref().map(fold), columns: plain(&key.columns)? }
         }
-        TableConstraint::Check(check) => Constraint::Check {
-            name: check.name.as_ref().map(fold),
-            expr: check.expr.as_ref().clone(),
-            about: None,
-        },
+        TableConstraint::Check(check) => {
+            Constraint::Check { name: check.name.as_ref().map(fold), expr: check.expr.clone(), about: None }
+        }
         TableConstraint::ForeignKey(key) => {
             let columns = key.columns.iter().map(fold).collect();
             Constraint::foreign(key.name.as_ref().map(fold), columns, key)?
@@ -86,8 +85,6 @@ impl Constraint {
             let shown = characteristics.to_string().to_ascii_uppercase();
             if shown.contains("INITIALLY DEFERRED") {
                 actions.push_str(" DEFERRABLE INITIALLY DEFERRED");
-            } else if shown.contains("DEFERRABLE") && !shown.contains("NOT DEFERRABLE") {
-                // It can be deferred by SET CONSTRAINTS alone, which is refused.
             }
         }
         let (_, target) = name_parts(&key.foreign_table)?;
@@ -206,7 +203,7 @@ impl Constraint {
             }
             Constraint::Unique { columns, .. } => format!("CONSTRAINT {name} UNIQUE ({})", names(columns)),
             Constraint::Check { expr, .. } => {
-                format!("CONSTRAINT {name} CHECK ({})", table_expr(table, context, expr)?)
+                format!("CONSTRAINT {name} CHECK ({})", table_expr(table, context, expr, "")?)
             }
             Constraint::Foreign { columns, target, target_columns, actions, .. } => format!(
                 "CONSTRAINT {name} FOREIGN KEY ({}) REFERENCES {} ({}){actions}",
@@ -215,6 +212,36 @@ impl Constraint {
                 names(target_columns)
             ),
         })
+    }
+
+    /// What keeps it on a table that is there: SQLite cannot add it to the table, so triggers do. The rows that
+    /// are there are checked first.
+    pub fn kept_by_triggers(&self, table: &Table, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
+        match self {
+            Constraint::Check { expr, .. } => {
+                let there = table_expr(table, context, expr, "")?;
+                let new = table_expr(table, context, expr, "new.")?;
+                Ok(trigger::check(&table.name.name, self.name(), &there, &new))
+            }
+            Constraint::Foreign { columns, target, target_columns, actions, .. } => {
+                if actions.contains("DEFERRED") || *target == table.name.name {
+                    return Err(unsupported(
+                        "adding a deferred or self-referring foreign key to a table that is there",
+                    )
+                    .hint("write it in CREATE TABLE"));
+                }
+                let key = trigger::Reference {
+                    name: self.name(),
+                    child: &table.name.name,
+                    columns,
+                    parent: target,
+                    parent_columns: target_columns,
+                    actions,
+                };
+                Ok(key.statements())
+            }
+            Constraint::Primary { .. } | Constraint::Unique { .. } => Ok(Vec::new()),
+        }
     }
 
     /// Kind, columns, target and its columns, as they are recorded.

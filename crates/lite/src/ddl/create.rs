@@ -153,7 +153,7 @@ pub(super) fn column(table: &str, def: &ColumnDef) -> Result<(Column, Vec<Constr
             ColumnOption::Check(check) => {
                 constraints.push(Constraint::Check {
                     name: given.or_else(|| check.name.as_ref().map(fold)),
-                    expr: check.expr.as_ref().clone(),
+                    expr: check.expr.clone(),
                     about: Some(name.clone()),
                 });
             }
@@ -322,7 +322,7 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
             }
             expr => {
                 is_plain = false;
-                let sql = table_expr(table, context, expr)?;
+                let sql = table_expr(table, context, expr, "")?;
                 // SQLite would not open the file elsewhere with a function of ours in an index.
                 if sql.contains("pg_") {
                     return Err(unsupported(format!("an index on the expression {expr}")));
@@ -340,7 +340,7 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
     let predicate = match &create.predicate {
         None => String::new(),
         Some(expr) => {
-            let sql = table_expr(table, context, expr)?;
+            let sql = table_expr(table, context, expr, "")?;
             if sql.contains("pg_") {
                 return Err(unsupported(format!("an index on rows where {expr}")));
             }
@@ -379,8 +379,14 @@ fn shown_ident(name: &str) -> String {
     crate::functions::quote_ident(name)
 }
 
-/// An expression over the columns of a table, as SQLite's schema wants it: no parameter, no alias.
-pub(super) fn table_expr(table: &Table, context: &Context<'_>, expr: &Expr) -> Result<String, SqlError> {
+/// An expression over the columns of a table, as SQLite's schema wants it: no parameter, no alias; `row` is
+/// what stands before a column (`new.` in a trigger).
+pub(super) fn table_expr(
+    table: &Table,
+    context: &Context<'_>,
+    expr: &Expr,
+    row: &str,
+) -> Result<String, SqlError> {
     let settings = Settings::default();
     let mut translator = Translator::new(context, &settings, Vec::new());
     let mut scope = Scope::new();
@@ -390,7 +396,7 @@ pub(super) fn table_expr(table: &Table, context: &Context<'_>, expr: &Expr) -> R
         .map(|column| Visible {
             relation: Some(table.name.name.clone()),
             name: column.name.clone(),
-            sql: quoted(&column.name),
+            sql: format!("{row}{}", quoted(&column.name)),
             type_oid: column.type_oid,
             type_mod: column.type_mod,
             not_null: column.not_null,

@@ -19,6 +19,13 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
     all.extend([
         strict("pg_date_add", 2, |a| shift_date(int(&a[0])?, int(&a[1])?)),
         strict("pg_date_sub", 2, |a| shift_date(int(&a[0])?, -int(&a[1])?)),
+        strict("pg_date_time", 2, |a| {
+            let midnight = crate::value::calendar::date_to_timestamp(int(&a[0])?)?;
+            if is_infinite(midnight) {
+                return Ok(Value::Int(midnight));
+            }
+            checked_timestamp(i128::from(midnight) + i128::from(int(&a[1])?)).map(Value::Int)
+        }),
         strict("pg_date_diff", 2, |a| {
             let (a, b) = (int(&a[0])?, int(&a[1])?);
             if is_infinite(a) || is_infinite(b) {
@@ -140,6 +147,9 @@ fn unit_for_other(kind: &str, unit: &str) -> SqlError {
 }
 
 fn truncate(unit_name: &str, micros: i64) -> Result<i64, SqlError> {
+    if is_infinite(micros) {
+        return Ok(micros);
+    }
     let unit_name = unit(&Value::from(unit_name))?;
     let known = [
         "microsecond",
@@ -158,9 +168,6 @@ fn truncate(unit_name: &str, micros: i64) -> Result<i64, SqlError> {
     ];
     if !known.contains(&unit_name.as_str()) {
         return Err(no_unit("timestamp without time zone", &unit_name));
-    }
-    if is_infinite(micros) {
-        return Ok(micros);
     }
     let down = |unit: i64| micros.div_euclid(unit) * unit;
     let days = micros.div_euclid(DAY);

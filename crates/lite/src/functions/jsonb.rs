@@ -59,13 +59,17 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
         }),
         strict("pg_jsonb_set", 4, |a| {
             let (mut own, path, value) = (json(&a[0])?, steps(&a[1])?, json(&a[2])?);
+            if !matches!(own, Json::Array(_) | Json::Object(_)) {
+                return Err(fail("22023", "cannot set path in scalar"));
+            }
+            let is_empty = own == Json::Array(Vec::new()) || own == Json::Object(Vec::new());
+            if is_empty && int(&a[3])? == 0 {
+                return Ok(a[0].clone());
+            }
             let path: Option<Vec<String>> = path.into_iter().collect();
             let path = path.ok_or_else(|| fail("22004", "path element at position 1 is null"))?;
-            if matches!(own, Json::Array(_) | Json::Object(_)) {
-                set(&mut own, &path, value, int(&a[3])? != 0, 1)?;
-                return Ok(kept(own));
-            }
-            Err(fail("22023", "cannot set path in scalar"))
+            set(&mut own, &path, value, int(&a[3])? != 0, 1)?;
+            Ok(kept(own))
         }),
         strict("pg_jsonb_typeof", 1, |a| Ok(Value::from(json(&a[0])?.type_name()))),
         strict("pg_jsonb_array_length", 1, |a| match json(&a[0])? {

@@ -39,7 +39,13 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
             Ok(Value::Int(subject.find(wanted).map_or(0, |at| subject[..at].chars().count() as i64 + 1)))
         }),
         strict("pg_left", 2, |a| side(a, |letters, take| letters[..take].iter().collect())),
-        strict("pg_right", 2, |a| side(a, |letters, take| letters[letters.len() - take..].iter().collect())),
+        strict("pg_right", 2, |a| {
+            // The only number that has no opposite leaves nothing out.
+            if int(&a[1])? == i64::from(i32::MIN) {
+                return Ok(a[0].clone());
+            }
+            side(a, |letters, take| letters[letters.len() - take..].iter().collect())
+        }),
         strict("pg_lpad", 3, |a| pad(a, |text, fill| format!("{fill}{text}"))),
         strict("pg_rpad", 3, |a| pad(a, |text, fill| format!("{text}{fill}"))),
         strict("pg_repeat", 2, |a| {
@@ -71,7 +77,7 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
         }),
         strict("pg_chr", 1, |a| match int(&a[0])? {
             0 => Err(fail("54000", "null character not permitted")),
-            code if code < 0 => Err(fail("54000", "character number must be positive")),
+            code if code < 0 => Err(fail("22023", "character number must be positive")),
             code => match u32::try_from(code).ok().and_then(char::from_u32) {
                 Some(letter) => Ok(Value::Text(letter.to_string())),
                 None => Err(fail("54000", "requested character not valid for encoding")),
@@ -267,6 +273,9 @@ fn bytes_substring(subject: &[u8], start: i64, size: Option<i64>) -> Answer {
 fn overlay(subject: &str, with: &str, start: i64, size: i64) -> Answer {
     if start <= 0 {
         return Err(fail("22011", "negative substring length not allowed"));
+    }
+    if start.saturating_add(size) > i64::from(i32::MAX) {
+        return Err(fail("22003", "integer out of range"));
     }
     let letters: Vec<char> = subject.chars().collect();
     let (_, before) = bounds(letters.len(), 1, Some(start - 1))?;

@@ -255,7 +255,7 @@ impl Translator<'_> {
             "jsonb_object_agg" => {
                 let Some(document) = second else { return Err(none()) };
                 let (key, document) = (known(self, value)?, known(self, document)?);
-                let (key, document) = (self.to_text(key)?, self.document(document)?);
+                let (key, document) = (self.as_text(key)?, self.document(document)?);
                 let sql = format!("pg_jsonb_object_agg({}, {}{order})", key.sql, document.sql);
                 Ex::made(sql, TypeOid::JSONB, &[&key, &document])
             }

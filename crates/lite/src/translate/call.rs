@@ -237,7 +237,7 @@ impl Translator<'_> {
             }
             ("quote_literal" | "quote_nullable", [value]) => {
                 let value = self.expr(value)?;
-                let value = self.to_text(value)?;
+                let value = self.as_text(value)?;
                 Some(self.joined(&format!("pg_{name}"), vec![value], TypeOid::TEXT))
             }
             ("to_jsonb" | "to_json", [value]) => {
@@ -367,7 +367,7 @@ impl Translator<'_> {
             let sql = format!("CASE {} WHEN 1 THEN 't' WHEN 0 THEN 'f' END", ex.sql);
             return Ok(Ex::made(sql, TypeOid::TEXT, &[&ex]));
         }
-        self.to_text(ex)
+        self.as_text(ex)
     }
 
     /// As a document; NULL becomes JSON's null only where the caller's function makes it so.

@@ -1,15 +1,19 @@
 //! PostgreSQL's statements in SQLite's words: every expression gets PostgreSQL's type first.
 
 mod aggregate;
+mod body;
 mod call;
 mod cast;
 mod compare;
+mod cte;
 mod dml;
 mod expr;
 mod from;
 mod names;
+mod operator;
 mod query;
 mod scope;
+mod select;
 mod table_function;
 mod window;
 

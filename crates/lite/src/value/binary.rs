@@ -161,7 +161,7 @@ fn is_plain(type_oid: TypeOid) -> bool {
 fn send_array(array: TypeOid, packed: &str, settings: &Settings, out: &mut Vec<u8>) -> Result<(), SqlError> {
     let element = types::element(array).ok_or_else(malformed)?;
     let values: Vec<json::Json> = array::elements(packed)?;
-    let has_null = values.iter().any(|value| *value == json::Json::Null);
+    let has_null = values.contains(&json::Json::Null);
     let vector = matches!(array, oid::INT2VECTOR | oid::OIDVECTOR);
     out.extend(i32::from(!values.is_empty()).to_be_bytes());
     out.extend(i32::from(has_null).to_be_bytes());

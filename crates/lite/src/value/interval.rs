@@ -6,7 +6,7 @@ use super::calendar::{
     DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil, days_from_civil, fraction_micros, is_infinite,
     month_days, push_fraction,
 };
-use crate::fail::fail;
+use crate::fail::{fail, unsupported};
 
 /// An interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Interval {
         }
         result_days += month_remainder_days as i64;
         let micros = (time(self.micros as f64) + seconds * 1e6).round_ties_even();
-        if !(micros.abs() < i64::MAX as f64) {
+        if micros.is_nan() || micros.abs() >= i64::MAX as f64 {
             return Err(out_of_range());
         }
         Ok(Interval {
@@ -156,7 +156,8 @@ impl Interval {
     /// `age(a, b)`: years, months, days and time between.
     pub fn age(later: i64, earlier: i64) -> Result<Interval, SqlError> {
         if is_infinite(later) || is_infinite(earlier) {
-            return Err(fail("22008", "cannot subtract infinite timestamps"));
+            // PostgreSQL takes them for far dates, which is no age at all.
+            return Err(unsupported("the age of an infinite timestamp"));
         }
         let negative = later < earlier;
         let (high, low) = if negative { (earlier, later) } else { (later, earlier) };
@@ -171,8 +172,8 @@ impl Interval {
             day -= 1;
         }
         while day < 0 {
-            // The length of the month that the earlier of the two, in the order given, lies in.
-            day += if negative { month_days(high_year, high_month) } else { month_days(low_year, low_month) };
+            // The length of the month that the earlier of the two lies in.
+            day += month_days(low_year, low_month);
             month -= 1;
         }
         while month < 0 {

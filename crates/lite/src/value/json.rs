@@ -66,7 +66,9 @@ impl Json {
                 let place = if index < 0 { elements.len() as i64 + index } else { index };
                 elements.get(usize::try_from(place).ok()?)
             }
-            _ => None,
+            // PostgreSQL keeps a bare scalar as an array of one.
+            Json::Object(_) => None,
+            scalar => matches!(index, 0 | -1).then_some(scalar),
         }
     }
 
@@ -74,6 +76,7 @@ impl Json {
     pub fn step(&self, step: &str) -> Option<&Json> {
         match self {
             Json::Array(_) => self.at(step.trim().parse().ok()?),
+            // Within a document a scalar is no array.
             _ => self.get(step),
         }
     }

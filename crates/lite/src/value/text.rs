@@ -174,7 +174,7 @@ pub(crate) fn parse_uuid(text: &str) -> Result<Vec<u8>, SqlError> {
             return Err(bad());
         }
         digits.push(letter);
-        if digits.len() % 4 == 0 && digits.len() < 32 {
+        if digits.len().is_multiple_of(4) && digits.len() < 32 {
             letters.next_if_eq(&'-');
         }
     }
