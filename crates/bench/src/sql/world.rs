@@ -74,11 +74,11 @@ impl World {
             server.create_database(&format!("shard{shard}"));
             write!(
                 config,
-                "[[shards]]\nid = \"s{shard}\"\nurl = \"{}\"\npassword_env = \"BENCH_PASSWORD\"\n",
+                "[[shards]]\nid = \"s{shard}\"\nurl = \"{}\"\n",
                 server.url(&format!("shard{shard}"))
             )?;
         }
-        let setup = Setup::new().config(&config).env("BENCH_PASSWORD", server.password());
+        let setup = Setup::new().config(&config);
         let door = setup.try_start().map_err(|failure| failure.to_string())?;
         let bouncer = server.pgbouncer("plain");
         let world = World {
