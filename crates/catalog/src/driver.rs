@@ -258,18 +258,35 @@ impl Inner {
             let place = place(action, saga.operation());
             self.pass(&format!("{place}.before"))?;
             if renewed.elapsed() > self.catalog.lease() / 3 {
-                match self.catalog_call(async |tx| protocol::renew(tx, record).await).await {
-                    Ok(()) => renewed = Instant::now(),
-                    Err(CatalogError::Superseded(_)) => return Ok(Ending::Superseded),
-                    // The lease may lapse; then another driver takes over and this one is told.
-                    Err(error) => {
-                        tracing::debug!(op = %record.op.id, %error, "the lease could not be renewed")
+                if self.renew(record).await == Renewed::Superseded {
+                    return Ok(Ending::Superseded);
+                }
+                renewed = Instant::now();
+            }
+            let outcome = {
+                let doing = async {
+                    match action {
+                        Action::Carry(task) => self.carry(task, record, &mut look).await,
+                        _ => self.execute(action, record, &saga).await,
+                    }
+                };
+                tokio::pin!(doing);
+                loop {
+                    // One action may take longer than the lease, such as counting many rows. It goes on meanwhile:
+                    // it may have the very transaction open that renewing waits for.
+                    let again = (self.catalog.lease() / 3).max(RENEW_EVERY_MIN);
+                    let renewing = async {
+                        tokio::time::sleep(again).await;
+                        self.renew(record).await
+                    };
+                    tokio::select! {
+                        outcome = doing.as_mut() => break outcome,
+                        lease = renewing => match lease {
+                            Renewed::Superseded => return Ok(Ending::Superseded),
+                            Renewed::Yes | Renewed::NotNow => renewed = Instant::now(),
+                        }
                     }
                 }
-            }
-            let outcome = match action {
-                Action::Carry(task) => self.carry(task, record, &mut look).await,
-                _ => self.execute(action, record, &saga).await,
             };
             look.note(action, &outcome);
             if let Outcome::Retry(why) | Outcome::Refused(why) | Outcome::CannotDrain(why) = &outcome
@@ -280,6 +297,18 @@ impl Inner {
             }
             self.pass(&format!("{place}.after"))?;
             saga.report(outcome);
+        }
+    }
+
+    /// Says that this driver lives. If it cannot, the lease may lapse; then another one takes over and this one is told.
+    async fn renew(&self, record: &OpRecord) -> Renewed {
+        match self.catalog_call(async |tx| protocol::renew(tx, record).await).await {
+            Ok(()) => Renewed::Yes,
+            Err(CatalogError::Superseded(_)) => Renewed::Superseded,
+            Err(error) => {
+                tracing::debug!(op = %record.op.id, %error, "the lease could not be renewed");
+                Renewed::NotNow
+            }
         }
     }
 
@@ -473,6 +502,18 @@ impl Inner {
             }
         }
     }
+}
+
+/// How often a lease is renewed at most.
+const RENEW_EVERY_MIN: Duration = Duration::from_millis(50);
+
+/// What became of a lease.
+#[derive(PartialEq, Eq)]
+enum Renewed {
+    Yes,
+    NotNow,
+    /// Somebody else has the operation.
+    Superseded,
 }
 
 /// How often an operator's wishes are looked for, and progress is stored.

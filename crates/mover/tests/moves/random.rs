@@ -23,7 +23,7 @@ async fn nothing_is_lost(place: Arc<Place>, seed: u64) {
     let first = Arc::new(Cluster::with_maps(&place, Setup { resolving: !shared, ..Setup::default() }).await);
     let world = Arc::new(World::default());
     world.fill(&first, 30, 3).await;
-    let lease = Duration::from_millis(500);
+    let lease = Duration::from_secs(1);
     let mut generation = 2;
     let mover = |generation: u32| Setup { router: generation, lease, ..Setup::default() };
     let mut second =
