@@ -66,10 +66,13 @@ impl<K: Hash + Eq, V> Halves<K, V> {
     }
 }
 
+/// What a prepared statement is kept by: its text, and its parameters' types.
+type PreparedKey = (Arc<str>, Arc<[u32]>);
+
 /// All that is kept of statements.
 pub(crate) struct Cache {
     queries: Kept<Arc<str>, Arc<Query>>,
-    prepared: Kept<(Arc<str>, Arc<[u32]>), Arc<Prepared>>,
+    prepared: Kept<PreparedKey, Arc<Prepared>>,
     ids: AtomicU64,
 }
 

@@ -1,12 +1,11 @@
 //! Requests to stop a session's statement, which come on connections of their own.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use polyshard_engine::RawCancel;
 use subtle::ConstantTimeEq;
-use tokio::sync::Notify;
 
 /// The sessions that can be asked to stop, by number.
 #[derive(Default)]
@@ -20,8 +19,6 @@ pub(crate) struct Cancels {
 #[derive(Default)]
 pub(crate) struct Running {
     on: tokio::sync::Mutex<Vec<RawCancel>>,
-    asked: AtomicBool,
-    notify: Notify,
 }
 
 /// A session's place in the list, until it is dropped.
@@ -56,8 +53,6 @@ impl Cancels {
             sessions.get(&process).filter(|(known, _)| right(known)).map(|(_, running)| running.clone())
         };
         let Some(running) = found else { return };
-        running.asked.store(true, Ordering::SeqCst);
-        running.notify.notify_waiters();
         let on = running.on.lock().await;
         for session in on.iter() {
             if let Err(error) = session.send().await {
@@ -76,23 +71,6 @@ impl Running {
     /// Nothing works for it any more.
     pub async fn clear(&self) {
         self.on.lock().await.clear();
-    }
-
-    /// Forgets a request that came before the statement that begins now.
-    pub fn begin(&self) {
-        self.asked.store(false, Ordering::SeqCst);
-    }
-
-    /// Waits until somebody asks to stop.
-    #[allow(dead_code, reason = "for work that no shard's session can be asked to stop")]
-    pub async fn asked(&self) {
-        loop {
-            let notified = self.notify.notified();
-            if self.asked.load(Ordering::SeqCst) {
-                return;
-            }
-            notified.await;
-        }
     }
 }
 

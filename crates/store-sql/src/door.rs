@@ -1,5 +1,7 @@
 //! The SQL door: what all its sessions share.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +60,9 @@ impl Default for Limits {
         }
     }
 }
+
+/// A door at work.
+pub type Serving = Pin<Box<dyn Future<Output = Served> + Send>>;
 
 /// Fills bytes with randomness.
 pub type Random = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
@@ -167,8 +172,15 @@ impl Door {
     }
 
     /// Serves clients until `shutdown` starts.
-    pub async fn serve(self: Arc<Door>, listener: Listener, shutdown: Shutdown) -> Served {
-        listener.serve(shutdown, move |connection| handle(connection, self.clone())).await
+    ///
+    /// Boxed, so that its users need not compile all that a session can be waiting for.
+    pub fn serve(self: Arc<Door>, listener: Listener, shutdown: Shutdown) -> Serving {
+        Box::pin(async move {
+            let handler = move |connection| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+                Box::pin(handle(connection, self.clone()))
+            };
+            listener.serve(shutdown, handler).await
+        })
     }
 
     /// The tables as they are now.

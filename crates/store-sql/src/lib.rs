@@ -18,7 +18,7 @@ mod settings;
 mod startup;
 mod tls;
 
-pub use door::{Clock, Door, Limits, Login, Parts, Random};
+pub use door::{Clock, Door, Limits, Login, Parts, Random, Serving};
 pub use embedded::{schema, with_functions};
 pub use scram::Verifier;
 pub use tls::{TlsError, tls_from_pem};

@@ -14,7 +14,6 @@ pub(crate) mod state {
 
     pub const PROTOCOL_VIOLATION: SqlState = SqlState("08P01");
     pub const CONNECTION_FAILURE: SqlState = SqlState("08006");
-    pub const CONNECTION_DOES_NOT_EXIST: SqlState = SqlState("08003");
     pub const OUTCOME_UNKNOWN: SqlState = SqlState("08007");
     pub const ACTIVE_TRANSACTION: SqlState = SqlState("25001");
     pub const NO_ACTIVE_TRANSACTION: SqlState = SqlState("25P01");
@@ -127,7 +126,6 @@ pub(crate) const BIND_COMPLETE: &[u8] = b"2\0\0\0\x04";
 pub(crate) const CLOSE_COMPLETE: &[u8] = b"3\0\0\0\x04";
 pub(crate) const NO_DATA: &[u8] = b"n\0\0\0\x04";
 pub(crate) const EMPTY_QUERY: &[u8] = b"I\0\0\0\x04";
-pub(crate) const PORTAL_SUSPENDED: &[u8] = b"s\0\0\0\x04";
 
 /// `R`: what authentication is wanted, or that it is done.
 pub(crate) fn authentication(out: &mut BytesMut, code: u32, data: &[u8]) {

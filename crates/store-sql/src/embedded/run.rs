@@ -12,7 +12,7 @@ use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, TypeOid};
 
 use super::translate::statement_of;
 use crate::cache::{Analysed, Description, Prepared as Known};
-use crate::reply::{self, Field, state};
+use crate::reply::{self, Field};
 use crate::session::{Done, Session, Stop, Wanted};
 
 /// Rows fetched at once from a long answer.
@@ -387,6 +387,7 @@ pub(super) fn put_rows(
     let mut bytes = Vec::new();
     for row in rows.iter() {
         let mut failure = None;
+        let start = out.len();
         reply::message(out, b'D', |out| {
             out.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
             for (at, (value, column)) in row.values().iter().zip(columns).enumerate() {
@@ -408,7 +409,8 @@ pub(super) fn put_rows(
         });
         if let Some(error) = failure {
             // Half a message must not be sent.
-            return Err(SqlError::new(state::PROGRAM_LIMIT, error.message));
+            out.truncate(start);
+            return Err(error);
         }
     }
     Ok(())

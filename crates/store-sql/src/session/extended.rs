@@ -277,7 +277,6 @@ impl Session {
         match self.portals.get(execute.portal) {
             None => Err(no_portal(execute.portal).into()),
             Some(Portal::Shard) => {
-                self.cancel.running.begin();
                 let Some(backend) = &mut self.backend else { return Err(no_portal(execute.portal).into()) };
                 backend.execute(execute.portal, execute.rows_max);
                 if backend.waiting_bytes() > SERIES_BYTES { self.settle().await } else { Ok(()) }
@@ -305,7 +304,7 @@ impl Session {
         self.extended = true;
         self.formats.clone_from(&values.results);
         self.types = bound.prepared.types.clone();
-        let done = self.run_extended(analysed, &params).await;
+        let done = Box::pin(self.run_extended(analysed, &params)).await;
         self.extended = false;
         done
     }

@@ -20,7 +20,7 @@ const RECORDED_SETTINGS: [&str; 6] =
     ["search_path", "timezone", "datestyle", "intervalstyle", "bytea_output", "standard_conforming_strings"];
 
 /// What a transaction on every shard has done.
-pub(super) struct Global {
+pub(crate) struct Global {
     turn: Turn,
     statements: Vec<Recorded>,
     kind: EntryKind,

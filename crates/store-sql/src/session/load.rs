@@ -38,6 +38,13 @@ impl Session {
         copy: &Copy,
         ranges: &[(MapName, Vec<KeyRange>)],
     ) -> Done {
+        if self.embedded {
+            return Err(SqlError::unsupported(
+                "COPY is not offered on SQLite shards",
+                "Use INSERT with several rows of one key, or PostgreSQL shards.",
+            )
+            .into());
+        }
         if copy.other != CopyOther::Client {
             return Err(SqlError::unsupported(
                 "COPY from or to files of a server is not offered",
@@ -376,7 +383,7 @@ fn out_text(copy: &Copy, first: bool) -> String {
         .filter(|(name, _)| first || name != "header")
         .map(|(name, value)| match (name.as_str(), value) {
             ("force_quote" | "force_not_null" | "force_null", Some(list)) if list != "*" => {
-                let columns: Vec<String> = list.split(',').map(|column| quoted(column)).collect();
+                let columns: Vec<String> = list.split(',').map(&quoted).collect();
                 format!("{name} ({})", columns.join(", "))
             }
             (_, Some(value)) if value == "*" => format!("{name} *"),

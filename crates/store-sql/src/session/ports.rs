@@ -97,7 +97,6 @@ impl Session {
         if self.transaction.is_none() {
             self.release().await;
         }
-        self.cancel.running.begin();
         Ok(())
     }
 

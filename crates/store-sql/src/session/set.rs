@@ -226,7 +226,7 @@ impl Session {
     }
 
     /// Checks the settings of a start-up packet on a shard, and hears what it reports of them.
-    pub(super) async fn check_settings(&mut self, reported: &mut Vec<(String, String)>) -> Done {
+    pub(super) async fn check_settings(&mut self, reported: &mut [(String, String)]) -> Done {
         let before = self.client.out.len();
         let acquired = self.acquire(&Wanted::Anywhere, Access::Read).await;
         // What the shard said was meant for this, not for the client: it is not that far yet.

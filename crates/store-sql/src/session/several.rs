@@ -20,7 +20,7 @@ pub(crate) const PREPARED_PREFIX: &str = "polyshard:";
 impl Session {
     /// Whether a transaction may write on several shards.
     pub(super) fn is_two_phase(&self) -> bool {
-        self.own.multi_shard == MultiShard::TwoPhase
+        self.own.multi_shard == MultiShard::TwoPhase && !self.embedded
     }
 
     /// Runs a write on each of several shards; their counts are added up.

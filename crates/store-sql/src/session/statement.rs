@@ -49,11 +49,12 @@ impl Session {
     pub(super) async fn run_statement(&mut self, analysed: &Analysed) -> Done {
         let statement = &analysed.statement;
         self.check_transaction(statement.kind())?;
-        if self.run_own(analysed).await? {
+        let plain = matches!(statement.kind(), Kind::Select | Kind::Insert | Kind::Update | Kind::Delete);
+        if !plain && Box::pin(self.run_own(analysed)).await? {
             return Ok(());
         }
         if self.embedded {
-            return self.run_lite(analysed, &[], &[]).await;
+            return Box::pin(self.run_lite(analysed, &[], &[])).await;
         }
         if let Some(refusal) = &analysed.refusal {
             return Err(refusal.clone().into());
@@ -66,7 +67,7 @@ impl Session {
                 self.note_movable(statement, &route, &analysis);
                 done
             }
-            None => self.run_elsewhere(analysed, route, &[]).await,
+            None => Box::pin(self.run_elsewhere(analysed, route, &[])).await,
         }
     }
 
@@ -150,7 +151,6 @@ impl Session {
 
     /// Sends a text to the shard that works for us, and passes the answer on.
     pub(super) async fn pass_query(&mut self, text: &str) -> Done {
-        self.cancel.running.begin();
         let said_error = self.client.said();
         if let Some(backend) = &mut self.backend {
             backend.query(text, false);
@@ -192,7 +192,6 @@ impl Session {
         if !self.extended {
             return self.pass_query(text).await;
         }
-        self.cancel.running.begin();
         if let Some(backend) = &mut self.backend {
             backend.run_unnamed(text, &self.formats);
         }

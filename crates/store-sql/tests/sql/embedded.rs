@@ -6,7 +6,8 @@ async fn with_tables() -> Cluster {
     let cluster = Cluster::start_embedded().await;
     let client = cluster.connect().await;
     for sql in [
-        "CREATE TABLE notes (tenant bigint, id bigint, body text, at timestamptz DEFAULT now(), PRIMARY KEY (tenant, id))",
+        "CREATE TABLE notes (tenant bigint, id bigint, body text, at timestamptz DEFAULT now(), \
+         PRIMARY KEY (tenant, id))",
         "CREATE TABLE countries (code text PRIMARY KEY, name text)",
         "SELECT polyshard.create_map('tenants', 'hash', 'bigint')",
         "SELECT polyshard.shard_table('notes', 'tenants', 'tenant')",

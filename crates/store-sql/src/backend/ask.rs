@@ -1,0 +1,184 @@
+//! Questions of the door's own to a shard's session, when nothing else is under way.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use polyshard_sql::{SqlError, SqlState};
+
+use super::words::{lost, parse, put_name, texts, whole};
+use super::{Backend, Broken, Step};
+use crate::reply;
+
+impl Backend {
+    /// Asks something of our own, when nothing else is under way: the first field of its first row.
+    pub async fn ask(&mut self, sql: &str) -> Result<String, polyshard_engine::Error> {
+        self.calm().await?;
+        let rows = self.lent().run_simple(sql).await?;
+        Ok(rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten().unwrap_or_default())
+    }
+
+    /// Likewise, the first row.
+    pub async fn ask_row(&mut self, sql: &str) -> Result<Vec<Option<String>>, polyshard_engine::Error> {
+        self.calm().await?;
+        Ok(self.lent().run_simple(sql).await?.into_iter().next().unwrap_or_default())
+    }
+
+    /// Likewise, all rows.
+    pub async fn ask_all(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, polyshard_engine::Error> {
+        self.calm().await?;
+        self.lent().run_simple(sql).await
+    }
+
+    /// Likewise, the first field of every row.
+    pub async fn ask_rows(&mut self, sql: &str) -> Result<Vec<String>, polyshard_engine::Error> {
+        self.calm().await?;
+        let rows = self.lent().run_simple(sql).await?;
+        Ok(rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+    }
+
+    /// Runs a statement of our own, when nothing else is under way.
+    pub async fn run(
+        &mut self,
+        statement: &polyshard_engine::Statement,
+    ) -> Result<(), polyshard_engine::Error> {
+        self.calm().await?;
+        self.lent().run(statement).await.map(drop)
+    }
+
+    /// Waits for the answers to what was sent quietly, so that something of our own can be asked.
+    async fn calm(&mut self) -> Result<(), polyshard_engine::Error> {
+        debug_assert!(self.steps.iter().all(|step| matches!(step, Step::Query { quiet: true })));
+        self.lent().flush().await?;
+        while !self.steps.is_empty() {
+            let (kind, body) = self.lent().next().await?;
+            match kind {
+                b'Z' => {
+                    self.status = body.first().copied().unwrap_or(b'I');
+                    self.steps.pop_front();
+                }
+                b'E' => drop(self.quiet_error.get_or_insert(body)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Prepares a statement and asks what it is like; [`Backend::described`] has the answer. The name is noted only
+    /// once the server has taken it.
+    pub fn ask_description(&mut self, id: u64, text: &str, types: &[u32], end: bool) {
+        self.in_series = !end;
+        let out = self.lent().outgoing();
+        parse(out, id, text, types);
+        reply::message(out, b'D', |out| {
+            out.put_u8(b'S');
+            put_name(out, id);
+        });
+        out.put_slice(if end { b"S\0\0\0\x04" } else { b"H\0\0\0\x04" });
+    }
+
+    /// The answer to [`Backend::ask_description`], when nothing else is under way: the two messages, or the error's
+    /// body.
+    pub async fn described(
+        &mut self,
+        id: u64,
+        end: bool,
+    ) -> Result<Result<(Bytes, Bytes), BytesMut>, Broken> {
+        self.flush().await?;
+        let (mut parameters, mut row, mut failure) = (None, None, None);
+        loop {
+            let (kind, body) = self.lent().next().await.map_err(lost)?;
+            match kind {
+                b't' => parameters = Some(whole(kind, &body)),
+                b'T' | b'n' => row = Some(whole(kind, &body)),
+                b'E' => {
+                    self.check_fatal(&body)?;
+                    failure = Some(body);
+                    if !end {
+                        return Ok(Err(failure.unwrap_or_default()));
+                    }
+                }
+                b'Z' => self.status = body.first().copied().unwrap_or(b'I'),
+                _ => {}
+            }
+            let over = if end { kind == b'Z' } else { row.is_some() };
+            if !over {
+                continue;
+            }
+            return match (failure, parameters, row) {
+                (Some(failure), ..) => Ok(Err(failure)),
+                (None, Some(parameters), Some(row)) => {
+                    let notes = self.notes();
+                    notes.uses += 1;
+                    let uses = notes.uses;
+                    notes.prepared.insert(id, uses);
+                    Ok(Ok((parameters, row)))
+                }
+                _ => Err(Broken::Cut(SqlError::new(
+                    SqlState::INTERNAL_ERROR,
+                    "the shard did not describe a statement",
+                ))),
+            };
+        }
+    }
+
+    /// Asks how the server writes these values as literals, each with its type; or the error's body.
+    pub async fn ask_literals(
+        &mut self,
+        params: &[polyshard_sql::Param<'_>],
+    ) -> Result<Result<Vec<String>, BytesMut>, Broken> {
+        use polyshard_sql::ParamValue;
+        let parts = (1..=params.len()).map(|at| format!("quote_nullable(${at}), pg_typeof(${at})::text"));
+        let text = format!("SELECT {}", parts.collect::<Vec<_>>().join(", "));
+        let count = u16::try_from(params.len()).unwrap_or(u16::MAX);
+        self.calm().await.map_err(lost)?;
+        let out = self.lent().outgoing();
+        reply::message(out, b'P', |out| {
+            out.put_u8(0);
+            out.put_slice(text.as_bytes());
+            out.put_u8(0);
+            out.put_u16(count);
+            for param in params {
+                out.put_u32(param.type_oid.0);
+            }
+        });
+        reply::message(out, b'B', |out| {
+            out.put_slice(&[0, 0]);
+            out.put_u16(count);
+            for param in params {
+                out.put_u16(u16::from(matches!(param.value, ParamValue::Binary(_))));
+            }
+            out.put_u16(count);
+            for param in params {
+                match param.value {
+                    ParamValue::Null => out.put_i32(-1),
+                    ParamValue::Text(bytes) | ParamValue::Binary(bytes) => {
+                        out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                        out.put_slice(bytes);
+                    }
+                }
+            }
+            out.put_u16(0);
+        });
+        reply::message(out, b'E', |out| out.put_slice(&[0, 0, 0, 0, 0]));
+        out.put_slice(b"S\0\0\0\x04");
+        self.flush().await?;
+        let (mut fields, mut failure) = (Vec::new(), None);
+        loop {
+            let (kind, body) = self.lent().next().await.map_err(lost)?;
+            match kind {
+                b'D' => fields = texts(&body),
+                b'E' => {
+                    self.check_fatal(&body)?;
+                    failure = Some(body);
+                }
+                b'Z' => {
+                    self.status = body.first().copied().unwrap_or(b'I');
+                    break;
+                }
+                _ => {}
+            }
+        }
+        if let Some(body) = failure {
+            return Ok(Err(body));
+        }
+        Ok(Ok(fields.chunks_exact(2).map(|pair| format!("{}::{}", pair[0], pair[1])).collect()))
+    }
+}

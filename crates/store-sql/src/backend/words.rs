@@ -1,0 +1,84 @@
+//! Small pieces of protocol messages, read and written.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::Broken;
+use crate::reply;
+
+pub(super) fn lost(error: polyshard_engine::Error) -> Broken {
+    Broken::Cut(reply::of_engine(&error))
+}
+
+/// A message with its head.
+pub(super) fn whole(kind: u8, body: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(body.len() + 5);
+    reply::message(&mut out, kind, |out| out.put_slice(body));
+    out.freeze()
+}
+
+/// The words and the number of a CommandComplete: `INSERT 0` and 3.
+pub(super) fn read_tag(body: &[u8]) -> (String, u64) {
+    let tag = String::from_utf8_lossy(body.strip_suffix(&[0]).unwrap_or(body)).into_owned();
+    match tag.rsplit_once(' ') {
+        Some((words, count)) => (words.to_owned(), count.parse().unwrap_or(0)),
+        None => (tag, 0),
+    }
+}
+
+/// Whether an error says that a prepared statement must be prepared anew.
+pub(super) fn is_stale(body: &[u8]) -> bool {
+    match field(body, b'C') {
+        Some("26000") => true,
+        Some("0A000") => field(body, b'M').is_some_and(|message| message.contains("cached plan")),
+        _ => false,
+    }
+}
+
+/// A field of an error or notice.
+pub(crate) fn field(body: &[u8], wanted: u8) -> Option<&str> {
+    let mut rest = body;
+    while let Some((&code, after)) = rest.split_first() {
+        let end = after.iter().position(|byte| *byte == 0)?;
+        if code == wanted {
+            return std::str::from_utf8(&after[..end]).ok();
+        }
+        rest = &after[end + 1..];
+    }
+    None
+}
+
+pub(super) fn put_name(out: &mut BytesMut, id: u64) {
+    let mut digits = [0_u8; 16];
+    let mut rest = id;
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(rest & 15) as usize];
+        rest >>= 4;
+    }
+    out.put_slice(b"polyshard_");
+    out.put_slice(&digits);
+    out.put_u8(0);
+}
+
+pub(super) fn parse(out: &mut BytesMut, id: u64, text: &str, types: &[u32]) {
+    reply::message(out, b'P', |out| {
+        put_name(out, id);
+        out.put_slice(text.as_bytes());
+        out.put_u8(0);
+        out.put_u16(u16::try_from(types.len()).unwrap_or(u16::MAX));
+        for type_oid in types {
+            out.put_u32(*type_oid);
+        }
+    });
+}
+
+/// The fields of a row in text form.
+pub(super) fn texts(body: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = body.get(2..).unwrap_or_default();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0).min(after.len());
+        found.push(String::from_utf8_lossy(&after[..length]).into_owned());
+        rest = &after[length..];
+    }
+    found
+}
