@@ -165,8 +165,8 @@ fn raw_attached(folder: &std::path::Path) -> Result<f64, Failure> {
     connection.execute("ATTACH DATABASE ?1 AS other", [copy.to_string_lossy()])?;
     connection.execute_batch(
         "PRAGMA other.journal_mode = WAL; PRAGMA other.synchronous = FULL; \
-         CREATE TABLE other.item (placement BLOB NOT NULL, id INTEGER NOT NULL, n INTEGER NOT NULL, body TEXT NOT NULL, \
-         PRIMARY KEY (placement, id)) WITHOUT ROWID, STRICT",
+         CREATE TABLE other.item (placement BLOB NOT NULL, id INTEGER NOT NULL, n INTEGER NOT NULL, \
+         body TEXT NOT NULL, PRIMARY KEY (placement, id)) WITHOUT ROWID, STRICT",
     )?;
     let began = Instant::now();
     connection.execute_batch("INSERT INTO other.item SELECT * FROM main.item ORDER BY placement, id")?;

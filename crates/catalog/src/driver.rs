@@ -300,7 +300,8 @@ impl Inner {
         }
     }
 
-    /// Says that this driver lives. If it cannot, the lease may lapse; then another one takes over and this one is told.
+    /// Says that this driver lives. If it cannot, the lease may lapse; then another one takes over and this one is
+    /// told.
     async fn renew(&self, record: &OpRecord) -> Renewed {
         match self.catalog_call(async |tx| protocol::renew(tx, record).await).await {
             Ok(()) => Renewed::Yes,

@@ -12,8 +12,8 @@ use crate::table::{canonical, rows_of};
 /// Notes carried at once, and the most when rows that belong together must come together.
 const BATCH_NOTES: usize = 512;
 const BATCH_NOTES_MAX: usize = 16_384;
-/// Notes that may be left when a move goes on to its switch: what is carried within a few milliseconds. Where writers are
-/// so quick that less never is left, so many more with every part of catching up, and so many at most.
+/// Notes that may be left when a move goes on to its switch: what is carried within a few milliseconds. Where writers
+/// are so quick that less never is left, so many more with every part of catching up, and so many at most.
 const LAG_NOTES: usize = 64;
 const LAG_NOTES_MORE: usize = 16;
 const LAG_NOTES_MAX: usize = BATCH_NOTES;
@@ -199,7 +199,7 @@ impl Session {
     /// What is said of rows that differ for good.
     pub(crate) fn differs(&self, table: usize, key: &RowKey, count: usize) -> MoveError {
         MoveError::Refused(format!(
-            "source and target differ in {count} row{}, such as {} of {}; the move is given up, and nothing has changed \
+            "source and target differ in {count} row{}, such as {} of {}; the move is given up, and nothing has \
              for requests",
             if count == 1 { "" } else { "s" },
             key.to_text(),

@@ -27,8 +27,8 @@ struct Chunk {
 }
 
 impl Session {
-    /// Records on the target that rows may come, after it was seen that there are none. What was recorded is what may be
-    /// cleared away again.
+    /// Records on the target that rows may come, after it was seen that there are none. What was recorded is what may
+    /// be cleared away again.
     pub(crate) async fn mark_carried(&mut self) -> Result<()> {
         let mut marks = Vec::new();
         for unit in &self.units {

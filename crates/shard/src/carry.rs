@@ -184,7 +184,8 @@ impl Shard {
         self.carry_write(op, capture, statements).await.map(drop)
     }
 
-    /// Writes for a move, if this driver still owns it: its record here is locked and looked at in the same transaction.
+    /// Writes for a move, if this driver still owns it: its record here is locked and looked at in the same
+    /// transaction.
     /// On PostgreSQL the capture of that name does not note or refuse these changes.
     pub async fn carry_write(
         &self,
@@ -209,7 +210,8 @@ impl Shard {
         }
     }
 
-    /// Deletes rows of ranges that are not of this shard: in the same transaction the local map is locked and looked at.
+    /// Deletes rows of ranges that are not of this shard: in the same transaction the local map is locked and looked
+    /// at.
     pub async fn clean(
         &self,
         op: OpRef,

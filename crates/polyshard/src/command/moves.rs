@@ -262,8 +262,8 @@ fn words(answer: &MoveAnswer, dry_run: bool) -> String {
     );
     if dry_run {
         text.push_str(
-            "It can be done. Each part: capture changes, copy, catch up, compare, hold requests for some milliseconds,\n\
-             carry the rest, switch, clean.\n",
+            "It can be done. Each part: note what changes, copy, catch up, compare, hold requests for some\n\
+             milliseconds, carry the rest, switch, clean.\n",
         );
     }
     text

@@ -51,6 +51,11 @@ const ALLOWED: &[(&str, &str, &str)] = &[
         "how long the driver itself has waited; leases are by the catalog's clock, the saga reads none",
     ),
     (
+        "crates/mover/src/",
+        "Instant::now",
+        "how long one part of a task may take before the driver is answered, on tokio's clock; nothing of it is stored",
+    ),
+    (
         "crates/router/src/",
         "Instant::now",
         "deadlines of waiting callers and times of metrics, on tokio's clock, which tests can stop; who may enter is no \
