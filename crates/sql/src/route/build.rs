@@ -273,7 +273,7 @@ fn check_functions(called: &[Called]) -> Result<(), SqlError> {
         None => Ok(()),
         Some(called) => Err(SqlError::unsupported(
             format!("function {} may read tables, and the statement names no key", called.name),
-            "Name a key by a condition on a sharded table, make the function IMMUTABLE, or declare that it reads no table.",
+            "Name a key by a condition on a sharded table, or make the function IMMUTABLE if it reads no table.",
         )),
     }
 }

@@ -159,16 +159,22 @@ async fn recursive_queries_answer_like_one_database() {
     let first = "SELECT tenant_id, id FROM orders WHERE tenant_id = 5 AND id = 5";
     let step =
         "SELECT o.tenant_id, o.id - 1 FROM orders o JOIN r ON o.id = r.id AND o.tenant_id = r.tenant_id";
+    let renamed = step.replace("r.id", "r.i").replace("r.tenant_id", "r.t");
+    let recursive = |name: &str, first: &str, step: &str, rest: &str| {
+        format!("WITH RECURSIVE {name} AS ({first} UNION {step}) SELECT * FROM r {rest}")
+    };
+    let all = "SELECT tenant_id, id FROM orders WHERE tenant_id = 5";
+    let onward = "SELECT o.tenant_id, o.id FROM orders o \
+                  JOIN r ON o.id = r.id - 1 AND o.tenant_id = r.tenant_id - 1 WHERE r.tenant_id > 0";
+    let exchanged = "SELECT r.id, o.tenant_id FROM orders o JOIN r ON o.tenant_id = r.tenant_id";
     let cases = [
-        (format!("WITH RECURSIVE r AS ({first} UNION {step}) SELECT * FROM r"), true),
-        (format!("WITH RECURSIVE r (t, i) AS ({first} UNION {}) SELECT * FROM r", step.replace("r.id", "r.i").replace("r.tenant_id", "r.t")), true),
-        (format!("WITH RECURSIVE r AS ({first} UNION {step}) SELECT * FROM r JOIN lines l USING (tenant_id)"), true),
+        (recursive("r", first, step, ""), true),
+        (recursive("r (t, i)", first, &renamed, ""), true),
+        (recursive("r", first, step, "JOIN lines l USING (tenant_id)"), true),
         // Each round goes on to other keys.
-        ("WITH RECURSIVE r AS (SELECT tenant_id, id FROM orders WHERE tenant_id = 5 AND id = 5 UNION SELECT o.tenant_id, o.id \
-          FROM orders o JOIN r ON o.id = r.id - 1 AND o.tenant_id = r.tenant_id - 1 WHERE r.tenant_id > 0) SELECT * FROM r".to_owned(), false),
+        (recursive("r", first, onward, ""), false),
         // The columns change places.
-        ("WITH RECURSIVE r AS (SELECT tenant_id, id FROM orders WHERE tenant_id = 5 UNION SELECT r.id, o.tenant_id FROM orders o \
-          JOIN r ON o.tenant_id = r.tenant_id) SELECT * FROM r".to_owned(), false),
+        (recursive("r", all, exchanged, ""), false),
     ];
     for (sql, is_one) in cases {
         let route = world.route(&sql, &[], true).unwrap();

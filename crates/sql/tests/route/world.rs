@@ -1,7 +1,8 @@
 //! The tables and maps that the tests are about.
 //!
 //! Map `tenants` puts bigint t on shard s(t mod 4 + 1), as a list of the keys 0 to 99. Map `ranges` cuts integers at 0,
-//! 100 and 200. Map `names` cuts texts at 'g' and 'p'; `days` cuts dates at the years 2024 and 2025; `ids` hashes uuids.
+//! 100 and 200. Map `names` cuts texts at 'g' and 'p'; `days` cuts dates at the years 2024 and 2025; `ids` hashes
+//! uuids.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -196,7 +197,8 @@ impl World {
         view(
             "order_view",
             &["tenant", "id"],
-            " SELECT orders.tenant_id AS tenant,\n    orders.id\n   FROM public.orders\n  WHERE (orders.total > (0)::numeric);",
+            " SELECT orders.tenant_id AS tenant,\n    orders.id\n   FROM public.orders\n \
+             WHERE (orders.total > (0)::numeric);",
         );
         view(
             "five",
