@@ -23,13 +23,15 @@ impl Fragment {
         if conditions.is_empty() {
             return Ok(self.sql_on(shard));
         }
-        let mut query = tree::query(&self.sql_on(shard))?;
-        let mut commons = Commons::default();
-        let _ = query.visit(&mut commons);
-        match VisitMut::visit(&mut query, &mut Excluding { conditions, context, commons: commons.0 }) {
-            ControlFlow::Continue(()) => Ok(query.to_string()),
-            ControlFlow::Break(error) => Err(error),
-        }
+        super::on_a_deep_stack(|| {
+            let mut query = tree::query(&self.sql_on(shard))?;
+            let mut commons = Commons::default();
+            let _ = query.visit(&mut commons);
+            match VisitMut::visit(&mut query, &mut Excluding { conditions, context, commons: commons.0 }) {
+                ControlFlow::Continue(()) => Ok(query.to_string()),
+                ControlFlow::Break(error) => Err(error),
+            }
+        })
     }
 }
 

@@ -134,6 +134,29 @@ pub fn plan(
     literals: &[String],
     now: Option<&str>,
 ) -> Result<Plan, SqlError> {
+    on_a_deep_stack(|| plan_here(statement, context, literals, now))
+}
+
+/// Stack for walking a statement: the parser allows chains of two thousand operators, which the tree's own visitors
+/// walk by recursion. It is only reserved; pages are used as the walk needs them.
+const STACK_BYTES: usize = 256 << 20;
+
+/// Runs something that may recurse deeply. Beside the milliseconds that a query across shards takes, a thread costs
+/// nothing.
+fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> Result<T, SqlError> + Send) -> Result<T, SqlError> {
+    let failed = || SqlError::new(crate::SqlState::INTERNAL_ERROR, "the query could not be planned");
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        thread.map_err(|_| failed())?.join().unwrap_or_else(|_| Err(failed()))
+    })
+}
+
+fn plan_here(
+    statement: &Statement,
+    context: &Context<'_>,
+    literals: &[String],
+    now: Option<&str>,
+) -> Result<Plan, SqlError> {
     let query = match statement.ast() {
         Some(Tree::Query(query)) => (**query).clone(),
         _ => {
@@ -149,7 +172,7 @@ pub fn plan(
     let query = prepare::query(query, &request)?;
     // Once more, for what the views brought in.
     refuse::check(&query, context)?;
-    let analyzer = Analyzer { context };
+    let analyzer = Analyzer::new(context);
     let mut planner =
         Planner { analyzer, fragments: Vec::new(), usage: Usage::of(&query), temps: 0, shard_mark };
     let shape = planner.analyzer.query(&query, &Scope::root());
@@ -161,6 +184,13 @@ pub fn plan(
     }
     let mut combined = query;
     planner.rewrite(&mut combined, &Scope::root())?;
+    if planner.analyzer.is_exhausted() {
+        return Err(SqlError::new(
+            crate::SqlState("54001"),
+            "the query is too complex to be planned across shards",
+        )
+        .hint("Nest fewer sub-queries."));
+    }
     let combine = combined.to_string();
     if combine.contains(&planner.shard_mark) {
         return Err(SqlError::unsupported(

@@ -1,5 +1,6 @@
 //! The statement made ready for planning: parameters and the time as constants, views opened, names short.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
@@ -15,11 +16,14 @@ use crate::error::SqlError;
 
 /// How deep views may be made of views.
 const VIEW_DEPTH_MAX: usize = 32;
+/// How many views one statement may open in all: each of them may name others twice.
+const VIEWS_MAX: usize = 500;
 
 /// The query with everything replaced that must be the same on every shard.
 pub(super) fn query(mut query: Query, request: &Request<'_>) -> Result<Query, SqlError> {
     let _ = VisitMut::visit(&mut query, &mut tree::Quotes);
-    let mut preparing = Preparing { request, ctes: Vec::new(), names: Vec::new(), depth: 0 };
+    let views = Cell::new(0);
+    let mut preparing = Preparing { request, ctes: Vec::new(), names: Vec::new(), depth: 0, views: &views };
     preparing.run(&mut query)?;
     Ok(query)
 }
@@ -31,6 +35,8 @@ struct Preparing<'r> {
     /// What PostgreSQL calls the items of each open select list, before anything is replaced.
     names: Vec<Vec<Option<String>>>,
     depth: usize,
+    /// Views opened so far.
+    views: &'r Cell<usize>,
 }
 
 impl Preparing<'_> {
@@ -94,17 +100,23 @@ impl Preparing<'_> {
         let Some(view) = context.schema.view(schema.as_deref(), &short, context.search_path) else {
             return Ok(None);
         };
-        if self.depth >= VIEW_DEPTH_MAX {
+        self.views.set(self.views.get() + 1);
+        if self.depth >= VIEW_DEPTH_MAX || self.views.get() > VIEWS_MAX {
             return Err(SqlError::unsupported(
-                format!("the view \"{short}\" is made of more than {VIEW_DEPTH_MAX} others"),
+                format!("the view \"{short}\" is made of too many others"),
                 "Query the tables themselves.",
             ));
         }
         let definition = view.definition.trim().trim_end_matches(';');
         let mut subquery = tree::query(definition)?;
         // The view does not see the CTEs of the statement that uses it.
-        let mut inner =
-            Preparing { request: self.request, ctes: Vec::new(), names: Vec::new(), depth: self.depth + 1 };
+        let mut inner = Preparing {
+            request: self.request,
+            ctes: Vec::new(),
+            names: Vec::new(),
+            depth: self.depth + 1,
+            views: self.views,
+        };
         inner.run(&mut subquery)?;
         let renamed = alias.map_or(&[][..], |alias| alias.columns.as_slice());
         let kept = view

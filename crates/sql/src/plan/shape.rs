@@ -1,5 +1,7 @@
 //! Where each part of a query can be computed: on any shard, on all of them side by side, or only in the combine step.
 
+use std::cell::Cell;
+
 use sqlparser::ast::{
     Distinct, Expr, GroupByExpr, OrderBy, OrderByKind, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, SetOperator, SetQuantifier, With,
@@ -58,12 +60,28 @@ pub(super) struct Demand {
     pins: Vec<usize>,
 }
 
+/// Queries looked at for one statement. Each is looked at once for every one around it, so that deep nesting would
+/// take time without end; statements that people write need some dozens.
+const LOOKS_MAX: usize = 5_000;
+
 /// Looks at queries; changes nothing.
 pub(super) struct Analyzer<'c> {
     pub(super) context: &'c Context<'c>,
+    looks: Cell<usize>,
+}
+
+impl<'c> Analyzer<'c> {
+    pub(super) fn new(context: &'c Context<'c>) -> Analyzer<'c> {
+        Analyzer { context, looks: Cell::new(0) }
+    }
 }
 
 impl Analyzer<'_> {
+    /// Whether so much was looked at that the rest was taken for unknown.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.looks.get() > LOOKS_MAX
+    }
+
     /// The scope with a query's CTEs in sight.
     pub(super) fn commons(&self, with: Option<&With>, scope: &Scope) -> Scope {
         let mut scope = scope.clone();
@@ -80,6 +98,10 @@ impl Analyzer<'_> {
     }
 
     pub(super) fn query(&self, query: &Query, scope: &Scope) -> Shape {
+        self.looks.set(self.looks.get() + 1);
+        if self.is_exhausted() {
+            return Shape::unknown();
+        }
         let scope = self.commons(query.with.as_ref(), scope);
         let mut shape = self.body(&query.body, &scope);
         let limited = query.limit_clause.is_some() || query.fetch.is_some();

@@ -1,6 +1,6 @@
 //! What the shards are asked: each faster plan, and what must not be pushed down.
 
-use polyshard_sql::{Context, Mode, Plan, plan, statements};
+use polyshard_sql::{Context, Mode, Plan, SqlState, TableName, View, plan, statements};
 
 use crate::schema_of;
 use crate::world::World;
@@ -173,4 +173,60 @@ fn a_shards_name_is_put_in_for_each_shard() {
     let shard = polyshard_map::ShardId::new("s7").unwrap();
     let text = plan.fragments[0].sql_on(&shard);
     assert!(text.contains("'s7'::text AS s, 'polyshard.shard()' AS t, 'shard_0' AS u"), "{text}");
+}
+
+/// Statements made to break the walk: very deep, very long, or growing without end.
+#[test]
+fn deep_and_long_statements_are_planned_or_refused() {
+    let chain = |item: &str, count: usize, with: &str| vec![item; count].join(with);
+    let nested = |open: &str, inner: &str, close: &str, count: usize| {
+        format!("{}{inner}{}", open.repeat(count), close.repeat(count))
+    };
+    for count in [150, 1_900] {
+        let texts = [
+            format!("SELECT id FROM orders WHERE {}", chain("id = 5", count, " OR ")),
+            format!("SELECT sum({}), status FROM orders GROUP BY status", chain("id", count, " + ")),
+            format!("SELECT id FROM orders WHERE {}", nested("NOT ", "id = 5", "", count)),
+            format!("SELECT {} FROM orders ORDER BY 1", nested("abs(", "id", ")", count)),
+            format!(
+                "SELECT id FROM orders WHERE {}",
+                nested("EXISTS (SELECT 1 FROM items WHERE ", "true", ")", count)
+            ),
+            format!("SELECT * FROM {} x", nested("(SELECT * FROM ", "orders", " x)", count)),
+            chain("SELECT id FROM orders", count, " UNION "),
+        ];
+        for sql in texts {
+            let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
+                let schema = schema_of(&World::new(0));
+                let path = ["public".to_owned()];
+                let context = Context { schema: &schema, search_path: &path, strict: true };
+                // Either answer will do; a stack that runs out would end the process.
+                let _ = statements(&sql).and_then(|all| plan(&all[0], &context, &[], None));
+            });
+            thread.unwrap().join().unwrap();
+        }
+    }
+}
+
+/// A view of two views of two views … would grow beyond all bounds.
+#[test]
+fn views_that_double_are_refused() {
+    let mut schema = schema_of(&World::new(0));
+    let view = |name: &str, definition: String| View {
+        name: TableName::public(name),
+        columns: vec!["id".to_owned()],
+        definition,
+    };
+    let first = view("v0", "SELECT id FROM public.orders".to_owned());
+    schema.views.insert(first.name.clone(), first.into());
+    for at in 1..30 {
+        let below = at - 1;
+        let next = view(&format!("v{at}"), format!("SELECT a.id FROM public.v{below} a, public.v{below} b"));
+        schema.views.insert(next.name.clone(), next.into());
+    }
+    let path = ["public".to_owned()];
+    let context = Context { schema: &schema, search_path: &path, strict: true };
+    let planned = |sql: &str| plan(&statements(sql).unwrap()[0], &context, &[], None);
+    assert!(planned("SELECT * FROM v3").is_ok());
+    assert_eq!(planned("SELECT * FROM v29").unwrap_err().state, SqlState::FEATURE_NOT_SUPPORTED);
 }
