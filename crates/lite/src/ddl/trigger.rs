@@ -36,9 +36,18 @@ pub(super) fn not_null(table: &str, column: &str) -> Vec<String> {
 
 /// The end of [`not_null`].
 pub(super) fn drop_not_null(table: &str, column: &str) -> Vec<String> {
-    let drop =
-        |event: &str| format!("DROP TRIGGER IF EXISTS {}", quoted(&not_null_name(table, column, event)));
-    vec![drop("insert"), drop("update")]
+    let drop = |event: &str| {
+        format!("DROP TRIGGER IF EXISTS {}", quoted(&not_null_name(table, column, event)))
+    };
+    let renamed = format!("NOT NULL of column {column}, which was set before the table or column was renamed");
+    let end = literal_text(&format!("_{column}_insert"));
+    let left = format!(
+        "SELECT pg_raise('0A000', {}) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = {} AND \
+         instr(name, 'polyshard_not_null_') = 1 AND substr(name, -length({end})) = {end}",
+        literal_text(&renamed),
+        literal_text(table)
+    );
+    vec![drop("insert"), drop("update"), left]
 }
 
 /// A check: over a row that is there, and over a new one.

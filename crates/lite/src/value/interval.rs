@@ -3,8 +3,8 @@
 use polyshard_sql::SqlError;
 
 use super::calendar::{
-    DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil, days_from_civil, fraction_micros, is_infinite,
-    month_days, push_fraction,
+    DAY, HOUR, MINUS_INFINITY, MINUTE, SECOND, checked_timestamp, civil, days_from_civil, fraction_micros,
+    is_infinite, month_days, push_fraction,
 };
 use crate::fail::{fail, unsupported};
 
@@ -155,6 +155,9 @@ impl Interval {
 
     /// `age(a, b)`: years, months, days and time between.
     pub fn age(later: i64, earlier: i64) -> Result<Interval, SqlError> {
+        if later == MINUS_INFINITY || earlier == MINUS_INFINITY {
+            return Err(fail("22008", "timestamp out of range"));
+        }
         if is_infinite(later) || is_infinite(earlier) {
             // PostgreSQL takes them for far dates, which is no age at all.
             return Err(unsupported("the age of an infinite timestamp"));
