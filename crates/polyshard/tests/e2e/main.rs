@@ -1,5 +1,6 @@
 //! The real program from end to end: its command line and its HTTP door, on real databases, broken on purpose.
 
+mod backup;
 mod bad_input;
 mod crashes;
 mod embedded;
