@@ -283,7 +283,8 @@ impl Catalog {
     pub async fn saw(&self, router: RouterId, position: u64) -> Reply<()> {
         let db = self.db().await?;
         let sql = format!(
-            "INSERT INTO {} (router, position) VALUES ($1, $2) ON CONFLICT (router) DO UPDATE SET position = excluded.position",
+            "INSERT INTO {} (router, position) VALUES ($1, $2) ON CONFLICT (router) \
+             DO UPDATE SET position = excluded.position",
             db.dialect().own_table("journal_seen")
         );
         let statement = Statement::new(sql).bind(i64::from(router.get())).bind(position as i64);

@@ -47,6 +47,7 @@ impl Journal {
     /// `least`. Seldom asks the catalog.
     pub async fn allocate(&self, sequence: &str, count: u64, least: i64) -> Result<Range<i64>, JournalError> {
         let wanted = i64::try_from(count).unwrap_or(i64::MAX);
+        let sequence = plain(sequence);
         let mut own = self.inner.ids.own.lock().await;
         let left = own.entry(sequence.to_owned()).or_insert(0..0);
         if left.end - left.start < wanted || left.start < least {
@@ -90,6 +91,12 @@ impl Journal {
         clocks.insert(shard.clone(), clock);
         Ok(ids)
     }
+}
+
+/// A sequence's name, however it is written: `'public.t_id_seq'::regclass` and `t_id_seq` are one.
+fn plain(sequence: &str) -> &str {
+    let name = sequence.strip_suffix("::regclass").unwrap_or(sequence).trim_matches('\'');
+    name.strip_prefix("public.").unwrap_or(name)
 }
 
 /// A sequence whose ids come from blocks.

@@ -1,5 +1,5 @@
-//! A shard that is new here: the schema is made as the journal tells it, and the rows of reference tables are copied from
-//! another shard as they are then.
+//! A shard that is new here: the schema is made as the journal tells it, and the rows of reference tables are copied
+//! from another shard as they are then.
 
 use std::sync::Arc;
 
@@ -345,8 +345,8 @@ async fn copy_sequences(
 ) -> Result<(), JournalError> {
     // Those of sharded tables count from the beginning on each shard, through blocks of its own.
     let sql = "SELECT format('%I.%I', schemaname, sequencename), last_value FROM pg_sequences \
-               WHERE schemaname <> 'polyshard' AND last_value IS NOT NULL AND format('%I.%I', schemaname, sequencename) \
-               NOT IN (SELECT sequence FROM polyshard.id_block)";
+               WHERE schemaname <> 'polyshard' AND last_value IS NOT NULL \
+               AND format('%I.%I', schemaname, sequencename) NOT IN (SELECT sequence FROM polyshard.id_block)";
     let rows = from_tx.run(Statement::new(sql)).await.map_err(|error| JournalError::on(from, error))?;
     for row in rows.iter() {
         let fail = |error: engine::Error| JournalError::on(to, error);

@@ -1,6 +1,6 @@
-//! Putting the rows of a table elsewhere, while other processes go on: first everybody is told that a table is changing,
-//! and nobody goes by an older schema any more; then the rows are put where they belong. A process that had not heard of it
-//! would otherwise read a part of the table for the whole.
+//! Putting the rows of a table elsewhere, while other processes go on: first everybody is told that a table is
+//! changing, and nobody goes by an older schema any more; then the rows are put where they belong. A process that had
+//! not heard of it would otherwise read a part of the table for the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -117,8 +117,8 @@ impl Inner {
 }
 
 impl Journal {
-    /// Puts up that a table is changing, or takes down what was put up before. Answers the position, and what stands for
-    /// it.
+    /// Puts up that a table is changing, or takes down what was put up before. Answers the position, and what stands
+    /// for it.
     async fn mark_changing(&self, down: Option<&str>) -> Result<(u64, String), JournalError> {
         let turn = self.turn().await?;
         if down.is_none() && turn.known().changing {

@@ -1,5 +1,5 @@
-//! Declaring tables: each is checked where the user can still act, and the rows that are there already are put where they
-//! belong, all or none.
+//! Declaring tables: each is checked where the user can still act, and the rows that are there already are put where
+//! they belong, all or none.
 
 use std::collections::BTreeMap;
 

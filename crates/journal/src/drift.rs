@@ -182,10 +182,12 @@ fn descriptions(dialect: Dialect) -> Vec<String> {
             "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'polyshard%' \
              AND name NOT LIKE 'sqlite%'"
                 .to_owned(),
-            "SELECT 'table ' || table_name || ' column ' || name, type_name || ' ' || not_null || ' ' || generated || ' ' \
-             || coalesce(default_text, '') FROM polyshard_sql_column"
+            "SELECT 'table ' || table_name || ' column ' || name, type_name || ' ' || not_null || ' ' || generated \
+             || ' ' || coalesce(default_text, '') FROM polyshard_sql_column"
                 .to_owned(),
-            "SELECT 'table ' || table_name || ' constraint ' || name, definition FROM polyshard_sql_constraint".to_owned(),
+            "SELECT 'table ' || table_name || ' constraint ' || name, definition \
+             FROM polyshard_sql_constraint"
+                .to_owned(),
             "SELECT 'view ' || name, definition FROM polyshard_sql_view".to_owned(),
         ],
         Dialect::Postgres => postgres_descriptions(),
@@ -210,15 +212,16 @@ fn postgres_descriptions() -> Vec<String> {
         of("SELECT 'table ' || n.nspname || '.' || c.relname || ' column ' || a.attname, \
             format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END \
             || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '') || CASE WHEN a.attidentity <> '' \
-            THEN ' identity ' || a.attidentity::text ELSE '' END || CASE WHEN a.attgenerated <> '' THEN ' generated' ELSE '' END \
+            THEN ' identity ' || a.attidentity::text ELSE '' END \
+            || CASE WHEN a.attgenerated <> '' THEN ' generated' ELSE '' END \
             || coalesce(' collate ' || l.collname, '') FROM pg_attribute a \
             JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
             LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
             LEFT JOIN pg_collation l ON l.oid = a.attcollation AND l.collname <> 'default' \
             WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' \
             AND {users}"),
-        of("SELECT 'table ' || n.nspname || '.' || c.relname || ' constraint ' || x.conname, pg_get_constraintdef(x.oid) \
-            || CASE WHEN x.convalidated THEN '' ELSE ' not valid' END FROM pg_constraint x \
+        of("SELECT 'table ' || n.nspname || '.' || c.relname || ' constraint ' || x.conname, \
+            pg_get_constraintdef(x.oid) || CASE WHEN x.convalidated THEN '' ELSE ' not valid' END FROM pg_constraint x \
             JOIN pg_class c ON c.oid = x.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {users}"),
         of("SELECT 'index ' || n.nspname || '.' || c.relname, pg_get_indexdef(c.oid) || CASE WHEN i.indisvalid THEN '' \
             ELSE ' invalid' END FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
@@ -235,12 +238,12 @@ fn postgres_descriptions() -> Vec<String> {
             WHERE NOT t.tgisinternal AND p.pronamespace <> 'polyshard'::regnamespace AND {users}"),
         of("SELECT 'type ' || n.nspname || '.' || t.typname, CASE t.typtype WHEN 'e' THEN 'enum ' || coalesce((SELECT \
             string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid), '') \
-            WHEN 'd' THEN 'domain ' || format_type(t.typbasetype, t.typtypmod) || coalesce(' default ' || t.typdefault, '') \
-            ELSE t.typtype::text END FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace \
-            WHERE t.typtype IN ('e', 'd', 'r') AND {users}"),
+            WHEN 'd' THEN 'domain ' || format_type(t.typbasetype, t.typtypmod) \
+            || coalesce(' default ' || t.typdefault, '') ELSE t.typtype::text END FROM pg_type t \
+            JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.typtype IN ('e', 'd', 'r') AND {users}"),
         of("SELECT 'policy ' || n.nspname || '.' || c.relname || '.' || y.polname, y.polcmd::text || ' ' || \
             coalesce(pg_get_expr(y.polqual, y.polrelid), '') || ' check ' || \
-            coalesce(pg_get_expr(y.polwithcheck, y.polrelid), '') FROM pg_policy y JOIN pg_class c ON c.oid = y.polrelid \
-            JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {users}"),
+            coalesce(pg_get_expr(y.polwithcheck, y.polrelid), '') FROM pg_policy y \
+            JOIN pg_class c ON c.oid = y.polrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {users}"),
     ]
 }

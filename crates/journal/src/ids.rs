@@ -98,7 +98,7 @@ BEGIN
         PERFORM pg_sleep(0.005);
     END LOOP;
     RAISE EXCEPTION 'no ids are left for % on this shard', named USING ERRCODE = '55000',
-        HINT = 'A Polyshard server leases more from the catalog; see that one runs and the catalog answers, then try again.';
+        HINT = 'A Polyshard server leases more from the catalog: see that one runs and the catalog answers.';
 END
 $body$"
     )

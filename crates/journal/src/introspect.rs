@@ -248,7 +248,8 @@ WHERE c.relkind IN ('v', 'm') AND c.relpersistence <> 't' AND {USERS}"
 fn functions() -> String {
     format!(
         "SELECT json_build_object('schema', n.nspname, 'name', p.proname,
-    'volatility', CASE WHEN bool_or(p.provolatile = 'v') THEN 'v' WHEN bool_or(p.provolatile = 's') THEN 's' ELSE 'i' END
+    'volatility', CASE WHEN bool_or(p.provolatile = 'v') THEN 'v'
+        WHEN bool_or(p.provolatile = 's') THEN 's' ELSE 'i' END
 )::text
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE {USERS} OR (n.nspname = 'pg_catalog' AND p.provolatile <> 'i')

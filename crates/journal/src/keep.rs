@@ -15,8 +15,8 @@ const SHARDS_EVERY: Duration = Duration::from_secs(1);
 /// Entries about rows alone that are kept although every shard has them: to look at, and for shards that are attached
 /// again after a short while.
 const ROWS_KEPT: u64 = 10_000;
-/// How often it is looked whether there is a new schema to say that this process goes by it. Nothing is asked of anybody
-/// unless there is.
+/// How often it is looked whether there is a new schema to say that this process goes by it. Nothing is asked of
+/// anybody unless there is.
 const SEEN_EVERY: Duration = Duration::from_millis(50);
 /// How often blocks of ids are looked after: a burst of inserts waits for it at most so long, and once.
 const IDS_EVERY: Duration = Duration::from_millis(250);

@@ -1,6 +1,6 @@
-//! Writes to reference tables, turned into words that give the same rows on every shard, now and when they are run again:
-//! the clock becomes a constant, and what only the database can say (ids, random values, the rows of a query) is asked of
-//! the first shard once. Pure: the caller asks.
+//! Writes to reference tables, turned into words that give the same rows on every shard, now and when they are run
+//! again: the clock becomes a constant, and what only the database can say (ids, random values, the rows of a query) is
+//! asked of the first shard once. Pure: the caller asks.
 
 use std::collections::BTreeMap;
 
@@ -449,7 +449,8 @@ fn go_on<'a>(
 ) -> Option<Recorded> {
     let given = answers.filter_map(|row| row.get(at)?.as_deref()?.parse::<i64>().ok()).max()?;
     let sql = format!(
-        "SELECT setval({sequence}::regclass, greatest({given}, coalesce(pg_sequence_last_value({sequence}::regclass), 0)))"
+        "SELECT setval({sequence}::regclass, \
+         greatest({given}, coalesce(pg_sequence_last_value({sequence}::regclass), 0)))"
     );
     Some(Recorded::own(Dialect::Postgres, sql))
 }

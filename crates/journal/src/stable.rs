@@ -310,7 +310,8 @@ pub(crate) fn fix_default(
 
 /// Whether an expression is the word DEFAULT.
 pub(crate) fn is_default(expression: &Expr) -> bool {
-    matches!(expression, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
+    let Expr::Identifier(name) = expression else { return false };
+    name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default")
 }
 
 /// A type without its length: a value is cut or refused where it is written, not where it is asked for.

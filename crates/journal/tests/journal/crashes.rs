@@ -95,7 +95,6 @@ async fn a_declaration_stopped_anywhere_loses_no_row(place: Arc<Place>) {
         let keeper = next.journal.keep_up();
         // Nobody may go by the schema while a table is changing; one that was left so is freed.
         next.journal.schema().await.unwrap();
-        keeper.stop().await;
         next.journal.finish().await.unwrap();
         for shard_name in SHARDS {
             next.journal.ready(&shard(shard_name)).await.unwrap();
@@ -109,6 +108,7 @@ async fn a_declaration_stopped_anywhere_loses_no_row(place: Arc<Place>) {
             assert_eq!(counts, [40, 40, 40], "{at}");
         }
         assert_eq!(next.catalog.journal_depends().await.unwrap(), [], "{at}");
+        keeper.stop().await;
         next.close().await;
     }
 }

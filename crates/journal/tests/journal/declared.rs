@@ -135,8 +135,9 @@ async fn what_would_cross_shards_is_refused(place: Arc<Place>) {
     cluster.journal.declare(sharded("parent", "tenants", "tenant")).await.unwrap();
     // Now a key that crosses would be found at the child as well.
     cluster
-        .apply(&["CREATE TABLE late (tenant bigint NOT NULL, id int, other bigint, parent int, PRIMARY KEY (tenant, id), \
-                  CONSTRAINT late_parent FOREIGN KEY (other, parent) REFERENCES parent (tenant, id))"])
+        .apply(&["CREATE TABLE late (tenant bigint NOT NULL, id int, other bigint, parent int, \
+                  PRIMARY KEY (tenant, id), CONSTRAINT late_parent FOREIGN KEY (other, parent) \
+                  REFERENCES parent (tenant, id))"])
         .await
         .unwrap();
     refused("late", "42P16", "could refer to a row on another shard").await;
@@ -227,8 +228,8 @@ async fn a_schema_change_keeps_what_was_declared(place: Arc<Place>) {
     cluster.close().await;
 }
 
-/// A process that has not heard of it never reads a part of a table for the whole: rows leave shards only when all know,
-/// and one that does not answer is in the way.
+/// A process that has not heard of it never reads a part of a table for the whole: rows leave shards only when all
+/// know, and one that does not answer is in the way.
 async fn rows_are_spread_only_when_every_process_knows(place: Arc<Place>) {
     let one = Cluster::with_shards(&place).await;
     one.apply(&[ORDERS, "INSERT INTO orders SELECT t, 1, 'x' FROM generate_series(1, 30) AS g(t)"])

@@ -70,6 +70,7 @@ async fn ids_made_by_the_process_only_grow(place: Arc<Place>) {
     let block = cluster.journal.allocate("public.t_id_seq", 10, 1).await.unwrap();
     assert_eq!(block, 1..11);
     assert_eq!(cluster.journal.allocate("public.t_id_seq", 5, 1).await.unwrap(), 11..16);
+    assert_eq!(cluster.journal.allocate("'t_id_seq'::regclass", 1, 1).await.unwrap(), 16..17);
     cluster.close().await;
 
     let again = Cluster::open(&place).await;
