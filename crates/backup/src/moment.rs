@@ -137,8 +137,8 @@ async fn check_alone(router: &Router, id: &ShardId, shard: &Shard) -> Result<(),
     match routers.iter().find(|router| **router != me) {
         None => Ok(()),
         Some(other) => Err(BackupError::Refused(format!(
-            "another server process (router {other}) uses shard {id}, and its writes cannot be held from here; stop the \
-             others while the backup begins"
+            "another server process (router {other}) uses shard {id}, and its writes cannot be held from here; stop \
+             the others while the backup begins"
         ))),
     }
 }

@@ -44,8 +44,8 @@ pub struct Restore<'a> {
 }
 
 impl Restore<'_> {
-    /// Restores it. PostgreSQL databases must be empty, and each is filled in one transaction, the catalog last: without
-    /// it nothing is served. Files go to a folder beside the data folder, which gets its name at the end.
+    /// Restores it. PostgreSQL databases must be empty, and each is filled in one transaction, the catalog last:
+    /// without it nothing is served. Files go to a folder beside the data folder, which gets its name at the end.
     pub async fn run(&self) -> Result<Manifest, BackupError> {
         let manifest = Manifest::read(self.backup)?;
         let Some(catalog) = &manifest.catalog else {

@@ -18,7 +18,11 @@ const PICTURE: &str = "image/svg+xml";
 
 macro_rules! asset {
     ($path:literal, $file:literal, $content_type:expr) => {
-        Asset { path: $path, content_type: $content_type, bytes: include_bytes!(concat!("../assets/", $file)) }
+        Asset {
+            path: $path,
+            content_type: $content_type,
+            bytes: include_bytes!(concat!("../assets/", $file)),
+        }
     };
 }
 

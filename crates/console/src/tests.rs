@@ -56,7 +56,9 @@ fn every_import_and_reference_is_served() {
 fn nothing_comes_from_elsewhere_and_no_text_becomes_markup() {
     for asset in ASSETS {
         let text = std::str::from_utf8(asset.bytes).unwrap();
-        for banned in ["https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", " style=\"", "onclick=\""] {
+        for banned in
+            ["https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", " style=\"", "onclick=\""]
+        {
             assert!(!text.contains(banned), "{} has {banned}", asset.path);
         }
         let long = text.lines().find(|line| line.chars().count() > 120 && !line.contains("<svg"));

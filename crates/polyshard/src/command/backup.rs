@@ -54,13 +54,15 @@ pub fn run(
 ) -> Result<Exit, Failure> {
     match command {
         BackupCommand::Take { to, shard } => take(to.clone(), shard.clone(), &client()?, output),
-        BackupCommand::List => output.answer(&client()?.backups()?, |answer| match answer.backups.as_slice() {
-            [] => "No backups since the server started.\n".to_owned(),
-            backups => backup_table(backups),
-        }),
+        BackupCommand::List => {
+            output.answer(&client()?.backups()?, |answer| match answer.backups.as_slice() {
+                [] => "No backups since the server started.\n".to_owned(),
+                backups => backup_table(backups),
+            })
+        }
         BackupCommand::Check { backup } => {
-            let manifest =
-                polyshard_server::check_backup(backup).map_err(|error| Failure::Problem(error.into_problem()))?;
+            let manifest = polyshard_server::check_backup(backup)
+                .map_err(|error| Failure::Problem(error.into_problem()))?;
             output.answer(&manifest, |manifest| {
                 let whole = if manifest.catalog.is_some() { "everything" } else { "single shards" };
                 format!(
@@ -124,8 +126,8 @@ Examples:
   polyshard restore /backups/monday --data /srv/polyshard-restored
   polyshard restore /backups/monday --config polyshard.toml
 
-The place must be empty: a data folder that does not exist, PostgreSQL databases without tables. Nothing is served before
-everything is there and was compared with its checksum.")]
+The place must be empty: a data folder that does not exist, PostgreSQL databases without tables.
+Nothing is served before everything is there and was compared with its checksum.")]
 pub struct RestoreArgs {
     /// The backup
     backup: PathBuf,
