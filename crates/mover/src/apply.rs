@@ -43,6 +43,7 @@ impl Session {
     /// Carries what was captured until little is left. True when that is so.
     pub(crate) async fn catch_up(&mut self) -> Result<bool> {
         self.refresh().await?;
+        self.refuse_changed_tables().await?;
         let began = tokio::time::Instant::now();
         loop {
             let batch = self.carry_batch(Tables::All).await?;
@@ -65,7 +66,8 @@ impl Session {
         for _ in 0..SETTLE_BATCHES_MAX {
             let batch = self.carry_batch(Tables::All).await?;
             if batch.notes == 0 {
-                return Ok(());
+                // A column that came since would be left behind.
+                return self.refuse_changed_tables().await;
             }
             let different = self.compare(&batch.fresh).await?;
             if let Some((table, key)) = different.first() {
@@ -200,7 +202,7 @@ impl Session {
     pub(crate) fn differs(&self, table: usize, key: &RowKey, count: usize) -> MoveError {
         MoveError::Refused(format!(
             "source and target differ in {count} row{}, such as {} of {}; the move is given up, and nothing has \
-             for requests",
+             changed for requests",
             if count == 1 { "" } else { "s" },
             key.to_text(),
             self.tables[table].from.table

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_engine::Statement;
-use polyshard_shard::{OpId, Shard};
+use polyshard_shard::{Dataset, OpId, Shape, Shard};
 use tokio::time::Instant;
 
 use crate::error::{MoveError, Result};
 use crate::session::Session;
+use crate::table::Side;
 
 /// Rows removed by one transaction, during which others' protocol waits.
 const BATCH_ROWS: usize = 256;
@@ -18,7 +19,6 @@ const PART: Duration = Duration::from_millis(300);
 impl Session {
     /// Removes the source's rows for a while, and in the end the captures. True when all is clean.
     pub(crate) async fn clean_source(&mut self) -> Result<bool> {
-        self.refresh().await?;
         let source = self.source.clone();
         source.rest_capture(self.op, self.carry.forward).await.map_err(MoveError::on(source.id()))?;
         if !self.clean_side(&source, self.carry.forward).await? {
@@ -32,12 +32,11 @@ impl Session {
     pub(crate) async fn clear_target(&mut self) -> Result<bool> {
         // Rows that were there before the move are not the move's to remove.
         if self.carry.filled || self.is_marked().await? {
-            self.refresh().await?;
-            if let Some(replaced) = self.carry.replaces {
-                let target = &self.target;
-                target.rest_capture(self.op, replaced).await.map_err(MoveError::on(target.id()))?;
-            }
             let target = self.target.clone();
+            if let Some(replaced) = self.carry.replaces {
+                // It would refuse to have its rows deleted.
+                target.remove_capture(self.op, replaced).await.map_err(MoveError::on(target.id()))?;
+            }
             if !self.clean_side(&target, self.carry.reverse).await? {
                 return Ok(false);
             }
@@ -46,15 +45,17 @@ impl Session {
         Ok(true)
     }
 
-    /// Removes rows for a while, from the tables that refer to others first. True when there are no more.
+    /// Removes rows for a while, from the tables that refer to others first. True when there are no more. Only this
+    /// shard is asked, so that it works whatever has become of the tables on the other.
     async fn clean_side(&mut self, side: &Arc<Shard>, capture: OpId) -> Result<bool> {
         let until = Instant::now() + PART;
         let map = self.definition.name().clone();
-        for unit in self.units.iter().rev() {
-            let pair = &self.tables[unit.table];
-            let table = if Arc::ptr_eq(side, &self.source) { &pair.from } else { &pair.to };
+        for (dataset, shape) in children_first(self.tables_of(side).await?) {
+            let table =
+                Side::new(side.dialect(), &dataset, &shape, &shape, &self.definition, &self.carry.ranges)?;
+            let number = dataset.rows.as_ref().map(|(_, number)| *number);
             loop {
-                let batch = table.clean(unit.number, BATCH_ROWS);
+                let batch = table.clean(number, BATCH_ROWS);
                 let removed = side.clean(self.op, capture, (&map, &self.carry.ranges), batch).await;
                 let removed = removed.map_err(MoveError::on(side.id()))?;
                 self.progress.cleaned_rows += removed;
@@ -67,6 +68,17 @@ impl Session {
             }
         }
         Ok(true)
+    }
+
+    /// The datasets of the map on a shard, with their tables. One without a primary key was never moved.
+    async fn tables_of(&self, side: &Shard) -> Result<Vec<(Dataset, Shape)>> {
+        let on_side = MoveError::on(side.id());
+        let mut tables = Vec::new();
+        for dataset in side.datasets(self.definition.name()).await.map_err(&on_side)? {
+            let shape = side.shape(&dataset.table).await.map_err(&on_side)?;
+            tables.extend(shape.filter(|shape| !shape.primary_key.is_empty()).map(|shape| (dataset, shape)));
+        }
+        Ok(tables)
     }
 
     /// Takes away everything that the move has put beside the rows.
@@ -98,4 +110,18 @@ impl Session {
         let written = target.carry_write(self.op, capture, forget(target, self.op.id)).await;
         written.map(drop).map_err(MoveError::on(target.id()))
     }
+}
+
+/// Tables in an order in which each comes before those that it refers to, as far as there is one.
+fn children_first(mut left: Vec<(Dataset, Shape)>) -> Vec<(Dataset, Shape)> {
+    let mut sorted = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let is_referred_to = |place: usize| {
+            let identity = &left[place].1.identity;
+            left.iter().any(|(_, other)| other.identity != *identity && other.references.contains(identity))
+        };
+        let next = (0..left.len()).find(|place| !is_referred_to(*place)).unwrap_or(0);
+        sorted.push(left.remove(next));
+    }
+    sorted
 }

@@ -20,6 +20,8 @@ pub(crate) struct Pair {
     pub identity: String,
     /// The tables that it refers to.
     pub references: Vec<String>,
+    /// What both looked like when the move took them up.
+    shapes: [polyshard_shard::Shape; 2],
 }
 
 /// A dataset that moves.
@@ -186,7 +188,26 @@ impl Session {
             to: side(self.target.dialect(), there, to)?,
             identity: from.identity.clone(),
             references: from.references.clone(),
+            shapes: [from.clone(), to.clone()],
         })
+    }
+
+    /// A table of a user's that was altered since the move took it up stops the move: what is new in it would be left
+    /// behind.
+    pub(crate) async fn refuse_changed_tables(&self) -> Result<()> {
+        for pair in self.tables.iter().filter(|pair| !pair.from.table.starts_with("polyshard")) {
+            let sides = [(&self.source, &pair.from.table), (&self.target, &pair.to.table)];
+            for ((side, table), before) in sides.into_iter().zip(&pair.shapes) {
+                let now = side.shape(table).await.map_err(MoveError::on(side.id()))?;
+                if now.as_ref() != Some(before) {
+                    return Err(MoveError::Refused(format!(
+                        "table {table} on shard {} was changed during the move; move again",
+                        side.id()
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The table of this name on the source.

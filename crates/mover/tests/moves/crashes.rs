@@ -176,30 +176,35 @@ async fn clean_kept(cluster: &Cluster) {
     tokio::time::timeout(PATIENCE, quiet).await.expect("what is left ends");
 }
 
+/// Whether there is time for every place.
+fn is_long() -> bool {
+    std::env::var_os("POLYSHARD_LONG").is_some()
+}
+
+/// Tests that stop at some places, and at every one where there is time.
 macro_rules! at_every_step {
-    ($($name:ident: $doing:expr;)*) => {
+    ($($name:ident: $doing:expr, $some:expr;)*) => {
         mod sqlite {
             use super::*;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                survives(Place::files(), $doing, Places::All).await;
+                survives(Place::files(), $doing, if is_long() { Places::All } else { Places::Spread($some) }).await;
             })*
         }
         mod postgres {
             use super::*;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                // Copying databases takes long: some places, all in the long run.
-                let long = std::env::var_os("POLYSHARD_LONG").is_some();
-                survives(Place::server(), $doing, if long { Places::All } else { Places::Spread(4) }).await;
+                // Copying databases takes long.
+                survives(Place::server(), $doing, if is_long() { Places::All } else { Places::Spread(3) }).await;
             })*
         }
     };
 }
 
 at_every_step! {
-    a_move_stopped_at_any_step_is_finished_or_taken_back: Doing::Move;
-    a_move_that_keeps_its_rows_stopped_at_any_step_ends_well: Doing::Kept;
-    a_cancelled_move_stopped_at_any_step_leaves_everything_as_it_was: Doing::Cancelled;
-    an_undone_move_stopped_at_any_step_loses_nothing_written_since: Doing::Undone;
+    a_move_stopped_at_any_step_is_finished_or_taken_back: Doing::Move, 50;
+    a_move_that_keeps_its_rows_stopped_at_any_step_ends_well: Doing::Kept, 12;
+    a_cancelled_move_stopped_at_any_step_leaves_everything_as_it_was: Doing::Cancelled, 24;
+    an_undone_move_stopped_at_any_step_loses_nothing_written_since: Doing::Undone, 16;
 }

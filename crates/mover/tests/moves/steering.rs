@@ -24,6 +24,7 @@ on_both_engines!(
     a_table_that_differs_on_the_target_is_refused,
     a_row_changed_behind_the_movers_back_stops_the_move,
     a_dataset_that_gets_its_first_rows_during_a_move_comes_along,
+    a_table_altered_during_a_move_stops_it,
 );
 
 /// A process whose moves wait before a place until they are let go.
@@ -282,6 +283,24 @@ async fn a_dataset_that_gets_its_first_rows_during_a_move_comes_along(place: Arc
     *held.lock().unwrap() = false;
     cluster.end_of(record.op.id).await.unwrap();
     cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    Arc::into_inner(cluster).unwrap().close().await;
+}
+
+async fn a_table_altered_during_a_move_stops_it(place: Arc<Place>) {
+    let (cluster, held) = held_at(&place, "record_fencing.before").await;
+    let world = Arc::new(World::default());
+    for customer in 0..20 {
+        world.put(&cluster, ("entry", customer, 1)).await;
+    }
+    let before = cluster.owners("customers").await;
+    let record = cluster.start(request("customers", keys(0, 50), "s2")).await.unwrap();
+    cluster.until_step(record.op.id, Step::CatchingUp).await;
+    cluster.rows("s1", |_| "ALTER TABLE account ADD COLUMN extra text".to_owned()).await;
+    *held.lock().unwrap() = false;
+    let why = cluster.end_of(record.op.id).await.unwrap_err();
+    assert!(why.contains("table account on shard s1 was changed"), "{why}");
+    assert_eq!(cluster.owners("customers").await, before);
     world.assert_found(&cluster).await;
     Arc::into_inner(cluster).unwrap().close().await;
 }
