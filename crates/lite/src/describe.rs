@@ -22,8 +22,8 @@ pub const BOOKKEEPING: [&str; 5] = [
      (table_name, name)) STRICT",
     "CREATE TABLE IF NOT EXISTS polyshard_sql_index (name TEXT PRIMARY KEY NOT NULL, table_name TEXT NOT NULL, \
      is_unique INTEGER NOT NULL, columns TEXT NOT NULL, definition TEXT NOT NULL) STRICT",
-    "CREATE TABLE IF NOT EXISTS polyshard_sql_view (name TEXT PRIMARY KEY NOT NULL, columns TEXT NOT NULL, types TEXT NOT \
-     NULL, definition TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS polyshard_sql_view (name TEXT PRIMARY KEY NOT NULL, columns TEXT NOT NULL, types \
+     TEXT NOT NULL, definition TEXT NOT NULL) STRICT",
 ];
 
 /// The queries whose answers, in this order, [`schema_from`] makes a schema of.

@@ -123,7 +123,7 @@ async fn parameters_get_the_types_of_where_they_stand() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_across_shards_sees_the_rows_of_all() {
     // C4
-    let mut shards = vec![Lite::open().await, Lite::open().await, Lite::open().await];
+    let mut shards = [Lite::open().await, Lite::open().await, Lite::open().await];
     for (number, shard) in shards.iter_mut().enumerate() {
         for sql in [
             "CREATE TABLE o (k bigint PRIMARY KEY, n numeric, city text)".to_owned(),

@@ -116,7 +116,8 @@ fn apply(
             let (before, after) = (literal_text(&old), literal_text(&new));
             let renamed = |list: &str| {
                 format!(
-                    "(SELECT json_group_array(CASE value WHEN {before} THEN {after} ELSE value END) FROM json_each({list}))"
+                    "(SELECT json_group_array(CASE value WHEN {before} THEN {after} ELSE value END) \
+                     FROM json_each({list}))"
                 )
             };
             vec![

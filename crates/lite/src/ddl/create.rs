@@ -365,7 +365,8 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
             texts.join(", ")
         ),
         format!(
-            "INSERT {ignore}INTO polyshard_sql_index (name, table_name, is_unique, columns, definition) VALUES ({}, {}, {}, {}, {})",
+            "INSERT {ignore}INTO polyshard_sql_index (name, table_name, is_unique, columns, definition) \
+             VALUES ({}, {}, {}, {}, {})",
             literal_text(&name),
             literal_text(&table_name),
             i32::from(create.unique),

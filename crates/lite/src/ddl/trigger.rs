@@ -36,10 +36,10 @@ pub(super) fn not_null(table: &str, column: &str) -> Vec<String> {
 
 /// The end of [`not_null`].
 pub(super) fn drop_not_null(table: &str, column: &str) -> Vec<String> {
-    let drop = |event: &str| {
-        format!("DROP TRIGGER IF EXISTS {}", quoted(&not_null_name(table, column, event)))
-    };
-    let renamed = format!("NOT NULL of column {column}, which was set before the table or column was renamed");
+    let drop =
+        |event: &str| format!("DROP TRIGGER IF EXISTS {}", quoted(&not_null_name(table, column, event)));
+    let renamed =
+        format!("NOT NULL of column {column}, which was set before the table or column was renamed");
     let end = literal_text(&format!("_{column}_insert"));
     let left = format!(
         "SELECT pg_raise('0A000', {}) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = {} AND \
@@ -195,7 +195,8 @@ pub(super) fn drop_constraint(table: &str, name: &str, if_exists: bool) -> Vec<S
     }
     let inline = literal_text(&format!("dropping the constraint {name}, which was written in CREATE TABLE"));
     out.push(format!(
-        "SELECT pg_raise('0A000', {inline}) FROM sqlite_schema WHERE type = 'table' AND name = {} AND instr(sql, {}) > 0",
+        "SELECT pg_raise('0A000', {inline}) FROM sqlite_schema WHERE type = 'table' AND name = {} \
+         AND instr(sql, {}) > 0",
         literal_text(table),
         literal_text(&format!("CONSTRAINT {} ", quoted(name)))
     ));

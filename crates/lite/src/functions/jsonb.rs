@@ -1,4 +1,4 @@
-//! Documents.
+//! Documents: their parts, what they contain, how they are built.
 
 use polyshard_engine::{ScalarFunction, Value};
 use polyshard_sql::{SqlError, TypeOid};

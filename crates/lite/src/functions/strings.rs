@@ -1,4 +1,4 @@
-//! Texts and bytes.
+//! Texts and bytes: parts, cases, paddings, encodings, digests.
 
 use md5::{Digest, Md5};
 use polyshard_engine::{ScalarFunction, Value};

@@ -110,7 +110,7 @@ pub(crate) fn object_number(context: &Context<'_>, kind: TypeOid, text: &str) ->
                 || schema.view(None, &name, context.search_path).is_some()
                 || KNOWN.iter().any(|(known, _)| *known == name)
                 // Indexes and sequences are not in the schema; a number of none finds nothing.
-                || name.ends_with("_seq") || name.ends_with("_pkey") || name.ends_with("_key") || name.ends_with("_idx");
+                || ["_seq", "_pkey", "_key", "_idx"].iter().any(|end| name.ends_with(end));
             if is_there {
                 Ok(number(&name).into())
             } else {

@@ -57,7 +57,8 @@ impl Translator<'_> {
                         return Err(fail(
                             "42804",
                             format!(
-                                "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} overall",
+                                "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} \
+                                 overall",
                                 place + 1,
                                 types::display(*wanted),
                                 types::display(common)

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use polyshard_sql::ast::{
-    Assignment, AssignmentTarget, ConflictTarget, Delete, DoUpdate, Expr, FromTable, Insert, ObjectName,
-    OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement as Ast, TableFactor,
-    TableObject, TableWithJoins, Update, UpdateTableFromKind,
+    Assignment, AssignmentTarget, ConflictTarget, Delete, DoUpdate, Expr, FromTable, Ident, Insert,
+    ObjectName, OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement as Ast,
+    TableFactor, TableObject, TableWithJoins, Update, UpdateTableFromKind,
 };
 use polyshard_sql::{Column, Generated, SqlError, Table, TypeOid};
 
@@ -529,7 +529,8 @@ enum Rows {
 }
 
 fn is_default(expr: &Expr) -> bool {
-    matches!(expr, Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+    let is_word = |ident: &Ident| ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default");
+    matches!(expr, Expr::Identifier(ident) if is_word(ident))
 }
 
 fn refuse_generated(column: &Column) -> Result<(), SqlError> {

@@ -205,7 +205,8 @@ impl Translator<'_> {
         }
         drop(order);
         let tail = format!(
-            " FROM (SELECT {}, row_number() OVER (PARTITION BY {}{over}) AS \"n\"{tail}) AS \"d\" WHERE \"d\".\"n\" = 1",
+            " FROM (SELECT {}, row_number() OVER (PARTITION BY {}{over}) AS \"n\"{tail}) AS \"d\" \
+             WHERE \"d\".\"n\" = 1",
             inner.join(", "),
             keys.join(", ")
         );
