@@ -165,16 +165,9 @@ impl Session {
         Ok((written.sql, written.after))
     }
 
-    /// Each parameter as an SQL literal with its type, as far as the types are plain.
+    /// Each parameter as an SQL literal with its type.
     async fn lite_literals(&mut self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
-        let literal = |param| {
-            crate::session::local_literal(param).ok_or_else(|| {
-                SqlError::unsupported(
-                    "a parameter of this type cannot be written to a reference table on SQLite shards",
-                    "Write the value into the statement.",
-                )
-            })
-        };
+        let literal = |param| polyshard_lite::parameter_literal(param, &self.lite_settings);
         Ok(params.iter().map(literal).collect::<Result<_, _>>()?)
     }
 

@@ -264,7 +264,7 @@ impl Session {
                 Ok(())
             }
             Some(Portal::Own(bound)) => {
-                let message = bound.description.row_message.clone();
+                let message = with_formats(&bound.description.row_message, &bound.values()?.results);
                 self.say(&message);
                 Ok(())
             }
@@ -481,6 +481,28 @@ fn is_own(kind: &Kind, own: &crate::settings::Own) -> bool {
         Kind::Show(name) => own.show(name).is_some(),
         _ => false,
     }
+}
+
+/// A RowDescription with the forms that a portal's values come in: of the statement alone they are not known.
+fn with_formats(message: &[u8], formats: &[bool]) -> Vec<u8> {
+    let mut message = message.to_vec();
+    if message.first() != Some(&b'T') || formats.is_empty() {
+        return message;
+    }
+    let mut at = 7;
+    let mut column = 0;
+    while let Some(end) = message.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0)) {
+        // Table, column, type, length and modifier; then the form.
+        let format = at + end + 1 + 16;
+        let binary =
+            if formats.len() == 1 { formats[0] } else { formats.get(column).copied().unwrap_or(false) };
+        if let Some(place) = message.get_mut(format..format + 2) {
+            place.copy_from_slice(&u16::from(binary).to_be_bytes());
+        }
+        at = format + 2;
+        column += 1;
+    }
+    message
 }
 
 fn no_statement(name: &str) -> SqlError {

@@ -187,7 +187,7 @@ impl Session {
     async fn take_settings(
         &mut self,
         parameters: &[(String, String)],
-        reported: &mut Vec<(String, String)>,
+        reported: &mut [(String, String)],
     ) -> Done {
         let mut to_check = false;
         for (name, value) in startup::settings(parameters)? {

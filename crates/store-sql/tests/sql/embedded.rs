@@ -33,6 +33,11 @@ async fn a_newcomer_works_on_sqlite_shards() {
         let row = client.query_one(&statement, &[&tenant]).await.unwrap();
         assert_eq!((row.get::<_, String>(0), row.get::<_, bool>(1)), (format!("of {tenant}"), true));
     }
+    let row = client.query_one("SELECT true, 7, 'a'", &[]).await.unwrap();
+    assert_eq!(
+        (row.get::<_, bool>(0), row.get::<_, i32>(1), row.get::<_, String>(2)),
+        (true, 7, "a".to_owned())
+    );
     assert_eq!(rows(&client, "SELECT count(*), sum(tenant) FROM notes").await, [["20", "190"]]);
     let some =
         client.query("SELECT tenant FROM notes WHERE tenant < $1 ORDER BY tenant DESC", &[&3_i64]).await;
