@@ -160,9 +160,11 @@ async fn a_long_transaction_delays_the_switch_and_is_not_lost() {
 /// A mover that sleeps, as under SIGSTOP, is replaced; when it wakes it does nothing any more (E4).
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_mover_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes() {
-    for at in
-        ["begin.after", "copy.before", "verify.before", "settle.before", "depart:s1.before", "clean.before"]
-    {
+    let mut places = vec!["copy.before", "settle.before", "depart:s1.before"];
+    if std::env::var_os("POLYSHARD_LONG").is_some() {
+        places.extend(["begin.after", "verify.before", "clean.before"]);
+    }
+    for at in places {
         let place = Place::server();
         let asleep = Arc::new(AtomicBool::new(false));
         let held = Arc::new(AtomicBool::new(true));

@@ -102,7 +102,7 @@ fn seeds(short: u64, long: u64) -> std::ops::Range<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_moves_on_sqlite_lose_nothing() {
-    for seed in seeds(6, 60) {
+    for seed in seeds(4, 60) {
         nothing_is_lost(Place::files(), seed).await;
     }
 }

@@ -290,6 +290,7 @@ async fn a_dataset_that_gets_its_first_rows_during_a_move_comes_along(place: Arc
 async fn a_table_altered_during_a_move_stops_it(place: Arc<Place>) {
     let (cluster, held) = held_at(&place, "record_fencing.before").await;
     let world = Arc::new(World::default());
+    world.fill(&cluster, 20, 1).await;
     for customer in 0..20 {
         world.put(&cluster, ("entry", customer, 1)).await;
     }
