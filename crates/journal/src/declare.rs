@@ -52,7 +52,7 @@ impl Journal {
         };
         if plan.conserve.is_none() {
             self.carry_out(turn, plan).await?;
-            return self.finish().await;
+            return self.finish_or_leave().await;
         }
         // Rows leave shards: first nobody may believe any more that they are there.
         turn.give_up().await;
@@ -62,7 +62,20 @@ impl Journal {
             self.inner.end_changing(self, &body).await;
         }
         declared?;
-        self.finish().await
+        self.finish_or_leave().await
+    }
+
+    /// It is declared; what a shard cannot be told now, because it is away or offline, it is told when it is back, and
+    /// until then the map stays as it is.
+    async fn finish_or_leave(&self) -> Result<(), JournalError> {
+        match self.finish().await {
+            Err(error @ JournalError::Failpoint(_)) => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "a declaration is finished when every shard is there");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Declares a table that everybody knows is changing.
@@ -191,6 +204,7 @@ impl Inner {
         let mut statements = sequences::blocks_instead(self, turn, table, details).await?;
         let held = self.rows_on_first(turn, name).await?;
         if held > 0 {
+            self.check_all_there(turn)?;
             for shard in turn.shards() {
                 statements.push(self.keep_own(shard, name, column, &definition).await?);
             }
@@ -240,7 +254,24 @@ impl Inner {
         let declared = Declared::Local { shard: shard.clone() };
         let decision = Decision { declare: vec![(key(name), Some(declared.write()))], ..Decision::default() };
         let held = self.rows_on_first(turn, name).await?;
+        if held > 0 {
+            self.check_all_there(turn)?;
+        }
         Ok(Some(Plan { statements, decision, conserve: (held > 0).then(|| name.clone()) }))
+    }
+
+    /// A shard that is offline could not be told which of its rows are to go.
+    fn check_all_there(&self, turn: &Turn) -> Result<(), SqlError> {
+        let view = self.router.view();
+        match view.shards.keys().find(|id| !turn.shards().contains(id)) {
+            None => Ok(()),
+            Some(id) => {
+                let message =
+                    format!("shard {id} is offline, and the rows of the table are to be put elsewhere");
+                let hint = "bring it back first, or declare the table while it is empty";
+                Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).hint(hint))
+            }
+        }
     }
 
     /// How many rows the first shard has of a table that is on all of them.

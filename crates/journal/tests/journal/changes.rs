@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use polyshard_journal::{Change, EntryKind, Recorded};
+use polyshard_journal::{Change, Declaration, EntryKind, Recorded};
 use polyshard_sql::Placement;
 
-use crate::cluster::{Cluster, shard, table};
+use crate::cluster::{Cluster, shard, sharded, table};
 use crate::place::Place;
 
 /// C3, C7: a change is on every shard, and the schema shows it.
@@ -80,11 +80,21 @@ async fn a_shard_that_was_offline_catches_up(place: Arc<Place>) {
     cluster.apply(&["INSERT INTO t VALUES (1)"]).await.unwrap();
     cluster.apply(&["ALTER TABLE t ADD COLUMN b int", "INSERT INTO t VALUES (2, 3)"]).await.unwrap();
     assert_eq!(cluster.positions(&place).await, [3, 1, 3]);
+    // What is declared meanwhile is declared; the map waits for the shard.
+    let orders = "CREATE TABLE o (tenant bigint NOT NULL, id int NOT NULL, PRIMARY KEY (tenant, id))";
+    cluster.apply(&[orders]).await.unwrap();
+    cluster.journal.declare(sharded("o", "tenants", "tenant")).await.unwrap();
+    // Rows that a shard has which is away cannot be put elsewhere.
+    let local = Declaration::Local { table: table("t"), shard: shard("s1") };
+    let error = cluster.journal.declare(local).await.unwrap_err().to_sql();
+    assert!(error.message.contains("shard s2 is offline"), "{}", error.message);
     cluster.driver.patch_shard(&id, offline(polyshard_map::State::Online), None).await.unwrap();
     cluster.router.refresh().await.unwrap();
     cluster.journal.ready(&id).await.unwrap();
-    assert_eq!(cluster.positions(&place).await, [3, 3, 3]);
+    assert_eq!(cluster.positions(&place).await, [5, 5, 5]);
     assert_eq!(cluster.numbers("SELECT sum(coalesce(b, a)) FROM t").await, [4, 4, 4]);
+    cluster.journal.finish().await.unwrap();
+    assert_eq!(cluster.catalog.journal_depends().await.unwrap(), []);
     cluster.close().await;
 }
 
