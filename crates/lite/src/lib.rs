@@ -17,6 +17,8 @@ pub use ddl::ddl;
 pub use describe::{BOOKKEEPING, DESCRIPTION_QUERIES, schema_from};
 pub use error::error;
 pub use functions::{aggregates, collations, functions};
-pub use prepared::{Format, Moment, OutColumn, Prepared, Tag, encode, prepare, prepare_across};
+pub use prepared::{
+    Format, Moment, OutColumn, Prepared, Tag, encode, parameter_literal, prepare, prepare_across,
+};
 pub use settings::{Settings, Zone};
 pub use translate::NEXT_ID;

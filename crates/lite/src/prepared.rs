@@ -248,6 +248,28 @@ fn first_words(text: &str) -> String {
     text.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
+/// A parameter as PostgreSQL's literal with its type, for a statement that is kept and run again without it.
+pub fn parameter_literal(param: &Param<'_>, settings: &Settings) -> Result<String, SqlError> {
+    let untyped = param.type_oid.0 == 0 || param.type_oid == TypeOid::UNKNOWN;
+    let type_oid = if untyped { TypeOid::TEXT } else { param.type_oid };
+    let value = match param.value {
+        ParamValue::Null => Value::Null,
+        ParamValue::Text(bytes) => {
+            let text = std::str::from_utf8(bytes)
+                .map_err(|_| fail("22021", "invalid byte sequence for encoding \"UTF8\""))?;
+            text::input(type_oid, -1, text, settings)?
+        }
+        ParamValue::Binary(bytes) => binary::receive(type_oid, bytes, settings)?,
+    };
+    // Bytes are written in hexadecimal, whatever the session shows.
+    let settings = Settings { bytea_escape: false, ..settings.clone() };
+    let shown = match text::output(type_oid, &value, &settings)? {
+        None => "NULL".to_owned(),
+        Some(text) => format!("'{}'", text.replace('\'', "''")),
+    };
+    Ok(if untyped { shown } else { format!("{shown}::{}", crate::types::display(type_oid)) })
+}
+
 /// How a value is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

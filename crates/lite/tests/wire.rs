@@ -75,6 +75,24 @@ async fn values_have_postgresqls_binary_form_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parameter_becomes_a_literal_of_the_same_value() {
+    // C3
+    let postgres = Postgres::open().await;
+    let settings = Settings::default();
+    for value in VALUES {
+        let row = postgres.client.query_one(&format!("SELECT {value}"), &[]).await.unwrap();
+        let type_oid = polyshard_sql::TypeOid(row.columns()[0].type_().oid());
+        let bytes = row.get::<_, Raw>(0).0;
+        let param = Param { type_oid, value: ParamValue::Binary(&bytes) };
+        let literal = polyshard_lite::parameter_literal(&param, &settings).unwrap();
+        let again = postgres.client.query_one(&format!("SELECT {literal}"), &[]).await.unwrap();
+        assert_eq!(again.get::<_, Raw>(0).0, bytes, "{value} as {literal}");
+    }
+    let null = Param { type_oid: polyshard_sql::TypeOid::INT4, value: ParamValue::Null };
+    assert_eq!(polyshard_lite::parameter_literal(&null, &settings).unwrap(), "NULL::integer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parameters_get_the_types_of_where_they_stand() {
     // G1
     let postgres = Postgres::open().await;
