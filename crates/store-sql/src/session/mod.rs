@@ -34,7 +34,6 @@ use crate::settings::{self, Own, Settings};
 use crate::startup;
 use extended::Portal;
 pub(crate) use place::{Wanted, other_shard};
-pub(crate) use reference::local_literal;
 pub(crate) use several::PREPARED_PREFIX;
 use transaction::Transaction;
 
