@@ -114,6 +114,9 @@ fn show(op: &OperationView) -> String {
     pairs(rows)
 }
 
+/// Characters of a bar: wide enough to see it move, and the line still fits a terminal.
+const BAR_WIDTH: u64 = 20;
+
 /// Where an operation is, in one line; of a move with a bar.
 pub fn progress(op: &OperationView) -> String {
     let id = op.id.get(..8).unwrap_or(&op.id);
@@ -121,10 +124,9 @@ pub fn progress(op: &OperationView) -> String {
         return format!("{id} {} {}", op.kind, op.step);
     };
     let mut line = format!("{id} {} {}", op.kind, op.step);
-    if progress.total_rows > 0 {
-        const WIDTH: u64 = 20;
-        let part = (progress.copied_rows * WIDTH / progress.total_rows).min(WIDTH) as usize;
-        let bar = "#".repeat(part) + &".".repeat(WIDTH as usize - part);
+    if let Some(part) = (progress.copied_rows * BAR_WIDTH).checked_div(progress.total_rows) {
+        let part = part.min(BAR_WIDTH) as usize;
+        let bar = "#".repeat(part) + &".".repeat(BAR_WIDTH as usize - part);
         line.push_str(&format!(" [{bar}] {}/{} rows", progress.copied_rows, progress.total_rows));
     }
     line.push_str(&format!(", {} bytes", progress.copied_bytes));
