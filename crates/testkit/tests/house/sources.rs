@@ -58,8 +58,8 @@ const ALLOWED: &[(&str, &str, &str)] = &[
     (
         "crates/router/src/",
         "Instant::now",
-        "deadlines of waiting callers and times of metrics, on tokio's clock, which tests can stop; who may enter is no \
-         matter of time",
+        "deadlines of waiting callers and times of metrics, on tokio's clock, which tests can stop; who may enter is \
+         no matter of time",
     ),
 ];
 
