@@ -26,9 +26,14 @@ impl Default for Histogram {
 impl Histogram {
     /// Something took so long.
     pub fn record(&self, took: Duration) {
+        self.record_for(took, 1);
+    }
+
+    /// Something took so long, and stands for so many of its kind.
+    pub fn record_for(&self, took: Duration, many: u64) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.buckets[bucket(us)].fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(us, Ordering::Relaxed);
+        self.buckets[bucket(us)].fetch_add(many, Ordering::Relaxed);
+        self.sum_us.fetch_add(us.saturating_mul(many), Ordering::Relaxed);
     }
 
     /// What was recorded so far.

@@ -10,6 +10,8 @@ use crate::gate::Access;
 
 /// Of so many requests one is looked at closer, so that the others pay a single addition for it.
 const SAMPLE_ONE_OF: u64 = 8;
+/// Of so many requests to a shard one is timed and stands for all: the clock costs more than all counting.
+const TIME_ONE_OF: u64 = 4;
 /// Keys whose requests are counted. One that gets more than one in this many of all requests is surely among them.
 const HOT_KEYS_MAX: usize = 256;
 
@@ -87,16 +89,20 @@ pub struct ShardCounts {
 }
 
 impl ShardMeter {
-    pub(crate) fn enter(&self, access: Access) {
-        match access {
-            Access::Read => self.reads.add_one(),
-            Access::Write => self.writes.add_one(),
-        }
+    /// Whether it is to be timed.
+    pub(crate) fn enter(&self, access: Access) -> bool {
+        let before = match access {
+            Access::Read => self.reads.add(1),
+            Access::Write => self.writes.add(1),
+        };
+        before.is_multiple_of(TIME_ONE_OF)
     }
 
-    pub(crate) fn leave(&self, stayed: Duration) {
+    pub(crate) fn leave(&self, stayed: Option<Duration>) {
         self.ended.add_one();
-        self.times.record(stayed);
+        if let Some(stayed) = stayed {
+            self.times.record_for(stayed, TIME_ONE_OF);
+        }
     }
 
     /// Counts a failure, unless the request itself was at fault.

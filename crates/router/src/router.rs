@@ -315,7 +315,7 @@ impl Router {
                 Err(_) => Err(RouterError::Moving(map.clone())),
             };
         };
-        known.meter.enter(access);
+        let timed = known.meter.enter(access);
         let epoch = view.maps.get(map).map(|known| known.map.epoch()).unwrap_or(polyshard_map::Epoch::ZERO);
         let ticket = Ticket {
             state: self.state.clone(),
@@ -328,7 +328,7 @@ impl Router {
             data,
             guard,
             known,
-            since: Instant::now(),
+            since: timed.then(Instant::now),
         };
         let now = self.state.view();
         let same = |view: &View| view.maps.get(map).map(Arc::as_ptr);

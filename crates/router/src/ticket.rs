@@ -21,7 +21,8 @@ pub struct Ticket {
     pub(crate) data: Database,
     pub(crate) guard: Guard,
     pub(crate) known: Arc<ShardState>,
-    pub(crate) since: Instant,
+    /// If it is timed.
+    pub(crate) since: Option<Instant>,
 }
 
 impl Ticket {
@@ -89,6 +90,6 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.state.gate.leave(self.place);
-        self.known.meter.leave(self.since.elapsed());
+        self.known.meter.leave(self.since.map(|since| since.elapsed()));
     }
 }
