@@ -19,7 +19,8 @@ const ANSWERED: &[&str] = &[
     "SELECT max(id::bigint) - min(id::bigint) AS spread, count(DISTINCT status) FROM orders HAVING count(*) > 1",
     "SELECT status, row_number() OVER (ORDER BY status, tenant_id, id) FROM orders",
     "SELECT tenant_id, id, rank() OVER (PARTITION BY tenant_id ORDER BY id) FROM orders",
-    "WITH big AS (SELECT * FROM orders WHERE id > 1) SELECT count(*) FROM big JOIN countries c ON c.region = big.customer",
+    "WITH big AS (SELECT * FROM orders WHERE id > 1) SELECT count(*) FROM big JOIN countries c ON \
+     c.region = big.customer",
     "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 5) \
      SELECT n.x, count(o.id) FROM n LEFT JOIN orders o ON o.id = n.x GROUP BY n.x",
     "SELECT id FROM orders UNION SELECT seq FROM events ORDER BY 1",
@@ -58,7 +59,8 @@ const ANSWERED: &[&str] = &[
     "SELECT DISTINCT ON (status) status, tenant_id, id FROM orders ORDER BY status, tenant_id, id DESC",
     "SELECT id FROM orders ORDER BY id FETCH FIRST 3 ROWS WITH TIES",
     "SELECT extract(year FROM e.at) AS y, count(*) FROM events e GROUP BY 1",
-    "SELECT e.at AT TIME ZONE 'UTC', substring(e.status FROM 1 FOR 2), trim(e.status), CAST(e.seq AS text) FROM events e",
+    "SELECT e.at AT TIME ZONE 'UTC', substring(e.status FROM 1 FOR 2), trim(e.status), CAST(e.seq AS \
+     text) FROM events e",
     "SELECT count(*) FROM orders HAVING false",
     "SELECT 1 FROM orders LIMIT 0",
     "SELECT FROM orders",
@@ -77,34 +79,43 @@ const ANSWERED: &[&str] = &[
     "SELECT x.a FROM busy AS x (t, a)",
     "WITH busy AS (SELECT seq AS n FROM events) SELECT sum(n) FROM busy",
     "SELECT status ~ '^a' AND status !~* 'B', status SIMILAR TO 'a%', status LIKE 'a!%' ESCAPE '!' FROM orders",
-    "SELECT CASE customer WHEN 1 THEN 'one' WHEN 2 THEN 'two' END, customer::text || 'x', -customer % 5 FROM orders WHERE customer < 100",
+    "SELECT CASE customer WHEN 1 THEN 'one' WHEN 2 THEN 'two' END, customer::text || 'x', -customer % 5 \
+     FROM orders WHERE customer < 100",
     "SELECT e.at - interval '1 day', e.at::date, date_trunc('hour', e.at), extract(epoch FROM e.at) FROM events e",
     "SELECT ARRAY[id, customer], (ARRAY[1, 2, 3])[2], '{1,2}'::int[] @> ARRAY[1], row(id, status) FROM orders",
     "SELECT id FROM orders WHERE (id, status) > (2, 'a')",
     "SELECT id FROM orders WHERE status COLLATE \"C\" < 'Z' ORDER BY status COLLATE \"C\", tenant_id, id",
     "SELECT position('a' IN status), overlay(status PLACING 'x' FROM 1), trim(both 'a' FROM status) FROM orders",
-    "SELECT count(*) FILTER (WHERE status IS NOT NULL) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) > 0 FROM orders",
+    "SELECT count(*) FILTER (WHERE status IS NOT NULL) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND \
+     CURRENT ROW) > 0 FROM orders",
     "SELECT id, lag(id, 1, 0) OVER w FROM orders WINDOW w AS (PARTITION BY status ORDER BY tenant_id, id)",
     "SELECT o.* FROM orders o WHERE o.id = ANY (SELECT seq FROM events) AND o.id <> ALL (ARRAY[1, 2])",
-    "SELECT status, array_agg(id ORDER BY id, tenant_id), stddev(customer % 10), json_agg(id ORDER BY id) FROM orders GROUP BY status",
-    "SELECT coalesce(o.status, e.status, 'none'), greatest(o.id, e.seq), nullif(o.id, 3) FROM orders o JOIN events e ON e.seq = o.id",
+    "SELECT status, array_agg(id ORDER BY id, tenant_id), stddev(customer % 10), json_agg(id ORDER BY \
+     id) FROM orders GROUP BY status",
+    "SELECT coalesce(o.status, e.status, 'none'), greatest(o.id, e.seq), nullif(o.id, 3) FROM orders o \
+     JOIN events e ON e.seq = o.id",
     "SELECT g.n, count(o.id) FROM generate_series(1, 5) AS g (n) LEFT JOIN orders o ON o.id = g.n GROUP BY g.n",
     "SELECT u.x, count(*) FROM orders o, unnest(ARRAY[o.id, o.customer]) AS u (x) GROUP BY u.x",
     "SELECT t.x, o.id FROM (VALUES (1, 'a'), (2, 'b')) AS t (x, y) JOIN orders o ON o.id = t.x AND o.status > t.y",
-    "(SELECT id FROM orders ORDER BY id, tenant_id LIMIT 3) UNION ALL (SELECT seq FROM events ORDER BY seq, device LIMIT 2)",
+    "(SELECT id FROM orders ORDER BY id, tenant_id LIMIT 3) UNION ALL (SELECT seq FROM events ORDER BY \
+     seq, device LIMIT 2)",
     "SELECT sum(x) FROM (SELECT id % 10 AS x FROM orders UNION ALL SELECT seq % 10 FROM events) u",
     "SELECT EXISTS (SELECT 1 FROM orders WHERE id = 3), NOT EXISTS (SELECT 1 FROM orders WHERE id < -5)",
-    "SELECT o.id FROM orders o JOIN LATERAL (SELECT max(i.qty) AS q FROM items i WHERE i.tenant_id = o.tenant_id) m ON m.q > o.id",
-    "SELECT o.id FROM (orders o JOIN events e ON e.seq = o.id) LEFT JOIN (items i JOIN countries c ON c.region = i.qty) ON i.order_id = o.id",
+    "SELECT o.id FROM orders o JOIN LATERAL (SELECT max(i.qty) AS q FROM items i WHERE i.tenant_id = \
+     o.tenant_id) m ON m.q > o.id",
+    "SELECT o.id FROM (orders o JOIN events e ON e.seq = o.id) LEFT JOIN (items i JOIN countries c ON \
+     c.region = i.qty) ON i.order_id = o.id",
     "SELECT a.n + b.n FROM (SELECT count(*) AS n FROM orders) a CROSS JOIN (SELECT count(*) AS n FROM items) b",
     "SELECT DISTINCT count(*) FROM orders GROUP BY status",
     "SELECT status AS s, count(*) AS c FROM orders GROUP BY s HAVING max(id) > 2 ORDER BY c DESC, s LIMIT 2 OFFSET 1",
-    "SELECT CAST(avg(customer % 7) AS numeric(10, 3)), round(avg(customer % 7), 2), sum(customer % 7)::text || '!' FROM orders",
+    "SELECT CAST(avg(customer % 7) AS numeric(10, 3)), round(avg(customer % 7), 2), sum(customer % \
+     7)::text || '!' FROM orders",
     "SELECT U&'d\\0061t\\+000061', B'101', X'1F', 1e3, .5 FROM orders",
     "SELECT tenant_id FROM orders EXCEPT SELECT tenant_id FROM items",
     "SELECT count(*) FROM orders o WHERE o.tenant_id NOT IN (SELECT i.tenant_id FROM items i WHERE i.qty > 3)",
     "SELECT sum(n) FROM (SELECT tenant_id, count(*) AS n FROM orders GROUP BY tenant_id) x",
-    "SELECT x.tenant_id, x.n, i.line FROM (SELECT tenant_id, count(*) AS n FROM orders GROUP BY tenant_id) x JOIN items i USING (tenant_id)",
+    "SELECT x.tenant_id, x.n, i.line FROM (SELECT tenant_id, count(*) AS n FROM orders GROUP BY \
+     tenant_id) x JOIN items i USING (tenant_id)",
     "SELECT min(status), max(status), min(placed), max(at) FROM orders",
     "SELECT count(*) FROM orders WHERE now() > '2000-01-01'",
     "SELECT mode() WITHIN GROUP (ORDER BY status), percentile_disc(0.5) WITHIN GROUP (ORDER BY id) FROM orders",

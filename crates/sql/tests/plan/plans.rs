@@ -74,7 +74,8 @@ fn what_joins_rows_of_different_shards_is_combined() {
         "SELECT id FROM orders WHERE customer > (SELECT avg(customer) FROM orders)",
         "SELECT id FROM orders UNION ALL SELECT region FROM countries",
         "SELECT id FROM orders UNION SELECT qty FROM items",
-        "SELECT i.tenant_id, count(*) FROM orders o LEFT JOIN items i ON i.tenant_id = o.tenant_id GROUP BY i.tenant_id",
+        "SELECT i.tenant_id, count(*) FROM orders o LEFT JOIN items i ON i.tenant_id = o.tenant_id \
+         GROUP BY i.tenant_id",
         "SELECT id FROM orders WHERE customer IN (SELECT region FROM countries ORDER BY code LIMIT 1)",
     ] {
         assert_eq!(planned(sql).mode, Mode::Combine, "{sql}");

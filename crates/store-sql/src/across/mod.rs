@@ -1,7 +1,7 @@
 //! SELECT over several shards: the plan carried out on their sessions, combined on one of them, streamed to the client.
 //!
 //! Each shard's part is read in one snapshot of that shard. Rows go from session to session as they come: nothing is
-//! gathered here, whatever the size of the answer; what does not fit into memory spills on the combine session's server.
+//! gathered here, whatever the size of the answer; what does not fit into memory spills on that session's server.
 
 mod check;
 mod motion;

@@ -153,7 +153,8 @@ async fn no_temporary_table_and_no_transaction_is_left_behind() {
         assert_eq!(left, "0");
         let open = cluster.on_shard(
             shard,
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+             AND state LIKE 'idle in transaction%'",
         );
         assert_eq!(open, "0");
     }
