@@ -10,7 +10,7 @@ use polyshard_sql::{Context, Param, ParamValue, SqlError, Statement, TypeOid};
 use crate::fail::{fail, unsupported};
 use crate::settings::Settings;
 use crate::translate::Translator;
-use crate::value::{binary, text};
+use crate::value::{array, binary, text};
 
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub(crate) enum Source {
     Statement,
     /// A new id of a sequence.
     Id(String),
+    /// New ids of a sequence, as an array.
+    Ids(String, usize),
 }
 
 /// The time and the ids of one execution, which the caller passes in.
@@ -82,8 +84,10 @@ impl Prepared {
     pub fn ids(&self) -> BTreeMap<String, usize> {
         let mut needed = BTreeMap::new();
         for source in &self.sources {
-            if let Source::Id(sequence) = source {
-                *needed.entry(sequence.clone()).or_default() += 1;
+            match source {
+                Source::Id(sequence) => *needed.entry(sequence.clone()).or_default() += 1,
+                Source::Ids(sequence, count) => *needed.entry(sequence.clone()).or_default() += count,
+                _ => {}
             }
         }
         needed
@@ -106,7 +110,7 @@ impl Prepared {
                 ),
             ));
         }
-        let mut used: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut used = BTreeMap::new();
         let mut values = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
             values.push(match source {
@@ -124,16 +128,28 @@ impl Prepared {
                 }
                 Source::Transaction => Value::Int(moment.transaction_micros),
                 Source::Statement => Value::Int(moment.statement_micros),
-                Source::Id(sequence) => {
-                    let place = used.entry(sequence).or_default();
-                    let id = moment.ids.get(sequence).and_then(|ids| ids.get(*place));
-                    *place += 1;
-                    Value::Int(*id.ok_or_else(|| fail("XX000", format!("no id was given for {sequence}")))?)
+                Source::Id(sequence) => Value::Int(taken(moment, &mut used, sequence, 1)?[0]),
+                Source::Ids(sequence, count) => {
+                    let ids = taken(moment, &mut used, sequence, *count)?;
+                    array::pack(&ids.iter().map(|id| Value::Int(*id)).collect::<Vec<_>>())
                 }
             });
         }
         Ok(values)
     }
+}
+
+/// The next ids of a sequence.
+fn taken<'m>(
+    moment: &'m Moment,
+    used: &mut BTreeMap<String, usize>,
+    sequence: &str,
+    count: usize,
+) -> Result<&'m [i64], SqlError> {
+    let place = used.entry(sequence.to_owned()).or_default();
+    let ids = moment.ids.get(sequence).and_then(|ids| ids.get(*place..*place + count));
+    *place += count;
+    ids.ok_or_else(|| fail("XX000", format!("too few ids were given for {sequence}")))
 }
 
 /// Prepares a SELECT, INSERT, UPDATE or DELETE for one SQLite shard. `types` are those that the client has given

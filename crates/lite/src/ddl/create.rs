@@ -13,7 +13,9 @@ use super::constraint::{Constraint, constraints_of, definition};
 use super::{literal_option, literal_text, name_list, new_name, own_table};
 use crate::fail::{fail, unsupported};
 use crate::settings::Settings;
-use crate::translate::{How, Scope, Translator, Visible, data_type_of, fold, is_ordered, name_parts, quoted};
+use crate::translate::{
+    How, Ids, Scope, Translator, Visible, data_type_of, fold, is_ordered, name_parts, quoted,
+};
 use crate::types;
 
 pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
@@ -405,7 +407,7 @@ pub(super) fn table_expr(
         })
         .collect();
     translator.scopes.push(scope);
-    translator.ids_allowed = false;
+    translator.ids = Ids::None;
     let ex = translator.expr(expr)?;
     let ex = if ex.type_oid == TypeOid::UNKNOWN {
         translator.coerce(ex, TypeOid::TEXT, -1, How::Implicit)?
@@ -430,7 +432,7 @@ pub(super) fn constant(
     let mut scope = Scope::new();
     scope.columns.clear();
     translator.scopes.push(scope);
-    translator.ids_allowed = false;
+    translator.ids = Ids::None;
     let ex = translator.expr(expr)?;
     let ex = translator.coerce(ex, column.type_oid, column.type_mod, How::Assignment)?;
     if !translator.sources.is_empty() {

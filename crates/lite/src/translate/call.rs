@@ -6,7 +6,7 @@ use polyshard_sql::{SqlError, TypeOid};
 
 use super::compare::{Comparison, compared};
 use super::expr::{Literal, no_such};
-use super::{Ex, How, Translator, collated, is_ordered, literal, name_parts};
+use super::{Ex, How, Ids, Translator, collated, is_ordered, literal, name_parts};
 use crate::fail::{fail, unsupported};
 use crate::prepared::Source;
 use crate::rules;
@@ -389,13 +389,18 @@ impl Translator<'_> {
 
     /// An id, leased from the catalog for this statement.
     pub(crate) fn next_id(&mut self, sequence: &str) -> Result<Ex, SqlError> {
-        if !self.ids_allowed {
+        let name = sequence.rsplit('.').next().unwrap_or("nextval");
+        if let Ids::Rows(count) = self.ids {
+            let ids = self.parameter(Source::Ids(sequence.to_owned(), count));
+            let sql = format!("pg_array_get({ids}, row_number() OVER ())");
+            return Ok(Ex { not_null: true, has_window: true, ..Ex::of(sql, TypeOid::INT8) }.named(name));
+        }
+        if self.ids == Ids::None {
             return Err(unsupported("an id for each row of a query")
                 .hint("insert rows with VALUES, or give the ids yourself"));
         }
         let sql = self.parameter(Source::Id(sequence.to_owned()));
-        Ok(Ex { not_null: true, ..Ex::of(sql, TypeOid::INT8) }
-            .named(sequence.rsplit('.').next().unwrap_or("nextval")))
+        Ok(Ex { not_null: true, ..Ex::of(sql, TypeOid::INT8) }.named(name))
     }
 
     /// `ARRAY(SELECT …)`.

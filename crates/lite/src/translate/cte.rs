@@ -4,7 +4,7 @@ use polyshard_sql::ast::{Cte as AstCte, SetExpr, SetOperator, SetQuantifier};
 use polyshard_sql::{SqlError, TypeOid};
 
 use super::query::known_type;
-use super::{Cte, Ex, Translator, check_ordered, fold, name_parts, quoted};
+use super::{Cte, Ex, Ids, Translator, check_ordered, fold, name_parts, quoted};
 use crate::fail::fail;
 use crate::prepared::OutColumn;
 use crate::types;
@@ -25,7 +25,7 @@ impl Translator<'_> {
             given.iter().zip(columns.iter_mut()).for_each(|(name, column)| column.name.clone_from(name));
             Ok(())
         };
-        let ids_before = std::mem::replace(&mut self.ids_allowed, false);
+        let ids_before = std::mem::replace(&mut self.ids, Ids::None);
         if recursive
             && let SetExpr::SetOperation { left, op: SetOperator::Union, set_quantifier, right } =
                 cte.query.body.as_ref()
@@ -78,7 +78,7 @@ impl Translator<'_> {
                     "UNION"
                 }
             };
-            self.ids_allowed = ids_before;
+            self.ids = ids_before;
             return Ok(format!(
                 "{}{} AS ({} {all} {})",
                 quoted(&alias),
@@ -88,7 +88,7 @@ impl Translator<'_> {
             ));
         }
         let mut made = self.query(&cte.query, None)?;
-        self.ids_allowed = ids_before;
+        self.ids = ids_before;
         uses.uses(&made.uses);
         rename(&mut made.columns)?;
         let hint = match &cte.materialized {

@@ -9,9 +9,10 @@ use polyshard_sql::ast::{
 };
 use polyshard_sql::{Column, Generated, SqlError, Table, TypeOid};
 
-use super::from::base_columns;
+use super::from::{base_columns, keeps_order};
 use super::scope::Aggregates;
-use super::{Ex, How, Scope, Translator, collated, fold, name_parts, quoted};
+use super::select::query_rows_most;
+use super::{Ex, How, Ids, Scope, Translator, collated, fold, name_parts, quoted};
 use crate::fail::{fail, unsupported};
 use crate::prepared::OutColumn;
 use crate::types;
@@ -178,7 +179,8 @@ impl Translator<'_> {
             refuse_generated(column)?;
             items.push(self.assigned(value, column)?.sql);
         }
-        let ids_before = std::mem::replace(&mut self.ids_allowed, false);
+        let ids = query_rows_most(query).map_or(Ids::None, Ids::Rows);
+        let ids_before = std::mem::replace(&mut self.ids, ids);
         for (place, column) in table.columns.iter().enumerate() {
             if !columns.contains(&place) {
                 let value = self.default_value(column)?;
@@ -188,11 +190,16 @@ impl Translator<'_> {
                 }
             }
         }
-        self.ids_allowed = ids_before;
+        self.ids = ids_before;
         // Without WHERE, SQLite would read ON CONFLICT as the ON of a join.
         Ok((
             columns,
-            Rows::Query(format!("SELECT {} FROM ({}) AS \"s\" WHERE true", items.join(", "), made.sql)),
+            Rows::Query(format!(
+                "SELECT {} FROM ({}{}) AS \"s\" WHERE true",
+                items.join(", "),
+                made.sql,
+                keeps_order(query)
+            )),
         ))
     }
 
@@ -349,9 +356,9 @@ impl Translator<'_> {
                         this.assigned(ex, column)?
                     }
                     _ => {
-                        let ids_before = std::mem::replace(&mut this.ids_allowed, false);
+                        let ids_before = std::mem::replace(&mut this.ids, Ids::None);
                         let value = this.default_value(column);
-                        this.ids_allowed = ids_before;
+                        this.ids = ids_before;
                         value?
                     }
                 };
@@ -382,7 +389,7 @@ impl Translator<'_> {
         }
         let (table, shown) = self.written(&update.table)?;
         let own = self.alias("t");
-        self.ids_allowed = false;
+        self.ids = Ids::None;
         self.scopes.push(Scope { aggregates: Aggregates::Forbidden("UPDATE"), ..Scope::new() });
         let made = (|| {
             let target = base_columns(String::new(), &own, shown.clone(), &table, None)?;
@@ -417,7 +424,7 @@ impl Translator<'_> {
         };
         let (table, shown) = self.written(target)?;
         let own = self.alias("t");
-        self.ids_allowed = false;
+        self.ids = Ids::None;
         self.scopes.push(Scope { aggregates: Aggregates::Forbidden("WHERE"), ..Scope::new() });
         let made = (|| {
             let target = base_columns(String::new(), &own, shown.clone(), &table, None)?;

@@ -232,7 +232,7 @@ impl Translator<'_> {
         uses.uses(&made.uses);
         let own = self.alias("q");
         let name = alias.map_or_else(|| own.clone(), |alias| fold(&alias.name));
-        let sql = format!("({}) AS {}", made.sql, quoted(&own));
+        let sql = format!("({}{}) AS {}", made.sql, keeps_order(query), quoted(&own));
         named_columns(sql, &own, name, made.columns, alias)
     }
 
@@ -304,6 +304,12 @@ impl Translator<'_> {
             }
         }
     }
+}
+
+/// A limit of none: SQLite leaves out the order of a sub-query that has no limit.
+pub(super) fn keeps_order(query: &Query) -> &'static str {
+    let has_limit = query.limit_clause.is_some() || query.fetch.is_some();
+    if query.order_by.is_some() && !has_limit { " LIMIT -1" } else { "" }
 }
 
 fn plain_arguments<'a>(args: &'a [FunctionArg], name: &ObjectName) -> Result<Vec<&'a Expr>, SqlError> {

@@ -52,12 +52,23 @@ pub(crate) struct Translator<'c> {
     pub system: BTreeMap<String, String>,
     /// The databases that a table's rows are in, for a query across shards.
     pub across: Option<Vec<String>>,
-    /// Whether every id taken is taken once: outside of what runs per row.
-    pub ids_allowed: bool,
+    /// How ids can be taken where the translation is now.
+    pub ids: Ids,
     /// Whether the next query is the whole statement, whose values a client sees.
     pub is_top: bool,
     aliases: usize,
     depth: usize,
+}
+
+/// How new ids can be taken at a place in a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ids {
+    /// It is computed once: an id each time one is asked for.
+    Once,
+    /// In a select list over at most so many rows: an id for each.
+    Rows(usize),
+    /// Nobody knows how often it is computed.
+    None,
 }
 
 /// A WITH query in sight.
@@ -83,7 +94,7 @@ impl<'c> Translator<'c> {
             ctes: Vec::new(),
             system: BTreeMap::new(),
             across: None,
-            ids_allowed: true,
+            ids: Ids::Once,
             is_top: false,
             aliases: 0,
             depth: 0,
@@ -111,7 +122,7 @@ impl<'c> Translator<'c> {
     pub fn parameter(&mut self, source: Source) -> String {
         // An id is taken anew wherever one is asked for.
         let known = match &source {
-            Source::Id(_) => None,
+            Source::Id(_) | Source::Ids(..) => None,
             other => self.sources.iter().position(|known| known == other),
         };
         let place = known.unwrap_or_else(|| {

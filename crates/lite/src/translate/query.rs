@@ -28,10 +28,10 @@ impl Translator<'_> {
     pub fn query(&mut self, query: &Query, targets: Option<&[TypeOid]>) -> Result<Made, SqlError> {
         self.deeper(|this| {
             let ctes_before = this.ctes.len();
-            let ids_before = this.ids_allowed;
+            let ids_before = this.ids;
             let made = this.query_inner(query, targets);
             this.ctes.truncate(ctes_before);
-            this.ids_allowed = ids_before;
+            this.ids = ids_before;
             made
         })
     }

@@ -2,14 +2,15 @@
 
 use polyshard_sql::SqlError;
 use polyshard_sql::ast::{
-    Distinct, Expr, GroupByExpr, OrderByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind, Value,
+    Distinct, Expr, GroupByExpr, OrderByExpr, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
+    SetExpr, TableFactor, TableWithJoins, Value,
 };
 
 use super::body::Body;
 use super::expr::Literal;
 use super::query::sort_text;
 use super::scope::{Aggregates, check_grouped};
-use super::{Ex, Scope, Translator, check_ordered, collated, fold, name_parts, quoted};
+use super::{Ex, Ids, Scope, Translator, check_ordered, collated, fold, name_parts, quoted};
 use crate::fail::{fail, unsupported};
 
 impl Translator<'_> {
@@ -46,9 +47,13 @@ impl Translator<'_> {
         uses: &mut Ex,
     ) -> Result<(Body, Vec<String>, Vec<String>), SqlError> {
         let level = self.scopes.len() - 1;
-        if !select.from.is_empty() {
-            self.ids_allowed = false;
-        }
+        // Ids can be taken for the rows of VALUES, whose number is known.
+        let ids = match (self.ids, select.from.is_empty()) {
+            (ids, true) => ids,
+            (Ids::None, false) => Ids::None,
+            (_, false) => rows_most(&select.from).map_or(Ids::None, Ids::Rows),
+        };
+        self.ids = Ids::None;
         let from = self.from(&select.from, uses)?;
         let mut conditions = Vec::new();
         if let Some(selection) = &select.selection {
@@ -70,8 +75,10 @@ impl Translator<'_> {
             self.scope().windows.push((fold(&definition.0), alias));
         }
         self.scope().windows_allowed = true;
+        self.ids = ids;
         let spread = self.spread_functions(&select.projection)?;
         let (mut items, names) = self.items(&select.projection)?;
+        self.ids = Ids::None;
         let has_aggregate_item = self.scope().saw_aggregate;
         self.scope().windows_allowed = false;
         let having = select.having.as_ref().map(|having| self.condition(having, "HAVING")).transpose()?;
@@ -387,4 +394,28 @@ impl Translator<'_> {
         let sql = if sql.bytes().all(|byte| byte.is_ascii_digit()) { format!("(+{sql})") } else { sql };
         Ok((sort_text(&sql, &part.options, ex.not_null)?, Some(ex)))
     }
+}
+
+/// The most rows for which ids are taken at once: a lease from the catalog should stay small.
+const IDS_ROWS_MAX: usize = 10_000;
+
+/// How many rows a FROM gives at most, if its text tells: those of VALUES.
+fn rows_most(from: &[TableWithJoins]) -> Option<usize> {
+    match from {
+        [TableWithJoins { relation: TableFactor::Derived { subquery, .. }, joins }] if joins.is_empty() => {
+            query_rows_most(subquery)
+        }
+        _ => None,
+    }
+}
+
+/// The same of a query.
+pub(super) fn query_rows_most(query: &Query) -> Option<usize> {
+    let most = match query.body.as_ref() {
+        SetExpr::Values(values) => values.rows.len(),
+        SetExpr::Select(select) if select.from.is_empty() => 1,
+        SetExpr::Select(select) => rows_most(&select.from)?,
+        _ => return None,
+    };
+    (most <= IDS_ROWS_MAX).then_some(most)
 }
