@@ -76,7 +76,9 @@ pub async fn serve(listener: Listener, shutdown: Shutdown, door: Door) -> Served
 async fn handle(connection: Connection, door: Arc<Door>) {
     let Connection { stream, peer, shutdown, guard } = connection;
     match &door.transport {
-        Transport::Plain => connection::run(stream, peer, &shutdown, &door, Scheme::Http, guard.requests()).await,
+        Transport::Plain => {
+            connection::run(stream, peer, &shutdown, &door, Scheme::Http, guard.requests()).await
+        }
         Transport::Tls(config) => {
             let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream);
             match tokio::time::timeout(door.limits.head_time, handshake).await {

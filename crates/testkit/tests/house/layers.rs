@@ -51,7 +51,11 @@ const NARROW: &[(&str, &[&str], &str)] = &[
     ("azure-http", &["meter", "wire"], "it is a protocol, and knows no store and no shard"),
     ("sql", &["map"], "it is pure: it parses and plans, and calls nobody"),
     ("lite", &["map", "engine", "sql"], "it translates and computes, and calls nobody"),
-    ("admin", &["map", "meter", "wire"], "its handlers work over a trait, so that it can be served from anywhere"),
+    (
+        "admin",
+        &["map", "meter", "wire"],
+        "its handlers work over a trait, so that it can be served from anywhere",
+    ),
     ("polyshard", &["map", "admin", "server"], "the command line has no private door: the admin API only"),
 ];
 
