@@ -263,27 +263,44 @@ impl Translator<'_> {
                 }
             }
             Expr::Array(array) => self.array(&array.elem),
-            Expr::CompoundFieldAccess { root, access_chain } => match &access_chain[..] {
-                [AccessExpr::Subscript(Subscript::Index { index })] => {
-                    let (root, index) = (self.expr(root)?, self.expr(index)?);
-                    let index = self.coerce(index, TypeOid::INT4, -1, How::Assignment)?;
-                    let element = types::element(root.type_oid)
-                        .ok_or_else(|| unsupported(format!("the subscript in {expr}")))?;
-                    // The vectors of the system catalog count from 0.
-                    let shift = matches!(root.type_oid, types::oid::INT2VECTOR | types::oid::OIDVECTOR);
-                    let place = if shift { format!("{} + 1", index.sql) } else { index.sql.clone() };
-                    if matches!(element, TypeOid::UUID | TypeOid::BYTEA | TypeOid::FLOAT8) {
-                        return Err(unsupported(format!("the subscript in {expr}")));
-                    }
-                    let sql = format!("pg_array_get({}, {place})", root.sql);
-                    let name = root.name.clone();
-                    Ok(Ex { name, ..Ex::made(sql, element, &[&root, &index]) })
-                }
-                _ => Err(unsupported(format!("the expression {expr}"))),
-            },
+            Expr::CompoundFieldAccess { root, access_chain } => self.subscripts(expr, root, access_chain),
             Expr::Tuple(_) => Err(unsupported(format!("the row {expr} here"))),
             other => Err(unsupported(format!("the expression {other}"))),
         }
+    }
+
+    /// `array[1]`, `document['key']['other']`, `table.column[1]`.
+    fn subscripts(&mut self, whole: &Expr, root: &Expr, chain: &[AccessExpr]) -> Result<Ex, SqlError> {
+        let refuse = || unsupported(format!("the expression {whole}"));
+        let (mut value, steps) = match (root, chain) {
+            (Expr::Identifier(relation), [AccessExpr::Dot(Expr::Identifier(name)), rest @ ..]) => {
+                (self.column(Some(&fold(relation)), &fold(name))?, rest)
+            }
+            _ => (self.expr(root)?, chain),
+        };
+        let name = value.name.clone();
+        for step in steps {
+            let AccessExpr::Subscript(Subscript::Index { index }) = step else {
+                return Err(refuse());
+            };
+            let index = self.expr(index)?;
+            if value.type_oid == TypeOid::JSONB {
+                let index = self.as_text(index)?;
+                let sql = format!("pg_json_path({}, pg_array({}))", value.sql, index.sql);
+                value = Ex::made(sql, TypeOid::JSONB, &[&value, &index]);
+                continue;
+            }
+            let index = self.coerce(index, TypeOid::INT4, -1, How::Assignment)?;
+            let element = types::element(value.type_oid).ok_or_else(refuse)?;
+            if matches!(element, TypeOid::UUID | TypeOid::BYTEA | TypeOid::FLOAT8) {
+                return Err(refuse());
+            }
+            // The vectors of the system catalog count from 0.
+            let shift = matches!(value.type_oid, types::oid::INT2VECTOR | types::oid::OIDVECTOR);
+            let place = if shift { format!("{} + 1", index.sql) } else { index.sql.clone() };
+            value = Ex::made(format!("pg_array_get({}, {place})", value.sql), element, &[&value, &index]);
+        }
+        Ok(Ex { name, ..value })
     }
 
     fn identifier(&mut self, name: &str, is_quoted: bool) -> Result<Ex, SqlError> {
