@@ -13,7 +13,7 @@ pub(crate) async fn create(db: &Database, fresh: Uuid) -> Result<Uuid, CatalogEr
     let mut tx = db.begin(Access::Write).await?;
     if db.dialect() == Dialect::Postgres {
         // Two servers that start at once would otherwise collide in the system catalog.
-        tx.run(Statement::new("SELECT pg_advisory_xact_lock(1886611457, 0)")).await?;
+        tx.run(Statement::new("SELECT pg_advisory_xact_lock(1886602068, 0)")).await?;
     }
     for sql in statements(db.dialect()) {
         tx.run(Statement::new(sql)).await?;

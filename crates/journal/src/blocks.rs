@@ -126,7 +126,7 @@ impl Inner {
         }
         let fail = |error: engine::Error| JournalError::on(id, error);
         let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(id, error))?;
-        let lock = "SELECT pg_try_advisory_xact_lock(1886611457, 3)";
+        let lock = "SELECT pg_try_advisory_xact_lock(1886603852, 3)";
         let mine = tx.run(Statement::new(lock)).await.and_then(|rows| rows.one()?.bool(0)).map_err(fail)?;
         if !mine {
             return Ok(());

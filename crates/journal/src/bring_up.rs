@@ -41,7 +41,7 @@ impl Inner {
         let mut tx = open().await?;
         if dialect == Dialect::Postgres {
             // One at a time: there may be no row to lock yet.
-            let lock = "SELECT pg_advisory_xact_lock(1886611457, 2)";
+            let lock = "SELECT pg_advisory_xact_lock(1886603852, 2)";
             tx.run(Statement::new(lock)).await.map_err(fail)?;
         }
         let rows = tx.run(tables::select_applied(dialect, Lock::Yes)).await.map_err(fail)?;

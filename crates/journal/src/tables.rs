@@ -29,7 +29,7 @@ pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
 /// Makes them in a transaction, beside others who do the same.
 pub(crate) fn creation(dialect: Dialect) -> Vec<Statement> {
     let lock =
-        (dialect == Dialect::Postgres).then(|| Statement::new("SELECT pg_advisory_xact_lock(1886611457, 1)"));
+        (dialect == Dialect::Postgres).then(|| Statement::new("SELECT pg_advisory_xact_lock(1886603852, 1)"));
     lock.into_iter().chain(statements(dialect).into_iter().map(Statement::new)).collect()
 }
 

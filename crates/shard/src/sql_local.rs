@@ -449,6 +449,13 @@ impl LocalTx for SqlLocal {
         let Some(definition) = self.definition(map).await?.filter(|_| !datasets.is_empty()) else {
             return Ok(None);
         };
+        if self.names.dialect == Dialect::Postgres {
+            // What a prepared transaction has written cannot be seen, and may be of these ranges.
+            let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1";
+            if let Some(row) = self.run(Statement::new(sql)).await?.first() {
+                return Ok(Some(format!("the prepared transaction {}", row.text(0)?)));
+            }
+        }
         for dataset in datasets {
             let inside = dataset.placement.in_ranges(self.names.dialect, &definition, ranges, "")?;
             let mut sql = format!("SELECT 1 FROM {} WHERE {inside}", dataset.table);
