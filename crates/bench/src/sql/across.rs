@@ -16,7 +16,8 @@ const QUERIES: &[(&str, &str)] = &[
     ("count", "SELECT count(*) FROM events"),
     (
         "join by key, group",
-        "SELECT e.kind, sum(a.balance) FROM events e JOIN accounts a ON a.tenant = e.tenant GROUP BY e.kind ORDER BY 1 LIMIT 10",
+        "SELECT e.kind, sum(a.balance) FROM events e JOIN accounts a ON a.tenant = e.tenant \
+         GROUP BY e.kind ORDER BY 1 LIMIT 10",
     ),
 ];
 

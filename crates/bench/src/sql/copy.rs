@@ -20,8 +20,8 @@ pub fn run(world: &World, effort: Effort) -> Result<Table, Failure> {
         writeln!(lines, "{}\t{id}\t{}\t{}", id % world.tenants, id % 97, id % 10_007)?;
     }
     fs::write(&file, lines)?;
-    let ddl = "CREATE TABLE copied (tenant bigint NOT NULL, id bigint NOT NULL, kind int NOT NULL, amount bigint NOT NULL, \
-         PRIMARY KEY (tenant, id))";
+    let ddl = "CREATE TABLE copied (tenant bigint NOT NULL, id bigint NOT NULL, kind int NOT NULL, \
+         amount bigint NOT NULL, PRIMARY KEY (tenant, id))";
     let (plain, door) = (world.plain(), world.sharded());
     plain.psql(ddl)?;
     door.psql(ddl)?;

@@ -69,7 +69,7 @@ pub fn run(world: &World, effort: Effort) -> Result<Vec<Table>, Failure> {
     for mode in ["simple", "extended", "prepared"] {
         for clients in [1, 10, 50] {
             let mut ways = ways(world, mode);
-            // PgBouncer of the Debian release keeps no prepared statements in transaction mode: compared with direct there.
+            // Debian's PgBouncer keeps no prepared statements in transaction mode: there direct is the peer.
             for _ in 0..rounds(effort) {
                 for way in &mut ways {
                     let run = pgbench(way, &script, mode, clients, effort)?;

@@ -94,8 +94,8 @@ impl World {
 
     fn fill(&self) -> Result<(), Failure> {
         let tables = "CREATE TABLE accounts (tenant bigint PRIMARY KEY, balance int NOT NULL, filler text); \
-             CREATE TABLE events (tenant bigint NOT NULL, id bigint NOT NULL, kind int NOT NULL, amount bigint NOT NULL, \
-             PRIMARY KEY (tenant, id));";
+             CREATE TABLE events (tenant bigint NOT NULL, id bigint NOT NULL, kind int NOT NULL, \
+             amount bigint NOT NULL, PRIMARY KEY (tenant, id));";
         self.plain().psql(tables)?;
         let door = self.sharded();
         for table in tables.split_terminator(';') {
