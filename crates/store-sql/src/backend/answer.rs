@@ -116,6 +116,9 @@ impl Backend {
         }
         let lent = self.lent.as_mut().expect("it is there until it is given back");
         let incoming = lent.incoming();
+        if quiet && frame.kind == b'C' {
+            self.undone = incoming[5..frame.bytes] == *b"ROLLBACK\0";
+        }
         let mut quiet = quiet;
         if let Some((described, said)) = &mut self.gathering {
             match frame.kind {

@@ -44,6 +44,8 @@ pub(crate) struct Backend {
     pub status: u8,
     /// An error that came in answer to something quiet, as its message's body.
     quiet_error: Option<BytesMut>,
+    /// Whether the last quiet statement was answered by `ROLLBACK`, as COMMIT is in a failed transaction.
+    pub undone: bool,
     /// Whether the server said that a prepared statement is not as it was.
     pub stale: bool,
     /// Whether the transaction has written here.
@@ -121,6 +123,7 @@ impl Backend {
             steps: VecDeque::new(),
             status: b'I',
             quiet_error: None,
+            undone: false,
             stale: false,
             copying: false,
             in_series: false,

@@ -113,6 +113,7 @@ impl Session {
             )
             .into());
         }
+        self.transaction.check_no_savepoints()?;
         self.lite = None;
         let turn = self.door.journal.turn().await.map_err(|error| error.to_sql())?;
         let mut open = Vec::new();

@@ -365,7 +365,10 @@ impl Session {
         match &mut self.backend {
             Some(backend) if !backend.is_settled() => {
                 backend.ask_answers();
-                self.drain().await
+                self.drain().await?;
+                // The shard passes over the rest of a series that has failed; so does the door.
+                self.skipping |= self.told;
+                Ok(())
             }
             _ => Ok(()),
         }

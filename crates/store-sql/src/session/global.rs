@@ -39,6 +39,7 @@ impl Session {
             )
             .into());
         }
+        self.transaction.check_no_savepoints()?;
         self.leave_all().await?;
         let turn = self.door.journal.turn().await.map_err(|error| error.to_sql())?;
         let shards: Vec<ShardId> = turn.shards().to_vec();
@@ -147,7 +148,11 @@ impl Session {
     /// Commits on every shard: what follows from it is run, the mark is set, it is decided, and then committed.
     pub(super) async fn commit_global(&mut self, global: Box<Global>) -> Done {
         let Global { mut turn, statements, kind } = *global;
-        self.park();
+        if !self.park() {
+            self.roll_back_parked().await;
+            turn.give_up().await;
+            return Err(two_sessions().into());
+        }
         if statements.is_empty() {
             turn.give_up().await;
             self.roll_back_parked().await;
@@ -176,7 +181,7 @@ impl Session {
         }
         for (shard, mut backend) in std::mem::take(&mut self.parked) {
             match quietly(&mut backend, &mut self.client).await {
-                Ok(()) if backend.status == b'I' => {
+                Ok(()) if backend.status == b'I' && !backend.undone => {
                     self.door.journal.committed(&shard, decided);
                     backend.finish();
                 }
@@ -251,9 +256,24 @@ impl Session {
     }
 
     /// Puts the current session aside, for another one of the same transaction.
-    pub(super) fn park(&mut self) {
-        if let Some(backend) = self.backend.take() {
-            self.parked.insert(backend.shard.clone(), backend);
+    ///
+    /// False if the transaction has another session to the same shard already. They cannot end as one: it has failed.
+    pub(super) fn park(&mut self) -> bool {
+        let Some(backend) = self.backend.take() else { return true };
+        if self.parked.contains_key(&backend.shard) {
+            tracing::error!(shard = %backend.shard, "a transaction has two sessions to one shard");
+            self.transaction.failed = true;
+            self.transaction.lost = true;
+            return false;
+        }
+        self.parked.insert(backend.shard.clone(), backend);
+        true
+    }
+
+    /// If the transaction is on shards, but none of its sessions is the current one, the first becomes it.
+    pub(super) fn take_up(&mut self) {
+        if self.backend.is_none() && !self.transaction.is_none() {
+            self.backend = self.parked.pop_first().map(|(_, backend)| backend);
         }
     }
 
@@ -267,6 +287,12 @@ impl Session {
         self.backend = Some(other);
         true
     }
+}
+
+/// The answer to a COMMIT that would be of a part of the transaction alone.
+pub(super) fn two_sessions() -> SqlError {
+    let message = "the transaction has two sessions to one shard, and was rolled back";
+    SqlError::new(SqlState::INTERNAL_ERROR, message)
 }
 
 /// Waits for the answer to something quiet.

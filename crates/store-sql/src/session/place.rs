@@ -49,6 +49,7 @@ impl Session {
                 return Err(SqlError::new(state::CANNOT_CONNECT_NOW, message).into());
             }
         }
+        self.take_up();
         if self.backend.is_some() {
             return self.stay(wanted, access).await;
         }
@@ -229,7 +230,8 @@ impl Session {
 
     /// Whether what was done so far could as well be done on another shard.
     fn can_move(&self) -> bool {
-        if self.transaction.is_none() { !self.transaction.wrote } else { self.transaction.movable }
+        let movable = self.transaction.is_none() || self.transaction.movable;
+        movable && !self.transaction.wrote && self.parked.is_empty()
     }
 
     /// Whether the transaction could begin again elsewhere.

@@ -143,6 +143,7 @@ impl Session {
 
     /// Something that concerns the running transaction alone.
     pub(super) async fn in_transaction(&mut self, statement: &Statement, what: &str) -> Done {
+        self.take_up();
         if self.transaction.is_none() {
             let message = format!("{what} can only be used in transaction blocks");
             self.notice(Severity::Warning, &SqlError::new(state::NO_ACTIVE_TRANSACTION, message));

@@ -7,7 +7,7 @@ use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Param, Part, SqlError, SqlState};
 use uuid::Uuid;
 
-use super::global::quietly;
+use super::global::{quietly, two_sessions};
 use super::place::Wanted;
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
@@ -112,8 +112,10 @@ impl Session {
             }
             return Ok(());
         }
+        let before = self.backend.as_ref().map(|backend| backend.shard.clone());
         self.park();
-        self.open_with(tickets, Vec::new(), true).await
+        let opened = self.open_with(tickets, Vec::new(), true).await;
+        self.go_back(before, opened)
     }
 
     /// Goes on on another shard, if the transaction may be on several.
@@ -123,13 +125,30 @@ impl Session {
         if self.switch_to(shard) {
             return Box::pin(self.acquire(wanted, access)).await;
         }
+        let before = self.backend.as_ref().map(|backend| backend.shard.clone());
         self.park();
-        Box::pin(self.open(wanted, access, true)).await
+        let opened = Box::pin(self.open(wanted, access, true)).await;
+        self.go_back(before, opened)
+    }
+
+    /// Takes the session up again that was put aside for one that could not be opened: what ends the transaction, or
+    /// goes back to a savepoint, must reach it.
+    fn go_back(&mut self, before: Option<ShardId>, opened: Done) -> Done {
+        if opened.is_err()
+            && self.backend.is_none()
+            && let Some(before) = before
+        {
+            self.switch_to(&before);
+        }
+        opened
     }
 
     /// Commits on all shards of the transaction, or on none.
     pub(super) async fn commit_several(&mut self) -> Done {
-        self.park();
+        if !self.park() {
+            self.roll_back_parked().await;
+            return Err(two_sessions().into());
+        }
         let writers: Vec<ShardId> =
             self.parked.iter().filter(|(_, backend)| backend.wrote).map(|(shard, _)| shard.clone()).collect();
         let readers: Vec<ShardId> =
@@ -244,7 +263,10 @@ impl Session {
         for shard in shards {
             let Some(backend) = self.parked.get_mut(shard) else { continue };
             if !results.contains_key(shard) {
-                results.insert(shard.clone(), quietly(backend, &mut self.client).await);
+                let done = quietly(backend, &mut self.client).await;
+                // A transaction that has failed there is rolled back by PREPARE and COMMIT, without an error.
+                let done = done.and_then(|()| if backend.undone { Err(rolled_back(shard)) } else { Ok(()) });
+                results.insert(shard.clone(), done);
             }
         }
         results
@@ -285,6 +307,12 @@ fn several(shards: usize) -> SqlError {
         format!("the statement writes on {shards} shards"),
         "Write rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase'.",
     )
+}
+
+/// The answer to a COMMIT or PREPARE that the shard answered by rolling back.
+pub(super) fn rolled_back(shard: &ShardId) -> SqlError {
+    let message = format!("the transaction had failed on shard {shard}, and was rolled back");
+    SqlError::new(state::IN_FAILED_TRANSACTION, message).hint("Try it again as a whole.")
 }
 
 fn explained(error: SqlError) -> SqlError {

@@ -205,6 +205,14 @@ impl Session {
         route: Route,
         params: &[Param<'_>],
     ) -> Done {
+        if self.transaction.is_none() && self.backend.is_some() && !reads(analysed.statement.kind()) {
+            // What the series did so far is on a session that is in no transaction, and could not be prepared in one.
+            self.told = false;
+            self.end_series().await?;
+            if self.told {
+                return Err(Stop::Told);
+            }
+        }
         match route {
             Route::Many { .. } if reads(analysed.statement.kind()) => {
                 let done = self.run_across(&analysed.statement, &route, params).await;

@@ -111,6 +111,11 @@ impl Transaction {
         if self.is_none() { now } else { *self.began_micros.get_or_insert(now) }
     }
 
+    /// Refuses to go on every shard while there are savepoints.
+    pub fn check_no_savepoints(&self) -> Result<(), SqlError> {
+        if self.savepoints.is_empty() { Ok(()) } else { Err(no_savepoints()) }
+    }
+
     /// Its savepoints, the oldest first.
     pub fn savepoint_names(&self) -> &[String] {
         &self.savepoints
@@ -163,18 +168,39 @@ impl Session {
                 }
             }
             Begun::Not => {
+                // In the middle of a series: what it has done so far becomes part of the transaction.
+                let joined = self.backend.is_some();
+                if joined {
+                    self.begin_in_series(statement.text()).await?;
+                }
                 let before = self.remembered();
+                let wrote = joined && self.transaction.wrote;
                 self.transaction = Transaction::none();
+                self.transaction.wrote = wrote;
                 self.transaction.begun = Begun::Explicitly;
                 self.transaction.begin = statement.text().clone();
                 self.transaction.read_only = modes.read_only.unwrap_or(false);
-                self.transaction.movable = is_by_statement(modes);
+                self.transaction.movable = is_by_statement(modes) && !joined;
                 self.transaction.one_snapshot = !is_by_statement(modes);
                 self.transaction.before = Some(before);
             }
         }
         reply::complete(&mut self.client.out, "BEGIN");
         Ok(())
+    }
+
+    /// Begins the transaction on the shard's session that a series is on.
+    async fn begin_in_series(&mut self, text: &str) -> Done {
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        backend.query(text, true);
+        self.drain().await?;
+        match self.backend.as_mut().and_then(|backend| backend.take_quiet_error()) {
+            None => Ok(()),
+            Some(body) => {
+                self.show_error(&body);
+                Err(Stop::Told)
+            }
+        }
     }
 
     /// COMMIT. True if the transaction was committed rather than rolled back.
@@ -279,9 +305,10 @@ impl Session {
             Err(stop) => return Err(stop),
         }
         let failure = self.backend.as_mut().and_then(|backend| backend.take_quiet_error());
+        let undone = self.backend.as_ref().filter(|backend| backend.undone).map(|on| on.shard.clone());
         self.release().await;
         match failure {
-            None => Ok(()),
+            None => undone.map_or(Ok(()), |shard| Err(super::several::rolled_back(&shard).into())),
             Some(body) => {
                 self.show_error(&body);
                 Err(Stop::Told)
@@ -306,6 +333,7 @@ impl Session {
 
     /// SAVEPOINT, RELEASE and ROLLBACK TO.
     pub(super) async fn savepoint(&mut self, statement: &Statement) -> Done {
+        self.take_up();
         self.transaction.movable &= self.backend.is_none();
         let (tag, name) = match statement.kind() {
             Kind::Savepoint(name) => ("SAVEPOINT", name),
@@ -321,6 +349,9 @@ impl Session {
         }
         if self.transaction.failed && tag != "ROLLBACK" {
             return Err(failed_transaction().into());
+        }
+        if self.transaction.global.is_some() || self.transaction.lite_turn.is_some() {
+            return Err(no_savepoints().into());
         }
         let known = self.transaction.savepoints.iter().rposition(|known| known == name);
         match (tag, known) {
@@ -382,6 +413,14 @@ impl Session {
 /// Whether each statement sees what is there when it begins.
 fn is_by_statement(modes: &TransactionModes) -> bool {
     !matches!(modes.isolation, Some(Isolation::RepeatableRead | Isolation::Serializable))
+}
+
+/// What is recorded of a change on every shard is all of its transaction: none of it can be taken back by itself.
+fn no_savepoints() -> SqlError {
+    SqlError::unsupported(
+        "a transaction that changes schema or reference tables has no savepoints",
+        "Run each such change in a transaction of its own, or leave the savepoints out.",
+    )
 }
 
 /// What everything but the end of a failed transaction is told.

@@ -61,6 +61,57 @@ async fn a_transaction_over_several_shards_is_all_or_nothing_when_asked_for() {
     cluster.close().await;
 }
 
+/// A shard that cannot be reached fails its statement alone; a savepoint still reaches the shards that are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_savepoint_outlives_a_shard_that_cannot_be_reached() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    run("SET polyshard.multi_shard = 'two_phase'").await;
+    let many: Vec<String> = (0..30).map(|tenant| format!("({tenant}, 0, 'x')")).collect();
+    run(&format!("INSERT INTO notes VALUES {}", many.join(", "))).await;
+    let first = |shard: &str| cluster.on_shard(shard, "SELECT min(tenant) FROM notes");
+    let (here, there) = (first("s1"), first("s2"));
+
+    run("BEGIN").await;
+    run(&format!("INSERT INTO notes VALUES ({here}, 1, 'kept')")).await;
+    run("SAVEPOINT s").await;
+    run(&format!("INSERT INTO notes VALUES ({here}, 2, 'taken back')")).await;
+    cluster.on_shard("catalog", "ALTER DATABASE s2 ALLOW_CONNECTIONS false");
+    let sessions =
+        "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = 's2'";
+    cluster.on_shard("catalog", sessions);
+    let insert = format!("INSERT INTO notes VALUES ({there}, 1, 'x')");
+    assert!(client.simple_query(&insert).await.is_err());
+    cluster.on_shard("catalog", "ALTER DATABASE s2 ALLOW_CONNECTIONS true");
+    run("ROLLBACK TO s").await;
+    run(&format!("INSERT INTO notes VALUES ({here}, 3, 'kept too')")).await;
+    run("COMMIT").await;
+    let of = format!("SELECT string_agg(id::text, ',' ORDER BY id) FROM notes WHERE tenant = {here}");
+    assert_eq!(cluster.on_shard("s1", &of), "0,1,3");
+    drop(client);
+    cluster.close().await;
+}
+
+/// A statement that writes on several shards binds the transaction to them, and is not part of a series' transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_on_several_shards_is_rolled_back_on_all() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    run("SET polyshard.multi_shard = 'two_phase'").await;
+    let many: Vec<String> = (0..30).map(|tenant| format!("({tenant}, 0, 'x')")).collect();
+    run("BEGIN").await;
+    run(&format!("INSERT INTO notes VALUES {}", many.join(", "))).await;
+    for tenant in 0..30 {
+        run(&format!("INSERT INTO notes VALUES ({tenant}, 1, 'y')")).await;
+    }
+    run("ROLLBACK").await;
+    assert_eq!((count(&cluster, "s1"), count(&cluster, "s2")), (0, 0));
+    drop(client);
+    cluster.close().await;
+}
+
 /// The server stops at each step of a commit in two phases; what is left ends as was decided.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_stopped_server_leaves_prepared_is_ended_as_decided() {

@@ -15,6 +15,15 @@ async fn apart(cluster: &Cluster) -> (i64, i64) {
     (first("s1"), first("s2"))
 }
 
+/// Runs a script once, each of its pipelines as one series.
+async fn script(cluster: &Cluster, text: &str) -> (bool, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("script.sql");
+    std::fs::write(&path, text).unwrap();
+    let file = path.to_str().unwrap();
+    cluster.program("pgbench", &["-n", "-M", "extended", "-t", "1", "-f", file]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_stays_on_its_shard_and_fails_as_a_whole() {
     let cluster = Cluster::with_tables().await;
@@ -137,5 +146,61 @@ async fn a_transaction_that_its_client_forgets_is_ended() {
     assert_eq!(rows(&other, "SELECT body FROM notes WHERE tenant = 1").await, [["y"]]);
     assert!(forgetful.simple_query("SELECT 1").await.is_err());
     drop((forgetful, other));
+    cluster.close().await;
+}
+
+/// A series that says BEGIN after something else: what came before it is part of the transaction, as on a server alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn begin_in_the_middle_of_a_series_begins_on_the_shard() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let of = "SELECT id FROM notes WHERE tenant = 7 ORDER BY id";
+    let series = "\\startpipeline\n\
+                  INSERT INTO notes VALUES (7, 1, 'a');\n\
+                  BEGIN;\n\
+                  INSERT INTO notes VALUES (7, 2, 'b');\n\
+                  \\endpipeline\n";
+    let (done, said) =
+        script(&cluster, &format!("{series}INSERT INTO notes VALUES (7, 3, 'c');\nROLLBACK;\n")).await;
+    assert!(done, "{said}");
+    assert!(rows(&client, of).await.is_empty());
+    let (done, said) = script(&cluster, &format!("{series}COMMIT;\n")).await;
+    assert!(done, "{said}");
+    assert_eq!(rows(&client, of).await, [["1"], ["2"]]);
+    // After a failure the rest of the series is passed over, and BEGIN with it.
+    let (done, said) = script(&cluster, series).await;
+    assert!(!done && said.contains("duplicate key"), "{said}");
+    assert_eq!(rows(&client, of).await, [["1"], ["2"]]);
+    drop(client);
+    cluster.close().await;
+}
+
+/// What a savepoint would take back is recorded for every shard: such transactions have none. E3.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_on_every_shard_has_no_savepoints() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    run("BEGIN").await;
+    run("INSERT INTO countries VALUES ('no', 'Norway')").await;
+    assert_eq!(refusal(&client, "SAVEPOINT a").await.0, "0A000");
+    assert_eq!(refusal(&client, "ROLLBACK TO a").await.0, "0A000");
+    run("ROLLBACK").await;
+    for change in ["INSERT INTO countries VALUES ('no', 'Norway')", "CREATE TABLE more (id int PRIMARY KEY)"]
+    {
+        run("BEGIN").await;
+        run("SAVEPOINT a").await;
+        assert_eq!(refusal(&client, change).await.0, "0A000");
+        // The transaction goes on without it.
+        run("ROLLBACK TO a").await;
+        run("RELEASE a").await;
+        run(change).await;
+        run("COMMIT").await;
+    }
+    for shard in ["s1", "s2"] {
+        assert_eq!(cluster.on_shard(shard, "SELECT count(*) FROM countries, more"), "0");
+        assert_eq!(cluster.on_shard(shard, "SELECT count(*) FROM countries"), "3");
+    }
+    drop(client);
     cluster.close().await;
 }
