@@ -1,5 +1,6 @@
 //! PostgreSQL's SQL on SQLite shards: the proven subset, its functions and its system catalog.
 
+mod across;
 mod ddl;
 mod describe;
 mod error;
@@ -13,6 +14,7 @@ mod translate;
 mod types;
 mod value;
 
+pub use across::{Across, Attached, QUIET};
 pub use ddl::ddl;
 pub use describe::{BOOKKEEPING, DESCRIPTION_QUERIES, schema_from};
 pub use error::error;

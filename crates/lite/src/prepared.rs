@@ -7,6 +7,7 @@ use polyshard_engine::Value;
 use polyshard_sql::ast::Statement as Ast;
 use polyshard_sql::{Context, Param, ParamValue, SqlError, Statement, TypeOid};
 
+use crate::across::Across;
 use crate::fail::{fail, unsupported};
 use crate::settings::Settings;
 use crate::translate::Translator;
@@ -163,16 +164,16 @@ pub fn prepare(
     prepare_on(statement, context, types, settings, None)
 }
 
-/// Prepares a SELECT across shards: to be run where the shards' files are attached under `databases`, the first
+/// Prepares a SELECT across shards: to be run where the shards' files are attached under their names, the first
 /// of which is `main`; see [`polyshard_engine::Database::scan_attached`].
 pub fn prepare_across(
     statement: &Statement,
     context: &Context<'_>,
     types: &[Option<TypeOid>],
     settings: &Settings,
-    databases: &[String],
+    across: &Across,
 ) -> Result<Prepared, SqlError> {
-    let prepared = prepare_on(statement, context, types, settings, Some(databases))?;
+    let prepared = prepare_on(statement, context, types, settings, Some(across))?;
     if prepared.writes() || prepared.locks {
         return Err(unsupported("a write over several shards"));
     }
@@ -184,7 +185,7 @@ fn prepare_on(
     context: &Context<'_>,
     types: &[Option<TypeOid>],
     settings: &Settings,
-    databases: Option<&[String]>,
+    across: Option<&Across>,
 ) -> Result<Prepared, SqlError> {
     let ast = match (statement.ast(), statement.failure()) {
         (Some(ast), _) => ast,
@@ -196,7 +197,7 @@ fn prepare_on(
     let count = parameters.len().max(statement.parameters() as usize);
     parameters.resize(count, None);
     let mut translator = Translator::new(context, settings, parameters);
-    translator.across = databases.map(<[String]>::to_vec);
+    translator.across = across.cloned();
     let mut locks = false;
     let (sql, columns, tag) = match ast {
         Ast::Query(query) => {

@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{Answer, Lite, Postgres};
-use polyshard_engine::{Statement as EngineStatement, Value};
-use polyshard_lite::{Format, Moment, Settings};
+use polyshard_engine::{Batch, Statement as EngineStatement, Value};
+use polyshard_lite::{Across, Attached, Format, Moment, QUIET, Settings};
 use polyshard_sql::{Context, Param, ParamValue, Placement};
 use tokio_postgres::types::Type;
 
@@ -143,6 +145,13 @@ async fn a_query_across_shards_sees_the_rows_of_all() {
     // C4
     let mut shards = [Lite::open().await, Lite::open().await, Lite::open().await];
     for (number, shard) in shards.iter_mut().enumerate() {
+        // As a shard has them.
+        for sql in [
+            "CREATE TABLE polyshard_capture (capture TEXT, map TEXT, ranges TEXT)",
+            "CREATE TABLE polyshard_local_range (map TEXT, lo BLOB, hi BLOB, incoming TEXT)",
+        ] {
+            shard.db.write(Batch::new().push(EngineStatement::new(sql))).await.unwrap();
+        }
         for sql in [
             "CREATE TABLE o (k bigint PRIMARY KEY, n numeric, city text)".to_owned(),
             "CREATE TABLE c (city text PRIMARY KEY, country text)".to_owned(),
@@ -164,9 +173,10 @@ async fn a_query_across_shards_sees_the_rows_of_all() {
     let text =
         "SELECT c.country, count(*), sum(o.n) FROM o JOIN c USING (city) GROUP BY c.country ORDER BY 1";
     let statement = Lite::statement(text).unwrap();
-    let databases = ["main", "s1", "s2"].map(str::to_owned);
+    let file = |name: &str| Attached { database: name.to_owned(), foreign: BTreeMap::new() };
+    let across = Across::new(["main", "s1", "s2"].map(|name| (file(name), QUIET.to_owned())).to_vec());
     let prepared =
-        polyshard_lite::prepare_across(&statement, &context, &[], &Settings::default(), &databases).unwrap();
+        polyshard_lite::prepare_across(&statement, &context, &[], &Settings::default(), &across).unwrap();
     let mut query = EngineStatement::new(prepared.sql.clone());
     for value in prepared.bind(&[], &Moment::default()).unwrap() {
         query = query.bind(value);
@@ -178,6 +188,6 @@ async fn a_query_across_shards_sees_the_rows_of_all() {
     let row = |country: &str, sum: &str| vec![Value::from(country), Value::Int(3), Value::from(sum)];
     assert_eq!(shown, [row("IT", "3.0"), row("NO", "4.50")]);
     let write = Lite::statement("DELETE FROM o").unwrap();
-    let refused = polyshard_lite::prepare_across(&write, &context, &[], &Settings::default(), &databases);
+    let refused = polyshard_lite::prepare_across(&write, &context, &[], &Settings::default(), &across);
     assert_eq!(refused.unwrap_err().state.0, "0A000");
 }

@@ -1,5 +1,6 @@
 //! The functions that SQLite gets from us: what it has not, or does otherwise than PostgreSQL.
 
+mod across;
 mod aggregates;
 mod arithmetic;
 mod casts;
@@ -9,6 +10,7 @@ mod patterns;
 mod strings;
 mod to_char;
 
+pub(crate) use across::UNMOVED;
 pub(crate) use strings::quote_ident;
 
 use polyshard_engine::{Aggregate, Collation, ScalarFunction, Value};
@@ -30,6 +32,7 @@ pub fn functions() -> Vec<ScalarFunction> {
     jsonb::register(&mut all);
     patterns::register(&mut all);
     strings::register(&mut all);
+    across::register(&mut all);
     all
 }
 

@@ -9,6 +9,7 @@ use polyshard_sql::{Placement, SqlError, Table, TypeOid};
 use super::compare::Comparison;
 use super::scope::Relation;
 use super::{Ex, Translator, Visible, fold, name_parts, quoted};
+use crate::across::{Across, Attached};
 use crate::fail::{fail, unsupported};
 use crate::prepared::OutColumn;
 use crate::system;
@@ -290,16 +291,25 @@ impl Translator<'_> {
     /// A table's rows: of this file, or of all the shards that have some.
     fn rows_of_table(&self, table: &Table) -> Result<String, SqlError> {
         let name = quoted(&table.name.name);
-        let Some(databases) = &self.across else {
+        let Some(Across { databases, guard }) = &self.across else {
             return Ok(name);
         };
         let columns: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
         let columns = columns.join(", ");
-        let one = |database: &str| format!("SELECT {columns} FROM {}.{name}", quoted(database));
+        let one = |part: &Attached| {
+            let mut sql = format!("SELECT {columns} FROM {}.{name}", quoted(&part.database));
+            if matches!(table.placement, Placement::Sharded { .. }) {
+                sql.push_str(&format!(" WHERE {guard}"));
+                if let Some(foreign) = part.foreign.get(&table.name) {
+                    sql.push_str(&format!(" AND {foreign} IS NOT TRUE"));
+                }
+            }
+            sql
+        };
         match &table.placement {
             Placement::Reference { .. } => Ok(format!("\"main\".{name}")),
             Placement::Sharded { .. } | Placement::Local(_) => {
-                let parts: Vec<String> = databases.iter().map(|database| one(database)).collect();
+                let parts: Vec<String> = databases.iter().map(one).collect();
                 Ok(format!("({})", parts.join(" UNION ALL ")))
             }
         }

@@ -28,6 +28,7 @@ pub(crate) use expr::Ex;
 pub(crate) use names::{fold, name_parts, quoted};
 pub(crate) use scope::{Scope, Visible};
 
+use crate::across::Across;
 use crate::fail::fail;
 use crate::prepared::{OutColumn, Source};
 use crate::settings::Settings;
@@ -51,7 +52,7 @@ pub(crate) struct Translator<'c> {
     /// Tables of the system catalog that are used, as VALUES.
     pub system: BTreeMap<String, String>,
     /// The databases that a table's rows are in, for a query across shards.
-    pub across: Option<Vec<String>>,
+    pub across: Option<Across>,
     /// How ids can be taken where the translation is now.
     pub ids: Ids,
     /// Whether the next query is the whole statement, whose values a client sees.

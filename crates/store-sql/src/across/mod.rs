@@ -4,13 +4,14 @@
 //! gathered here, whatever the size of the answer; what does not fit into memory spills on that session's server.
 
 mod check;
-mod motion;
+pub(crate) mod motion;
 mod shards;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::BytesMut;
+use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
 use polyshard_sql::{Context, Fragment, Kind, Mode, Param, Plan, Route, Schema, Source, SqlError, Statement};
 
@@ -100,7 +101,7 @@ impl Session {
         let view = self.router().view();
         let mut texts = Texts::new();
         for shard in working.ids() {
-            let foreign = motion.foreign(&shard, &view, context.schema)?;
+            let foreign = motion.foreign(Dialect::Postgres, &shard, &view, context.schema)?;
             let of = |fragment: &Fragment| fragment.sql_without(&shard, &foreign, context);
             texts.insert(shard.clone(), plan.fragments.iter().map(of).collect::<Result<_, _>>()?);
         }

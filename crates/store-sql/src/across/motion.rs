@@ -10,7 +10,7 @@ use polyshard_sql::{Placement, Schema, SqlError, SqlState, TableName};
 
 /// Which ranges are in motion, as far as one shard knows: those that leave it or have left it and are not cleaned up,
 /// and those that arrive. Read in the snapshot in which the rows are read.
-pub(super) fn question() -> String {
+pub(crate) fn question() -> String {
     let own = |table| Dialect::Postgres.own_table(table);
     format!(
         "SELECT map, ranges, NULL, NULL FROM {} UNION ALL SELECT map, NULL, pg_catalog.encode(lo, 'hex'), \
@@ -27,8 +27,6 @@ pub(crate) struct Motion(BTreeMap<MapName, Vec<KeyRange>>);
 impl Motion {
     /// Takes in what a shard has answered to [`question`].
     pub fn learn(&mut self, rows: Vec<Vec<Option<String>>>) -> Result<(), SqlError> {
-        let damaged =
-            || SqlError::new(SqlState::INTERNAL_ERROR, "a shard's list of moving ranges cannot be read");
         for row in rows {
             let mut fields = row.into_iter();
             let mut next = || fields.next().flatten();
@@ -47,9 +45,16 @@ impl Motion {
         Ok(())
     }
 
+    /// Takes in what the files of a query over SQLite shards have answered to [`polyshard_lite::Across::question`].
+    pub fn learn_from_file(&mut self, answer: &str) -> Result<(), SqlError> {
+        let rows: Vec<Vec<Option<String>>> = serde_json::from_str(answer).map_err(|_| damaged())?;
+        self.learn(rows.into_iter().map(|row| row.into_iter().skip(1).collect()).collect())
+    }
+
     /// For each table, the condition that holds for rows on this shard that are not its own; none in quiet times.
     pub fn foreign(
         &self,
+        dialect: Dialect,
         shard: &ShardId,
         view: &View,
         schema: &Schema,
@@ -74,13 +79,17 @@ impl Motion {
                 let rule =
                     Rule::Key(vec![format!("\"{}\"", table.columns[*column].name.replace('"', "\"\""))]);
                 let condition = rule
-                    .in_ranges(Dialect::Postgres, known.map.definition(), &foreign, "")
+                    .in_ranges(dialect, known.map.definition(), &foreign, "")
                     .map_err(|error| SqlError::new(SqlState::SERIALIZATION_FAILURE, error.to_string()))?;
                 conditions.insert(table.name.clone(), condition);
             }
         }
         Ok(conditions)
     }
+}
+
+fn damaged() -> SqlError {
+    SqlError::new(SqlState::INTERNAL_ERROR, "a shard's list of moving ranges cannot be read")
 }
 
 fn bytes(hex: &str) -> Option<Vec<u8>> {

@@ -1,14 +1,19 @@
 //! SELECT over several SQLite shards: one connection that sees all their files, in one read of each.
 
-use polyshard_lite::prepare_across;
+use polyshard_engine::{Dialect, Statement as EngineStatement};
+use polyshard_lite::{Across, Attached, Prepared, QUIET, prepare_across};
 use polyshard_router::{Access, Ticket};
-use polyshard_sql::{Context, Param, Route, Schema, SqlError, TypeOid};
+use polyshard_sql::{Context, Param, Route, Schema, SqlError, SqlState, TypeOid};
 
 use super::run::{PAGE_ROWS, put_rows};
 use super::translate::statement_of;
+use crate::across::motion::Motion;
 use crate::cache::Analysed;
 use crate::reply;
 use crate::session::{Done, Session, Stop};
+
+/// Times that a statement is begun anew because moves began or ended meanwhile: they do so rarely.
+const TRIES_MAX: u32 = 8;
 
 impl Session {
     pub(super) async fn run_lite_across(
@@ -41,29 +46,94 @@ impl Session {
             self.door.journal.ready(shard).await.map_err(|error| error.to_sql())?;
         }
         let firsts: Vec<&Ticket> = tickets.values().filter_map(|tickets| tickets.first()).collect();
-        let Some((main, others)) = firsts.split_first() else { return Ok(()) };
-        let mut names = vec!["main".to_owned()];
-        names.extend((1..firsts.len()).map(|at| format!("shard_{at}")));
+        let Some(main) = firsts.first() else { return Ok(()) };
         let schema = self.current_schema().await?;
-        let context = Context { schema: &schema, search_path: &self.search_path, strict: self.own.strict };
+        let search_path = self.search_path.clone();
+        let context = Context { schema: &schema, search_path: &search_path, strict: self.own.strict };
         let types: Vec<Option<TypeOid>> =
             types.iter().map(|oid| (*oid != 0).then_some(TypeOid(*oid))).collect();
-        let prepared = prepare_across(&analysed.statement, &context, &types, &self.lite_settings, &names)?;
-        let moment = self.moment(&prepared, main.shard()).await?;
-        let statement = statement_of(&prepared, prepared.bind(params, &moment)?);
-        let others: Vec<(String, &Ticket)> = names[1..].iter().cloned().zip(others.iter().copied()).collect();
-        let wrong =
-            |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, &Schema::default()));
-        let mut scan = main.scan_attached(&others, statement, PAGE_ROWS).await.map_err(wrong)?;
-        self.tell_columns(&prepared);
+        // Moves are rare: it is tried as if there were none, and the query itself says if there are.
+        let mut said = vec![QUIET.to_owned(); firsts.len()];
+        let mut tries = 0;
+        loop {
+            let across = self.parts_of(&firsts, &said, &schema)?;
+            let prepared =
+                prepare_across(&analysed.statement, &context, &types, &self.lite_settings, &across)?;
+            let moment = self.moment(&prepared, main.shard()).await?;
+            let statement = statement_of(&prepared, prepared.bind(params, &moment)?);
+            let mut told = false;
+            match self.answer_attached(&firsts, &prepared, statement, &mut told).await {
+                Err(Stop::Refused(error)) if error.state == SqlState::SERIALIZATION_FAILURE => {
+                    tries += 1;
+                    if told || tries >= TRIES_MAX {
+                        return Err(error.hint("Try again.").into());
+                    }
+                    said = ask_motion(&firsts).await?;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// The files, and which rows of theirs do not count, by what they have said about moves.
+    fn parts_of(&self, tickets: &[&Ticket], said: &[String], schema: &Schema) -> Result<Across, SqlError> {
+        let mut motion = Motion::default();
+        for said in said {
+            motion.learn_from_file(said)?;
+        }
+        let view = self.door.router.view();
+        let files = tickets.iter().zip(said).enumerate().map(|(at, (ticket, said))| {
+            let foreign = motion.foreign(Dialect::Sqlite, ticket.shard(), &view, schema)?;
+            Ok((Attached { database: name_of(at), foreign }, said.clone()))
+        });
+        Ok(Across::new(files.collect::<Result<_, SqlError>>()?))
+    }
+
+    async fn answer_attached(
+        &mut self,
+        tickets: &[&Ticket],
+        prepared: &Prepared,
+        statement: EngineStatement,
+        told: &mut bool,
+    ) -> Done {
+        let mut scan =
+            tickets[0].scan_attached(&others(tickets), statement, PAGE_ROWS).await.map_err(wrong)?;
         let formats = self.formats.clone();
         let mut count = 0;
-        while let Some(page) = scan.next().await.map_err(wrong)? {
-            count += page.len();
-            put_rows(&mut self.client.out, &prepared, &page, &formats, self.extended, &self.lite_settings)?;
+        let mut page = scan.next().await.map_err(wrong)?;
+        self.tell_columns(prepared);
+        *told = true;
+        while let Some(rows) = page {
+            count += rows.len();
+            put_rows(&mut self.client.out, prepared, &rows, &formats, self.extended, &self.lite_settings)?;
             self.client.flush_if_full().await?;
+            page = scan.next().await.map_err(wrong)?;
         }
         reply::complete(&mut self.client.out, &format!("SELECT {count}"));
         Ok(())
     }
+}
+
+/// What each file says about ranges that are being moved.
+async fn ask_motion(tickets: &[&Ticket]) -> Result<Vec<String>, Stop> {
+    let names: Vec<String> = (0..tickets.len()).map(name_of).collect();
+    let question = EngineStatement::new(Across::question(&names));
+    let mut scan = tickets[0].scan_attached(&others(tickets), question, 1).await.map_err(wrong)?;
+    let page = scan.next().await.map_err(wrong)?;
+    let row = page.and_then(|rows| rows.into_iter().next());
+    let row =
+        row.ok_or_else(|| SqlError::new(SqlState::INTERNAL_ERROR, "no file says what is being moved"))?;
+    (0..tickets.len()).map(|at| row.text(at).map(str::to_owned).map_err(wrong)).collect()
+}
+
+fn others<'t>(tickets: &[&'t Ticket]) -> Vec<(String, &'t Ticket)> {
+    tickets.iter().enumerate().skip(1).map(|(at, ticket)| (name_of(at), *ticket)).collect()
+}
+
+fn name_of(at: usize) -> String {
+    if at == 0 { "main".to_owned() } else { format!("shard_{at}") }
+}
+
+fn wrong(error: polyshard_engine::Error) -> Stop {
+    Stop::Refused(polyshard_lite::error(&error, &Schema::default()))
 }

@@ -130,21 +130,26 @@ impl Session {
         }
         let outside = self.step_outside();
         let (mut first, mut count, mut done) = (true, 0, Ok(()));
+        // Kept to the end: no range goes from a shard that is done to one that is still to come.
+        let mut ended = Vec::new();
         for (_, tickets) in tickets {
-            done = self.open_with(tickets, Vec::new(), true).await;
-            if done.is_ok() {
-                if let Some(backend) = &mut self.backend {
-                    backend.gather(!first);
+            done = match self.copy_out_of_one(copy, tickets, first).await {
+                Ok(more) => {
+                    count += more;
+                    Ok(())
                 }
-                done = self.pass_query(&out_text(copy, first)).await;
-            }
-            count +=
-                self.backend.as_mut().and_then(|backend| backend.gathered()).map_or(0, |(_, count)| count);
-            self.release().await;
-            first = false;
+                Err(stop) => Err(stop),
+            };
             if done.is_err() || self.told {
+                self.release().await;
                 break;
             }
+            ended.extend(self.backend.take());
+            first = false;
+        }
+        for backend in ended {
+            self.backend = Some(backend);
+            self.release().await;
         }
         self.step_inside(outside);
         done?;
@@ -154,6 +159,23 @@ impl Session {
         self.client.out.extend_from_slice(b"c\0\0\0\x04");
         reply::complete(&mut self.client.out, &format!("COPY {count}"));
         Ok(())
+    }
+
+    /// Copies out of one shard, in one snapshot, what it owns; how many rows.
+    async fn copy_out_of_one(&mut self, copy: &Copy, tickets: Vec<Ticket>, first: bool) -> Result<u64, Stop> {
+        self.open_with(tickets, Vec::new(), true).await?;
+        self.pass_quietly("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await?;
+        let said = self.ask_motion().await?;
+        let own = self.own_rows(copy, said).await?;
+        if let Some(backend) = &mut self.backend {
+            backend.gather(!first);
+        }
+        self.pass_query(&out_text(copy, first, own.as_deref())).await?;
+        let gathered = self.backend.as_mut().and_then(|backend| backend.gathered());
+        if !self.told {
+            self.pass_quietly("COMMIT").await?;
+        }
+        Ok(gathered.map_or(0, |(_, count)| count))
     }
 
     /// Takes the client's rows to their shards; how many were taken.
@@ -351,7 +373,7 @@ impl Session {
 }
 
 /// Whether COPY gives a column a value: those that are computed get none.
-fn is_given(column: &polyshard_sql::Column) -> bool {
+pub(super) fn is_given(column: &polyshard_sql::Column) -> bool {
     column.generated != polyshard_sql::Generated::Stored
 }
 
@@ -362,11 +384,14 @@ fn insert_of(table: &Table, key: &str) -> String {
     format!("INSERT INTO {schema}.{name} ({}) VALUES ($1)", quoted(key))
 }
 
-/// COPY … TO STDOUT for one shard: only the first one's answer begins with the columns' names.
-fn out_text(copy: &Copy, first: bool) -> String {
+/// COPY … TO STDOUT for one shard, of the table or of a query for its own rows: only the first one's answer begins with
+/// the columns' names.
+fn out_text(copy: &Copy, first: bool, own: Option<&str>) -> String {
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let mut text = "COPY ".to_owned();
-    if let CopyWhat::Table { name, columns } = &copy.what {
+    if let Some(query) = own {
+        text.push_str(&format!("({query})"));
+    } else if let CopyWhat::Table { name, columns } = &copy.what {
         if let Some(schema) = &name.schema {
             text.push_str(&format!("{}.", quoted(schema)));
         }

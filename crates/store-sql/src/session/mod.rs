@@ -5,6 +5,7 @@ mod copy;
 mod extended;
 mod global;
 mod load;
+mod moving;
 mod place;
 mod ports;
 mod reference;

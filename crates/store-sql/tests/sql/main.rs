@@ -5,6 +5,7 @@ mod support;
 
 mod embedded;
 mod first;
+mod moving;
 mod programs;
 mod several;
 mod sharing;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_catalog::{
-    Catalog, Driver, FenceLimits, NewShard, PasswordSource, Resolver, ShardLimits, ShardRecord,
+    Catalog, Driver, FenceLimits, MoveRequest, NewShard, OpRecord, OpState, PasswordSource, Resolver,
+    ShardLimits, ShardRecord, Step, Wish,
 };
 use polyshard_engine::{Options, Target};
 use polyshard_journal::{Journal, JournalOptions};
-use polyshard_map::ShardId;
+use polyshard_map::{MapName, Scheme, ShardId};
+use polyshard_mover::Mover;
 use polyshard_router::{Router, RouterOptions};
-use polyshard_shard::{RouterId, ShardOptions};
+use polyshard_shard::{OpId, RouterId, ShardOptions};
 use polyshard_store_sql::{Door, Limits, Login, Parts, Random};
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown, ShutdownTrigger};
@@ -130,6 +132,7 @@ impl Cluster {
         let router = Arc::new(Router::start(catalog.clone(), connect, router_options).await.unwrap());
         let driver =
             Arc::new(Driver::new(catalog.clone(), router.shard_source(), FenceLimits::default(), None));
+        driver.set_carrier(Arc::new(Mover::new(router.shard_source())));
         let resolver = Resolver::start(driver.clone());
         let journal = Arc::new(Journal::new(router.clone(), driver.clone(), JournalOptions::default()));
         let random: Random = Arc::new(|bytes: &mut [u8]| rand::fill(bytes));
@@ -199,6 +202,45 @@ impl Cluster {
             })
             .await
             .unwrap();
+    }
+
+    /// Moves the first quarter of a hash map's buckets to the second shard and the last one to the first, where there
+    /// are two; the old rows are kept until [`Cluster::clean_up`].
+    pub async fn swap_and_keep(&self, map: &str) -> Vec<OpId> {
+        let map = MapName::new(map).unwrap();
+        let definition = self.router.view().maps[&map].map.definition().clone();
+        let Scheme::Hash(hash) = definition.scheme() else { panic!("{map} has no buckets") };
+        let all = hash.buckets();
+        let mut moves = Vec::new();
+        for (from, to, shard) in [(0, all / 4, "s2"), (all / 4 * 3, all, "s1")] {
+            let range = definition.buckets(from, to).unwrap();
+            let (map, to, keep_ms) = (map.clone(), ShardId::new(shard).unwrap(), 600_000);
+            let request = MoveRequest { map, range, to, keep_ms, if_version: None, by: None };
+            let id = self.driver.start_move(&request).await.unwrap().op.id;
+            self.until(id, |record| record.step == Step::Keeping).await;
+            moves.push(id);
+        }
+        self.router.refresh().await.unwrap();
+        moves
+    }
+
+    /// Lets the old rows go.
+    pub async fn clean_up(&self, moves: Vec<OpId>) {
+        for id in moves {
+            self.driver.wish_for(id, Wish::Clean).await.unwrap();
+            self.until(id, |record| record.state == OpState::Done).await;
+        }
+    }
+
+    async fn until(&self, id: OpId, is_there: impl Fn(&OpRecord) -> bool) {
+        let there = async {
+            while !is_there(&self.catalog.operation(id).await.unwrap()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(40), there).await.is_err() {
+            panic!("the move does not get there: {:#?}", self.catalog.operation(id).await);
+        }
     }
 
     pub fn connect_string(&self) -> String {
