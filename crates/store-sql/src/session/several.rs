@@ -8,6 +8,7 @@ use polyshard_sql::{Param, Part, SqlError, SqlState};
 use uuid::Uuid;
 
 use super::global::{quietly, two_sessions};
+use super::moving::in_motion;
 use super::place::Wanted;
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
@@ -38,7 +39,7 @@ impl Session {
         let tickets = self.door.router.enter_ranges(ranges, Access::Write).await;
         let tickets = tickets.map_err(|error| reply::of_router(&error))?;
         let parts = tickets.into_iter().map(|(shard, tickets)| (shard, (tickets, text.clone()))).collect();
-        self.run_parts(parts).await
+        self.run_parts(parts, true).await
     }
 
     /// Inserts rows of several shards.
@@ -62,13 +63,13 @@ impl Session {
             }
             by_shard.insert(part.shard, (tickets, text));
         }
-        self.run_parts(by_shard).await
+        self.run_parts(by_shard, false).await
     }
 
-    /// Runs each shard's part, and answers for all.
-    async fn run_parts(&mut self, parts: BTreeMap<ShardId, (Vec<Ticket>, String)>) -> Done {
+    /// Runs each shard's part, and answers for all. What finds its rows itself must be kept to those of their owners.
+    async fn run_parts(&mut self, parts: BTreeMap<ShardId, (Vec<Ticket>, String)>, finds: bool) -> Done {
         let alone = self.begin_alone();
-        let done = self.run_parts_inside(parts).await;
+        let done = self.run_parts_inside(parts, finds).await;
         let done = match done {
             Ok(tag) if alone => self.end_alone(true, Ok(())).await.map(|()| tag),
             Err(stop) if alone => self.end_alone(true, Err(stop)).await.map(|()| String::new()),
@@ -82,11 +83,19 @@ impl Session {
     async fn run_parts_inside(
         &mut self,
         parts: BTreeMap<ShardId, (Vec<Ticket>, String)>,
+        finds: bool,
     ) -> Result<String, Stop> {
         let mut described = self.extended;
         let (mut tag, mut count) = (String::new(), 0_u64);
-        for (shard, (tickets, text)) in parts {
+        for (shard, (tickets, mut text)) in parts {
             self.turn_to(&shard, tickets).await?;
+            let mut before = None;
+            if finds {
+                self.settle().await?;
+                let said = self.ask_motion().await?;
+                text = self.own_write(&text, &shard, said.clone()).await?;
+                before = Some(said);
+            }
             self.transaction.wrote = true;
             let Some(backend) = &mut self.backend else { return Err(Stop::Told) };
             backend.wrote = true;
@@ -99,6 +108,13 @@ impl Session {
             if let Some((word, more)) = self.backend.as_mut().and_then(|backend| backend.gathered()) {
                 tag = word;
                 count += more;
+            }
+            // A move that began in between may have brought rows that were then found here too. What was written
+            // is locked, so that nobody has cleaned them away since.
+            if let Some(before) = before
+                && self.ask_motion().await? != before
+            {
+                return Err(in_motion().into());
             }
         }
         Ok(format!("{tag} {count}"))

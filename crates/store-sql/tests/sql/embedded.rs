@@ -2,7 +2,7 @@
 
 use crate::support::{Cluster, refusal, rows};
 
-async fn with_tables() -> Cluster {
+pub async fn with_tables() -> Cluster {
     let cluster = Cluster::start_embedded().await;
     let client = cluster.connect().await;
     for sql in [
