@@ -9,6 +9,7 @@ use futures_util::{SinkExt, TryStreamExt};
 use polyshard_store_sql::Limits;
 
 use crate::support::{Cluster, Setup, refusal, rows};
+use crate::transactions::script;
 
 fn count(cluster: &Cluster, shard: &str) -> i64 {
     cluster.on_shard(shard, "SELECT count(*) FROM notes").parse().unwrap()
@@ -109,6 +110,42 @@ async fn a_write_on_several_shards_is_rolled_back_on_all() {
     run("ROLLBACK").await;
     assert_eq!((count(&cluster, "s1"), count(&cluster, "s2")), (0, 0));
     drop(client);
+    cluster.close().await;
+}
+
+/// In the middle of a pipeline, a write on several shards is a transaction of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_on_several_shards_is_all_or_nothing_in_a_pipeline() {
+    let cluster = Cluster::with_tables().await;
+    let many: Vec<String> = (0..30).map(|tenant| format!("({tenant}, 0, 'x')")).collect();
+    let many = many.join(", ");
+    let delete = |which: &str| {
+        for shard in ["s1", "s2"] {
+            cluster.on_shard(shard, &format!("DELETE FROM notes WHERE {which}"));
+        }
+    };
+    for tenant in 100..104 {
+        // Each time the pipeline is on the shard of another tenant before.
+        let pipeline = |first: i32, rows: &str| {
+            format!(
+                "SET polyshard.multi_shard = 'two_phase';\n\\startpipeline\n\
+                 INSERT INTO notes VALUES ({tenant}, {first}, 'first');\n\
+                 INSERT INTO notes VALUES {rows};\n\\endpipeline\n"
+            )
+        };
+        let (done, said) = script(&cluster, &pipeline(1, &many)).await;
+        assert!(done, "{said}");
+        assert_eq!(count(&cluster, "s1") + count(&cluster, "s2"), 31);
+        // One row is there already: no other row of the statement is left.
+        let client = cluster.connect().await;
+        delete("tenant <> 29");
+        let (done, said) = script(&cluster, &pipeline(2, &many)).await;
+        assert!(!done && said.contains("duplicate key"), "{said}");
+        assert_eq!(rows(&client, "SELECT count(*) FROM notes WHERE id = 0").await, [["1"]]);
+        assert_eq!(prepared(&cluster), "0");
+        drop(client);
+        delete("true");
+    }
     cluster.close().await;
 }
 

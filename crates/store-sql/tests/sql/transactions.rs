@@ -16,7 +16,7 @@ async fn apart(cluster: &Cluster) -> (i64, i64) {
 }
 
 /// Runs a script once, each of its pipelines as one series.
-async fn script(cluster: &Cluster, text: &str) -> (bool, String) {
+pub async fn script(cluster: &Cluster, text: &str) -> (bool, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("script.sql");
     std::fs::write(&path, text).unwrap();
