@@ -45,6 +45,12 @@ pub(crate) enum Gone {
     Malformed(#[from] Malformed),
 }
 
+/// The end of a connection in whose stream a shard's message broke off.
+pub(crate) fn broken_off(why: &str) -> Gone {
+    let message = format!("a shard was lost in the middle of a message: {why}");
+    Gone::Io(io::Error::new(io::ErrorKind::ConnectionAborted, message))
+}
+
 impl Client {
     pub fn new(stream: ClientStream) -> Client {
         Client { stream, incoming: BytesMut::new(), out: BytesMut::new(), sent: 0 }

@@ -56,13 +56,14 @@ impl Session {
             return Ok(());
         }
         let said = self.client().said();
-        let mut again = !self.has_backend();
+        let had = self.has_backend();
+        let mut again = !had;
         loop {
             let mut keep = None;
             let mut working = Shards::open(self, ranges, shards).await?;
             let done = self.plan_and_answer(&mut working, select, &literals, &context).await;
-            let gone = working.close(self.client(), &mut keep).await;
-            self.keep_backend(keep).await;
+            let gone = working.close(self, &mut keep).await;
+            self.keep_backend(keep, had).await;
             match (done, gone) {
                 (Err(Trouble::Gone(gone)), _) | (_, Err(gone)) => return Err(Stop::Gone(gone)),
                 (Ok(()), Ok(())) => return Ok(()),
@@ -141,18 +142,26 @@ impl Session {
         let partial = self.partial_results();
         let (mut rows, mut failed) = (0, Vec::new());
         for worker in working.all() {
+            let mut before = None;
             let one = async {
                 let description = worker.description(self.client()).await?;
                 if !told {
                     tell_columns(&mut self.client().out, &description);
                     told = true;
                 }
+                before = Some(self.client().said());
                 worker.pass(self.client(), Sink::Client, FETCH_BYTES_MAX).await
             };
             match one.await {
                 Ok(Passed { rows: more, .. }) => rows += more,
                 // Rows that have been sent cannot be taken back; but a shard that has sent none can be left out.
-                Err(Trouble::Lost(error)) if partial => failed.push((worker.shard().clone(), error)),
+                Err(Trouble::Lost(error))
+                    if partial
+                        && !worker.borrowed
+                        && before.is_none_or(|said| said == self.client().said()) =>
+                {
+                    failed.push((worker.shard().clone(), error));
+                }
                 Err(trouble) => return Err(trouble),
             }
         }

@@ -39,6 +39,7 @@ impl Shards {
         let tickets = enter(session, ranges, named).await?;
         let mut shards = Shards { workers: Vec::new(), missing: Vec::new(), combine_has_rows: true };
         let mut own = session.take_backend();
+        let had = own.is_some();
         for (id, tickets) in tickets {
             let mine = own.take_if(|backend| backend.shard == id);
             let lent = match mine {
@@ -56,8 +57,8 @@ impl Shards {
                 Err(error) if session.partial_results() => shards.missing.push((id, error)),
                 Err(error) => {
                     let mut keep = own;
-                    shards.close(session.client(), &mut keep).await?;
-                    session.keep_backend(keep).await;
+                    shards.close(session, &mut keep).await?;
+                    session.keep_backend(keep, had).await;
                     return Err(error.into());
                 }
             }
@@ -141,10 +142,19 @@ impl Shards {
     }
 
     /// Gives all sessions back; the client's own is put into `keep`.
-    pub async fn close(self, client: &mut Client, keep: &mut Option<Backend>) -> Result<(), Gone> {
+    pub async fn close(self, session: &mut Session, keep: &mut Option<Backend>) -> Result<(), Gone> {
         let mut gone = Ok(());
-        for worker in self.workers {
-            if let Err(error) = worker.give_back(client, keep).await {
+        let (borrowed, others): (Vec<_>, Vec<_>) =
+            self.workers.into_iter().partition(|worker| worker.borrowed);
+        for worker in borrowed {
+            if let Err(error) = worker.give_back(session.client(), keep).await {
+                gone = Err(error);
+            }
+        }
+        // A word to stop must not reach whoever has these next.
+        session.working_on_nothing().await;
+        for worker in others {
+            if let Err(error) = worker.give_back(session.client(), keep).await {
                 gone = Err(error);
             }
         }

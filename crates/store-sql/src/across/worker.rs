@@ -6,7 +6,7 @@ use polyshard_map::ShardId;
 use polyshard_sql::SqlError;
 
 use crate::backend::{Backend, Broken, field};
-use crate::client::{Client, Gone, OUT_BYTES};
+use crate::client::{Client, Gone, OUT_BYTES, broken_off};
 use crate::reply::{self, state};
 use crate::session::Session;
 
@@ -72,11 +72,13 @@ pub(crate) struct Worker {
     pub idle: bool,
     /// Whether the last answer to come is that of the end of our transaction.
     ending: bool,
+    /// Whether a message of its is taken in part, so that what comes next cannot be read.
+    in_message: bool,
 }
 
 impl Worker {
     pub fn new(backend: Backend, borrowed: bool) -> Worker {
-        Worker { backend, waiting: 0, open: false, borrowed, idle: false, ending: false }
+        Worker { backend, waiting: 0, open: false, borrowed, idle: false, ending: false, in_message: false }
     }
 
     /// The client's own session, on a shard that the statement does not concern.
@@ -287,11 +289,18 @@ impl Worker {
         bytes: usize,
     ) -> Result<(), Trouble> {
         let mut left = bytes;
+        self.in_message = true;
         while left > 0 {
             let raw = self.backend.raw();
             let incoming = raw.incoming();
             if incoming.is_empty() {
-                wait(raw, client).await?;
+                match (wait(raw, client).await, &sink) {
+                    // The client has half a message: nothing can be said to it any more.
+                    (Err(Trouble::Lost(error)), Sink::Client) => {
+                        return Err(Trouble::Gone(broken_off(&error.message)));
+                    }
+                    (waited, _) => waited?,
+                }
                 continue;
             }
             let part = left.min(incoming.len());
@@ -312,6 +321,7 @@ impl Worker {
             }
             left -= part;
         }
+        self.in_message = false;
         Ok(())
     }
 
@@ -339,9 +349,17 @@ impl Worker {
     /// Gives the session back: as it is if nothing is under way on it, or else it is ended.
     pub async fn give_back(mut self, client: &mut Client, keep: &mut Option<Backend>) -> Result<(), Gone> {
         if self.borrowed {
-            // What runs on it is the client's; whoever has it next sees how it stands.
-            *keep = Some(self.backend);
-            return Ok(());
+            // What runs on it is the client's; whoever has it next sees how it stands, and no answers to this.
+            return match self.hear_all(client).await {
+                Ok(()) => {
+                    *keep = Some(self.backend);
+                    Ok(())
+                }
+                Err(trouble) => {
+                    self.backend.abandon().await;
+                    if let Trouble::Gone(gone) = trouble { Err(gone) } else { Ok(()) }
+                }
+            };
         }
         if self.waiting == 0 && (self.open || self.backend.status != b'I') {
             self.ask("ROLLBACK");
@@ -362,6 +380,18 @@ impl Worker {
             return Ok(());
         }
         self.backend.finish();
+        Ok(())
+    }
+
+    /// Passes over all answers that are still to come.
+    async fn hear_all(&mut self, client: &mut Client) -> Result<(), Trouble> {
+        if self.in_message {
+            return Err(no_copy(&self.backend.shard));
+        }
+        self.send().await?;
+        while self.waiting > 0 {
+            self.next(client).await?;
+        }
         Ok(())
     }
 

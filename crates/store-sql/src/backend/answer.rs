@@ -6,7 +6,7 @@ use polyshard_sql::SqlError;
 
 use super::words::{field, is_stale, lost, read_tag};
 use super::{Backend, Broken, Drained, Step};
-use crate::client::{Client, OUT_BYTES};
+use crate::client::{Client, OUT_BYTES, broken_off};
 use crate::reply::{self, state};
 
 impl Backend {
@@ -167,7 +167,11 @@ impl Backend {
             if left == 0 {
                 return Ok(());
             }
-            self.wait(client).await?;
+            // The client has half a message: nothing can be said to it any more.
+            self.wait(client).await.map_err(|broken| match broken {
+                Broken::Ended(error) | Broken::Cut(error) => Broken::Client(broken_off(&error.message)),
+                broken => broken,
+            })?;
         }
     }
 

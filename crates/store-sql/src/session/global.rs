@@ -179,6 +179,8 @@ impl Session {
                 tracing::warn!(shard = %backend.shard, ?broken, "a shard is brought up later");
             }
         }
+        // First, so that no word to stop reaches whoever has them next.
+        self.cancel.running.clear().await;
         for (shard, mut backend) in std::mem::take(&mut self.parked) {
             match quietly(&mut backend, &mut self.client).await {
                 Ok(()) if backend.status == b'I' && !backend.undone => {
@@ -192,7 +194,6 @@ impl Session {
                 }
             }
         }
-        self.cancel.running.clear().await;
         Ok(())
     }
 
@@ -245,6 +246,8 @@ impl Session {
 
     /// Rolls back on all sessions that are put aside, and gives them back.
     pub(super) async fn roll_back_parked(&mut self) {
+        // First, so that no word to stop reaches whoever has them next.
+        self.cancel.running.clear().await;
         for (_, mut backend) in std::mem::take(&mut self.parked) {
             backend.query("ROLLBACK", true);
             match quietly(&mut backend, &mut self.client).await {
@@ -252,7 +255,6 @@ impl Session {
                 _ => backend.abandon().await,
             }
         }
-        self.cancel.running.clear().await;
     }
 
     /// Puts the current session aside, for another one of the same transaction.

@@ -110,8 +110,13 @@ impl Session {
         self.backend.take()
     }
 
-    /// Takes the transaction's own session back.
-    pub(crate) async fn keep_backend(&mut self, backend: Option<Backend>) {
+    /// Takes the transaction's own session back; if it had one and has none any more, it is lost.
+    pub(crate) async fn keep_backend(&mut self, backend: Option<Backend>, had: bool) {
+        if had && backend.is_none() {
+            self.transaction.failed = true;
+            self.transaction.lost = true;
+            self.portals.clear();
+        }
         self.cancel.running.clear().await;
         if let Some(backend) = backend {
             self.cancel.running.add(backend.cancel()).await;
@@ -120,6 +125,11 @@ impl Session {
             }
             self.backend = Some(backend);
         }
+    }
+
+    /// Notes that no session works for this one any more.
+    pub(crate) async fn working_on_nothing(&self) {
+        self.cancel.running.clear().await;
     }
 
     /// Notes a session that works for this one, so that it can be stopped.

@@ -290,6 +290,8 @@ impl Session {
 
     /// Gives sessions back whose part is over.
     async fn finish_parked(&mut self, shards: &[ShardId]) {
+        // First, so that no word to stop reaches whoever has them next.
+        self.cancel.running.clear().await;
         for shard in shards {
             if let Some(backend) = self.parked.remove(shard) {
                 if backend.status == b'I' && backend.is_settled() {
@@ -299,7 +301,6 @@ impl Session {
                 }
             }
         }
-        self.cancel.running.clear().await;
     }
 
     /// Opens a session with tickets that are there already.
