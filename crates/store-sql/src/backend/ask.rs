@@ -65,6 +65,8 @@ impl Backend {
     /// once the server has taken it.
     pub fn ask_description(&mut self, id: u64, text: &str, types: &[u32], end: bool) {
         self.in_series = !end;
+        // Its answer is passed over with everything else that is no description.
+        self.make_room();
         let out = self.lent().outgoing();
         parse(out, id, text, types);
         reply::message(out, b'D', |out| {

@@ -56,6 +56,10 @@ pub(crate) struct Backend {
     pub in_series: bool,
     /// Whether the server waits for the client's data.
     copying: bool,
+    /// Whether something was set inside a transaction that is not committed: the notes hold only if it is.
+    pub set_inside: bool,
+    /// Whether it may have something that is not noted, so that nobody else is to have it.
+    pub closing: bool,
 }
 
 /// One thing that the shard, or the door in its place, still has to answer.
@@ -129,6 +133,8 @@ impl Backend {
             in_series: false,
             wrote: false,
             gathering: None,
+            set_inside: false,
+            closing: false,
         }
     }
 
@@ -242,26 +248,27 @@ impl Backend {
             *used = uses;
             return;
         }
-        let oldest = if notes.prepared.len() >= PREPARED_MAX {
-            notes.prepared.iter().min_by_key(|(_, used)| **used).map(|(id, _)| *id)
-        } else {
-            None
-        };
-        if let Some(oldest) = oldest {
-            notes.prepared.remove(&oldest);
-        }
-        notes.prepared.insert(id, uses);
+        let oldest = self.make_room();
+        self.notes().prepared.insert(id, uses);
         self.in_series = true;
-        let out = self.lent().outgoing();
-        if let Some(oldest) = oldest {
-            reply::message(out, b'C', |out| {
-                out.put_u8(b'S');
-                put_name(out, oldest);
-            });
-        }
-        parse(out, id, text, types);
+        parse(self.lent().outgoing(), id, text, types);
         self.steps.extend(oldest.map(Step::Forget));
         self.steps.push_back(Step::Prepare(id));
+    }
+
+    /// Has the statement closed that was used longest ago, if there are too many: that one.
+    fn make_room(&mut self) -> Option<u64> {
+        let notes = self.notes();
+        if notes.prepared.len() < PREPARED_MAX {
+            return None;
+        }
+        let oldest = notes.prepared.iter().min_by_key(|(_, used)| **used).map(|(id, _)| *id)?;
+        notes.prepared.remove(&oldest);
+        reply::message(self.lent().outgoing(), b'C', |out| {
+            out.put_u8(b'S');
+            put_name(out, oldest);
+        });
+        Some(oldest)
     }
 
     /// Binds a portal; the rest of the client's message goes as it is.
@@ -277,7 +284,8 @@ impl Backend {
         self.steps.push_back(Step::Bind);
     }
 
-    /// Runs a text of its own in the extended protocol; only rows and the end are passed on.
+    /// Runs a text of its own in the extended protocol; only rows and the end are passed on. The series is to be
+    /// ended once it is answered: a Sync that comes before the data of COPY would be taken for a part of it.
     pub fn run_unnamed(&mut self, text: &str, formats: &[bool]) {
         let out = self.lent().outgoing();
         reply::message(out, b'P', |out| {
@@ -294,7 +302,7 @@ impl Backend {
         });
         self.steps.extend([Step::Skip, Step::Skip]);
         self.execute("", 0);
-        self.sync();
+        self.ask_answers();
     }
 
     /// Describes a portal.
@@ -351,6 +359,8 @@ impl Backend {
         reply::message(out, kind, |out| out.put_slice(body));
         if kind != b'd' {
             self.copying = false;
+            // A Flush that came before the data was passed over.
+            self.ask_answers();
         }
     }
 
@@ -365,9 +375,18 @@ impl Backend {
         self.quiet_error.take()
     }
 
+    /// Whether others can have it next: what it has set is noted.
+    pub fn is_as_noted(&self) -> bool {
+        !self.set_inside && !self.closing
+    }
+
     /// Gives the session back: it is idle, and in no transaction.
     pub fn finish(mut self) {
         debug_assert!(self.steps.is_empty());
+        if !self.is_as_noted() {
+            // It ends when it is dropped.
+            return;
+        }
         if let Some(lent) = self.lent.take() {
             lent.finish();
         }

@@ -118,9 +118,6 @@ impl Session {
         let inside = self.backend.is_some();
         let outside = if inside {
             self.settle().await?;
-            if self.told {
-                return Err(Stop::Told);
-            }
             None
         } else {
             let outside = self.step_outside();
@@ -236,7 +233,7 @@ impl Session {
         self.check_global(&analysis)?;
         self.acquire(&wanted, access).await?;
         self.note_movable(&analysed.statement, &route, &analysis);
-        self.note_write(analysis.writes());
+        self.note_effects(&analysed.statement, &analysis);
         let Some(backend) = &mut self.backend else { return Ok(false) };
         backend.prepare(description.id, &prepared.text, &prepared.types);
         backend.bind(bind.portal, description.id, bind.rest);
@@ -284,9 +281,6 @@ impl Session {
             Some(Portal::Own(bound)) => {
                 let bound = bound.clone();
                 self.settle().await?;
-                if self.told && self.skipping {
-                    return Err(Stop::Told);
-                }
                 self.run_bound(&bound).await
             }
         }
@@ -330,7 +324,7 @@ impl Session {
                 self.check_global(&analysis)?;
                 let access = if analysis.writes() { Access::Write } else { Access::Read };
                 self.acquire(&wanted, access).await?;
-                self.note_write(analysis.writes());
+                self.note_effects(&analysed.statement, &analysis);
                 let text = self.literal_text(analysed, params).await?;
                 self.pass_alone(&text).await
             }
@@ -360,15 +354,14 @@ impl Session {
         Ok(())
     }
 
-    /// Takes all answers that a series has so far.
+    /// Takes all answers that a series has so far. After an error among them nothing more of the series is done.
     pub(super) async fn settle(&mut self) -> Done {
+        self.told = false;
         match &mut self.backend {
             Some(backend) if !backend.is_settled() => {
                 backend.ask_answers();
                 self.drain().await?;
-                // The shard passes over the rest of a series that has failed; so does the door.
-                self.skipping |= self.told;
-                Ok(())
+                if self.told { Err(Stop::Told) } else { Ok(()) }
             }
             _ => Ok(()),
         }

@@ -101,6 +101,10 @@ impl Session {
                     self.let_go().await;
                 } else {
                     self.transaction.failed = true;
+                    if let Some(backend) = &mut self.backend {
+                        // What was to be set may not be.
+                        backend.closing = true;
+                    }
                 }
                 Err(Stop::Told)
             }
@@ -247,7 +251,9 @@ impl Session {
     /// Leaves a shard on which nothing was done that counts.
     async fn leave(&mut self) -> Done {
         if self.transaction.is_none() {
-            return self.end_series().await;
+            self.told = false;
+            self.end_series().await?;
+            return if self.told { Err(Stop::Told) } else { Ok(()) };
         }
         self.settle().await?;
         if let Some(backend) = &mut self.backend {
@@ -313,7 +319,7 @@ impl Session {
         let Some(backend) = self.backend.take() else { return };
         self.cancel.running.clear().await;
         self.portals.clear();
-        if backend.status == b'I' && backend.is_settled() && !backend.stale {
+        if backend.status == b'I' && backend.is_settled() && !backend.stale && backend.is_as_noted() {
             backend.finish();
         } else {
             backend.abandon().await;

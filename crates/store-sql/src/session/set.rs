@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use polyshard_router::Access;
-use polyshard_sql::{Discard, Setting, SqlError, SqlState, Statement, TransactionModes};
+use polyshard_sql::{Discard, Isolation, Setting, SqlError, SqlState, Statement, TransactionModes};
 
 use super::place::Wanted;
 use super::transaction::Transaction;
@@ -31,7 +31,8 @@ impl Session {
         } else if setting.local {
             self.in_transaction(statement, "SET LOCAL").await?;
         } else {
-            self.set_for_session(name, statement.text(), setting.values.is_some()).await?;
+            let said = setting.values.is_some().then(|| statement.text().to_string());
+            self.set_for_session(statement.text(), &[(name, said)]).await?;
         }
         if name == "search_path" && !self.transaction.failed {
             self.search_path = match &setting.values {
@@ -55,7 +56,7 @@ impl Session {
                 if self.embedded {
                     self.set_lite(name, None, "RESET")?;
                 } else {
-                    self.set_for_session(name, statement.text(), false).await?;
+                    self.set_for_session(statement.text(), &[(name, None)]).await?;
                 }
                 if name == "search_path" && !self.transaction.failed {
                     self.search_path = self.door.defaults().await?.search_path.clone();
@@ -94,9 +95,11 @@ impl Session {
         Ok(())
     }
 
-    /// Sets something for the session, on a shard first: it knows whether the value can be.
-    async fn set_for_session(&mut self, name: &str, text: &Arc<str>, has_value: bool) -> Done {
-        if self.backend.is_some() {
+    /// Sets something for the session, on a shard first: it knows whether the value can be. The settings come with the
+    /// statement that sets each; none resets it.
+    async fn set_for_session(&mut self, text: &Arc<str>, changes: &[(&str, Option<String>)]) -> Done {
+        if let Some(backend) = &mut self.backend {
+            backend.set_inside |= !self.transaction.is_none();
             self.pass_query(text).await?;
         } else {
             let outside = self.step_outside();
@@ -106,7 +109,7 @@ impl Session {
             }
             if done.is_ok() && !self.told {
                 // Noted before it is given back: the next one to lend it must know.
-                let settings = self.settings_after(name, text, has_value);
+                let settings = self.settings_after(changes);
                 if let Some(backend) = &mut self.backend {
                     backend.note_settings(&settings);
                 }
@@ -121,15 +124,18 @@ impl Session {
         if self.transaction.failed || self.told {
             return Ok(());
         }
-        self.settings = self.settings_after(name, text, has_value);
+        self.settings = self.settings_after(changes);
         if let Some(backend) = &mut self.backend {
             backend.note_settings(&self.settings);
         }
         Ok(())
     }
 
-    fn settings_after(&self, name: &str, text: &str, has_value: bool) -> Arc<Settings> {
-        if has_value { self.settings.with(name, text) } else { self.settings.without(name) }
+    fn settings_after(&self, changes: &[(&str, Option<String>)]) -> Arc<Settings> {
+        changes.iter().fold(self.settings.clone(), |settings, (name, said)| match said {
+            Some(said) => settings.with(name, said),
+            None => settings.without(name),
+        })
     }
 
     /// Acts as if there were no transaction until [`Session::step_inside`]: it is not on a shard so far.
@@ -172,7 +178,7 @@ impl Session {
             return Ok(());
         }
         if session {
-            return self.set_for_session("session characteristics", statement.text(), true).await;
+            return self.set_for_session(statement.text(), &characteristics(modes)).await;
         }
         self.note_modes(modes);
         self.in_transaction(statement, "SET LOCAL").await
@@ -260,6 +266,10 @@ impl Session {
 
     /// Settings made since a savepoint are undone with it: the search path must be what the shard has.
     pub(super) async fn settings_rolled_back(&mut self) -> Done {
+        for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {
+            // What is noted of it was, in part, undone.
+            backend.closing |= backend.set_inside;
+        }
         if !self.transaction.search_path_changed() {
             return Ok(());
         }
@@ -272,6 +282,26 @@ impl Session {
             Err(error) => Err(self.lose(crate::reply::of_engine(&error), true).await),
         }
     }
+}
+
+/// SET SESSION CHARACTERISTICS as the settings that it sets.
+fn characteristics(modes: &TransactionModes) -> Vec<(&'static str, Option<String>)> {
+    let isolation = modes.isolation.map(|isolation| match isolation {
+        Isolation::ReadUncommitted => "read uncommitted",
+        Isolation::ReadCommitted => "read committed",
+        Isolation::RepeatableRead => "repeatable read",
+        Isolation::Serializable => "serializable",
+    });
+    let word = |truth| if truth { "on" } else { "off" };
+    let all = [
+        ("default_transaction_isolation", isolation),
+        ("default_transaction_read_only", modes.read_only.map(word)),
+        ("default_transaction_deferrable", modes.deferrable.map(word)),
+    ];
+    let said = |(name, value): (&'static str, Option<&str>)| {
+        value.map(|value| (name, Some(settings::set_statement(name, value))))
+    };
+    all.into_iter().filter_map(said).collect()
 }
 
 /// Only UTF-8 is spoken: a key in another encoding would be placed by other bytes.

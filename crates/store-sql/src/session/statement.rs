@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use polyshard_journal::EntryKind;
 use polyshard_router::Access;
-use polyshard_sql::{Analysis, Context, Kind, Param, Route, Schema, SqlError, SqlState};
+use polyshard_sql::{
+    Analysis, Called, Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, Volatility,
+};
 
 use super::place::{Wanted, unknown_outcome};
 use super::transaction::failed_transaction;
@@ -12,6 +14,18 @@ use super::{Done, Session, Stop};
 use crate::cache::Analysed;
 use crate::door::ViewMaps;
 use crate::reply::{self, state};
+
+/// PostgreSQL's own functions whose answer is another each time, but that change nothing.
+const HARMLESS_FUNCTIONS: [&str; 8] = [
+    "random",
+    "gen_random_uuid",
+    "clock_timestamp",
+    "timeofday",
+    "pg_sleep",
+    "pg_sleep_for",
+    "currval",
+    "lastval",
+];
 
 impl Session {
     /// The tables as they are now, or as the transaction itself has made them.
@@ -63,7 +77,7 @@ impl Session {
         match Wanted::of(&route) {
             Some(wanted) => {
                 self.check_global(&analysis)?;
-                let done = self.run_here(&wanted, analysis.writes(), statement.text()).await;
+                let done = self.run_here(&wanted, statement, &analysis).await;
                 self.note_movable(statement, &route, &analysis);
                 done
             }
@@ -122,15 +136,17 @@ impl Session {
         Ok(true)
     }
 
-    /// Runs a text on one shard, as it is.
-    pub(super) async fn run_here(&mut self, wanted: &Wanted<'_>, writes: bool, text: &str) -> Done {
+    /// Runs a statement on one shard, as it is.
+    async fn run_here(&mut self, wanted: &Wanted<'_>, statement: &Statement, analysis: &Analysis) -> Done {
+        let text = statement.text();
         let alone = self.backend.is_none() && self.transaction.is_none();
-        let access = if writes { Access::Write } else { Access::Read };
+        let access = if analysis.writes() { Access::Write } else { Access::Read };
+        let writes = may_change(analysis);
         let said = self.client.said();
         let mut again = true;
         loop {
             self.acquire(wanted, access).await?;
-            self.note_write(writes);
+            self.note_effects(statement, analysis);
             match self.pass_query(text).await {
                 // The session was dead already, or died of this: a read that has said nothing can be repeated.
                 Err(Stop::Refused(_)) if alone && again && !writes && self.client.said() == said => {
@@ -167,6 +183,17 @@ impl Session {
         Ok(())
     }
 
+    /// Notes what a statement may do to the shard that works for us, and to its session.
+    pub(super) fn note_effects(&mut self, statement: &Statement, analysis: &Analysis) {
+        self.note_write(may_change(analysis));
+        if matches!(statement.kind(), Kind::Do | Kind::Call | Kind::Unparsed)
+            && let Some(backend) = &mut self.backend
+        {
+            // Code that is not looked into may leave settings and temporary tables behind.
+            backend.closing = true;
+        }
+    }
+
     /// Notes that the shard that works for us is written to.
     pub(super) fn note_write(&mut self, writes: bool) {
         self.transaction.wrote |= writes;
@@ -195,7 +222,14 @@ impl Session {
         if let Some(backend) = &mut self.backend {
             backend.run_unnamed(text, &self.formats);
         }
-        self.drain().await
+        self.drain().await?;
+        let told = self.told;
+        if let Some(backend) = &mut self.backend {
+            backend.sync();
+        }
+        self.drain().await?;
+        self.told |= told;
+        if self.told { Err(Stop::Told) } else { Ok(()) }
     }
 
     /// Carries out a statement that concerns several shards.
@@ -302,6 +336,17 @@ impl Session {
         backend.query(text, true);
         super::global::quietly(backend, &mut self.client).await.map_err(Stop::from)
     }
+}
+
+/// Whether a statement may change something, by itself or by a function that it calls: it is not done twice.
+fn may_change(analysis: &Analysis) -> bool {
+    let harmless = |name: &str| {
+        HARMLESS_FUNCTIONS.contains(&name) || name.starts_with("pg_is_") || name.ends_with("_size")
+    };
+    let changes = |called: &Called| {
+        called.volatility == Volatility::Volatile && (called.reads_tables || !harmless(&called.name))
+    };
+    analysis.writes() || analysis.called().iter().any(changes)
 }
 
 /// Whether a statement over several shards is one that they answer together.

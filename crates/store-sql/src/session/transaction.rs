@@ -25,6 +25,9 @@ enum Begun {
     Explicitly,
 }
 
+/// The session's settings, the door's own, and the search path.
+type Remembered = (Arc<Settings>, Own, Arc<[String]>);
+
 /// What is known of the transaction.
 pub(crate) struct Transaction {
     begun: Begun,
@@ -35,8 +38,10 @@ pub(crate) struct Transaction {
     /// What was said before a shard was chosen: savepoints, and settings of the transaction.
     prelude: Vec<Arc<str>>,
     savepoints: Vec<String>,
+    /// What the session had at each of them, and its search path once the transaction is committed.
+    at_savepoints: Vec<(Remembered, Option<Arc<[String]>>)>,
     /// What the session had before, in case it is rolled back.
-    before: Option<(Arc<Settings>, Own, Arc<[String]>)>,
+    before: Option<Remembered>,
     /// Whether something was written.
     pub wrote: bool,
     /// The session that it ran on is lost.
@@ -69,6 +74,7 @@ impl Transaction {
             begin: Arc::from("BEGIN"),
             prelude: Vec::new(),
             savepoints: Vec::new(),
+            at_savepoints: Vec::new(),
             before: None,
             wrote: false,
             lost: false,
@@ -149,7 +155,7 @@ impl Session {
         }
     }
 
-    fn remembered(&self) -> (Arc<Settings>, Own, Arc<[String]>) {
+    fn remembered(&self) -> Remembered {
         (self.settings.clone(), self.own, self.search_path.clone())
     }
 
@@ -245,8 +251,20 @@ impl Session {
         self.transaction.before = Some(before);
     }
 
-    /// Ends the transaction on its shard, if it is on one. Afterwards there is none, whatever happened.
+    /// Ends the transaction on its shard, if it is on one. Afterwards there is none, whatever happened; and unless it
+    /// is committed, the settings are what they were before.
     pub(super) async fn end_transaction(&mut self, commit: bool) -> Done {
+        let before = self.transaction.before.clone();
+        let ended = self.end_parts(commit).await;
+        if ended.is_err()
+            && let Some(before) = before
+        {
+            (self.settings, self.own, self.search_path) = before;
+        }
+        ended
+    }
+
+    async fn end_parts(&mut self, commit: bool) -> Done {
         let transaction = std::mem::replace(&mut self.transaction, Transaction::none());
         self.portals.clear();
         match transaction.before {
@@ -306,6 +324,12 @@ impl Session {
         }
         let failure = self.backend.as_mut().and_then(|backend| backend.take_quiet_error());
         let undone = self.backend.as_ref().filter(|backend| backend.undone).map(|on| on.shard.clone());
+        if let Some(backend) = &mut self.backend
+            && failure.is_none()
+            && undone.is_none()
+        {
+            backend.set_inside = false;
+        }
         self.release().await;
         match failure {
             None => undone.map_or(Ok(()), |shard| Err(super::several::rolled_back(&shard).into())),
@@ -386,9 +410,23 @@ impl Session {
             reply::complete(&mut self.client.out, tag);
         }
         match (tag, known) {
-            ("SAVEPOINT", _) => self.transaction.savepoints.push(name.clone()),
-            ("RELEASE", Some(at)) => self.transaction.savepoints.truncate(at),
-            ("ROLLBACK", Some(at)) => self.transaction.savepoints.truncate(at + 1),
+            ("SAVEPOINT", _) => {
+                let settings = (self.remembered(), self.transaction.search_path_after.clone());
+                self.transaction.at_savepoints.push(settings);
+                self.transaction.savepoints.push(name.clone());
+            }
+            ("RELEASE", Some(at)) => {
+                self.transaction.savepoints.truncate(at);
+                self.transaction.at_savepoints.truncate(at);
+            }
+            ("ROLLBACK", Some(at)) => {
+                self.transaction.savepoints.truncate(at + 1);
+                self.transaction.at_savepoints.truncate(at + 1);
+                if let Some((settings, after)) = self.transaction.at_savepoints.last().cloned() {
+                    (self.settings, self.own, self.search_path) = settings;
+                    self.transaction.search_path_after = after;
+                }
+            }
             _ => {}
         }
         if tag == "ROLLBACK" { self.settings_rolled_back().await } else { Ok(()) }

@@ -1,0 +1,108 @@
+//! A client that says the protocol's messages one by one, as drivers that send several at once do.
+
+use bytes::{BufMut, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Cluster, PASSWORD};
+
+pub struct Wire {
+    stream: TcpStream,
+    out: BytesMut,
+}
+
+impl Wire {
+    pub async fn connect(cluster: &Cluster) -> Wire {
+        let stream = TcpStream::connect(("127.0.0.1", cluster.port)).await.unwrap();
+        let mut wire = Wire { stream, out: BytesMut::new() };
+        let words = b"user\0polyshard\0database\0polyshard\0\0";
+        wire.out.put_u32(u32::try_from(words.len()).unwrap() + 8);
+        wire.out.put_u32(196_608);
+        wire.out.put_slice(words);
+        wire.log_in().await;
+        wire
+    }
+
+    async fn log_in(&mut self) {
+        use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
+        let mut scram = ScramSha256::new(PASSWORD.as_bytes(), ChannelBinding::unsupported());
+        self.send().await;
+        assert_eq!(self.next().await.0, b'R');
+        let first = scram.message().to_vec();
+        self.message(b'p', |out| {
+            out.put_slice(b"SCRAM-SHA-256\0");
+            out.put_u32(u32::try_from(first.len()).unwrap());
+            out.put_slice(&first);
+        });
+        self.send().await;
+        scram.update(&self.next().await.1[4..]).unwrap();
+        let last = scram.message().to_vec();
+        self.message(b'p', |out| out.put_slice(&last));
+        self.send().await;
+        scram.finish(&self.next().await.1[4..]).unwrap();
+        self.answers().await;
+    }
+    fn message(&mut self, kind: u8, body: impl FnOnce(&mut BytesMut)) {
+        let mut inner = BytesMut::new();
+        body(&mut inner);
+        self.out.put_u8(kind);
+        self.out.put_u32(u32::try_from(inner.len()).unwrap() + 4);
+        self.out.put_slice(&inner);
+    }
+
+    async fn send(&mut self) {
+        let out = self.out.split();
+        self.stream.write_all(&out).await.unwrap();
+    }
+
+    async fn next(&mut self) -> (u8, Vec<u8>) {
+        let kind = self.stream.read_u8().await.unwrap();
+        let length = self.stream.read_u32().await.unwrap();
+        let mut body = vec![0; length as usize - 4];
+        self.stream.read_exact(&mut body).await.unwrap();
+        (kind, body)
+    }
+
+    /// The kinds of all messages up to ReadyForQuery.
+    async fn answers(&mut self) -> String {
+        let mut kinds = String::new();
+        while !kinds.ends_with('Z') {
+            kinds.push(char::from(self.next().await.0));
+        }
+        kinds
+    }
+
+    /// A simple query.
+    pub async fn simple(&mut self, sql: &str) -> String {
+        self.message(b'Q', |out| {
+            out.put_slice(sql.as_bytes());
+            out.put_u8(0);
+        });
+        self.send().await;
+        self.answers().await
+    }
+
+    /// A statement without parameters: prepared, bound and run, with what is sent next.
+    pub fn statement(&mut self, sql: &str) {
+        self.message(b'P', |out| {
+            out.put_u8(0);
+            out.put_slice(sql.as_bytes());
+            out.put_slice(&[0, 0, 0]);
+        });
+        self.message(b'B', |out| out.put_slice(&[0; 8]));
+        self.message(b'E', |out| out.put_slice(&[0; 5]));
+    }
+
+    /// Flush, and sent at once.
+    pub async fn flush(&mut self) {
+        self.message(b'H', |_| {});
+        self.send().await;
+    }
+
+    /// Sync, and the answers to everything.
+    pub async fn sync(&mut self) -> String {
+        self.message(b'S', |_| {});
+        self.send().await;
+        self.answers().await
+    }
+}
