@@ -100,6 +100,7 @@ impl Session {
     async fn prepare(&mut self) -> Result<()> {
         let (source, target) = (self.source.clone(), self.target.clone());
         self.refresh().await?;
+        self.announce().await?;
         if let Some(replaced) = self.carry.replaces {
             target.remove_capture(self.op, replaced).await.map_err(MoveError::on(target.id()))?;
         }
@@ -115,6 +116,14 @@ impl Session {
         self.refresh().await?;
         self.progress.total_rows = self.count_source().await?;
         Ok(())
+    }
+
+    /// Has readers of all shards leave out what the target has of the ranges, for as long as that is not its own. The
+    /// ranges that arrive say so, too, but a move that is rolled back takes those away before the rows.
+    pub(crate) async fn announce(&self) -> Result<()> {
+        let (target, map) = (&self.target, self.definition.name());
+        let announced = target.announce_capture(self.op, self.carry.reverse, map, &self.carry.ranges).await;
+        announced.map_err(MoveError::on(target.id()))
     }
 
     pub(crate) async fn refuse_rows_on_target(&self) -> Result<()> {

@@ -33,6 +33,7 @@ impl Session {
         // Rows that were there before the move are not the move's to remove.
         if self.carry.filled || self.is_marked().await? {
             let target = self.target.clone();
+            self.announce().await?;
             if let Some(replaced) = self.carry.replaces {
                 // It would refuse to have its rows deleted.
                 target.remove_capture(self.op, replaced).await.map_err(MoveError::on(target.id()))?;

@@ -94,17 +94,10 @@ impl Shard {
         definition: &MapDefinition,
         ranges: &[KeyRange],
     ) -> Result<(), ShardError> {
-        let sql = format!(
-            "INSERT INTO {} (capture, op, map, ranges, state, ready) VALUES ($1, $2, $3, $4, 'open', 0) \
-             ON CONFLICT (capture) DO NOTHING",
-            self.own("capture")
-        );
-        let ranges_text = serde_json::to_string(ranges).expect("ranges are texts");
-        let insert = Statement::new(sql)
-            .bind(capture.to_string())
-            .bind(op.id.to_string())
-            .bind(definition.name().to_string())
-            .bind(ranges_text);
+        // One that was only announced begins now, and one of a move that is undone is of the move that undoes it.
+        let again = "DO UPDATE SET op = excluded.op, \
+                     state = CASE had.state WHEN 'resting' THEN 'open' ELSE had.state END";
+        let insert = self.put_capture(op, capture, (definition.name(), ranges), "open", again);
         self.carry_write(op, capture, vec![insert]).await?;
         let watch = Watch { capture, definition, ranges };
         // Listed after the capture is recorded, and behind whoever binds one just now: later ones find the record.
@@ -119,6 +112,39 @@ impl Shard {
             tx.commit().await?;
         }
         Ok(())
+    }
+
+    /// Says that rows of the ranges may be here that are not this shard's, from before the first comes until the
+    /// last is cleared away: whoever reads all shards leaves them out. Nothing is noted yet.
+    pub async fn announce_capture(
+        &self,
+        op: OpRef,
+        capture: OpId,
+        map: &MapName,
+        ranges: &[KeyRange],
+    ) -> Result<(), ShardError> {
+        let insert = self.put_capture(op, capture, (map, ranges), "resting", "DO NOTHING");
+        self.carry_write(op, capture, vec![insert]).await.map(drop)
+    }
+
+    fn put_capture(
+        &self,
+        op: OpRef,
+        capture: OpId,
+        (map, ranges): (&MapName, &[KeyRange]),
+        state: &str,
+        again: &str,
+    ) -> Statement {
+        let sql = format!(
+            "INSERT INTO {} AS had (capture, op, map, ranges, state, ready) VALUES ($1, $2, $3, $4, '{state}', 0) \
+             ON CONFLICT (capture) {again}",
+            self.own("capture")
+        );
+        Statement::new(sql)
+            .bind(capture.to_string())
+            .bind(op.id.to_string())
+            .bind(map.to_string())
+            .bind(serde_json::to_string(ranges).expect("ranges are texts"))
     }
 
     /// Takes a capture away, with what it caught.

@@ -217,9 +217,19 @@ impl SqlLocal {
             Dialect::Postgres => oldest.replace("LIMIT -1 OFFSET", "OFFSET"),
         };
         let rows = self.run(Statement::new(oldest).bind(keep)).await?;
-        let Some(epoch) = rows.first().map(|row| row.opt_int(0)).transpose()?.flatten() else {
+        let Some(mut epoch) = rows.first().map(|row| row.opt_int(0)).transpose()?.flatten() else {
             return Ok(());
         };
+        // A move that keeps or cleans its old rows goes on by its record, however old that is.
+        let moving = format!(
+            "SELECT min(epoch) FROM {ops} WHERE id IN (SELECT op FROM {} UNION ALL SELECT op FROM {})",
+            self.names.own("capture"),
+            self.names.own("carried")
+        );
+        let rows = self.run(Statement::new(moving)).await?;
+        if let Some(needed) = rows.first().map(|row| row.opt_int(0)).transpose()?.flatten() {
+            epoch = epoch.min(needed - 1);
+        }
         let delete = format!("DELETE FROM {ops} WHERE epoch <= $1 AND phase <> 'prepared'");
         let meta = format!("UPDATE {} SET pruned_epoch = $1 WHERE pruned_epoch < $1", self.names.own("meta"));
         let departures = format!("DELETE FROM {} WHERE epoch <= $1", self.names.own("departure"));

@@ -53,6 +53,7 @@ on_both_engines!(
     after_the_point_of_no_return_nothing_is_undone_or_withdrawn,
     an_operation_that_does_not_fit_the_local_map_is_refused_whole,
     a_session_is_told_of_every_departure_it_does_not_know,
+    the_record_of_a_move_under_way_is_never_pruned,
 );
 
 fn quick() -> PgOptions {
@@ -300,5 +301,29 @@ async fn a_session_is_told_of_every_departure_it_does_not_know(place: Place) {
         assert_eq!(shard.hello(known).await.unwrap().departures, []);
         assert_eq!(shard.hello(FenceEpoch::ZERO).await.unwrap().departures.len(), number as usize);
     }
+    shard.close().await;
+}
+
+async fn the_record_of_a_move_under_way_is_never_pruned(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    let (moving, capture) = (op(5, 1), OpId::new(Uuid::from_u128(77)));
+    shard.prepare(moving, &gain(keys(100, 200), 5)).await.unwrap();
+    shard.announce_capture(moving, capture, definition().name(), &[keys(100, 200)]).await.unwrap();
+    shard.activate(moving, None).await.unwrap();
+    // Many more operations than records are kept of.
+    let mut tx = shard.control_transaction().await.unwrap();
+    let many = format!(
+        "INSERT INTO {} (id, epoch, token, phase) WITH RECURSIVE n (x) AS (SELECT 6 UNION ALL SELECT x + 1 FROM n \
+         WHERE x < 11000) SELECT 'op' || x, x, 1, 'active' FROM n",
+        shard.dialect().own_table("local_op")
+    );
+    tx.run(Statement::new(many)).await.unwrap();
+    tx.commit().await.unwrap();
+    shard.prune().await.unwrap();
+    assert_eq!(shard.meta().await.unwrap().unwrap().pruned_epoch, Epoch::new(4));
+    shard.remove_capture(moving, capture).await.unwrap();
+    shard.prune().await.unwrap();
+    assert!(is_superseded(shard.remove_capture(moving, capture).await), "an ended one is forgotten");
+    assert!(shard.meta().await.unwrap().unwrap().pruned_epoch > Epoch::new(5));
     shard.close().await;
 }
