@@ -97,9 +97,11 @@ impl Session {
     async fn try_batch(&mut self, tables: Tables, limit: usize) -> Result<Batch> {
         let capture = self.carry.forward;
         let notes = self.source.tail(capture, limit).await.map_err(MoveError::on(self.source.id()))?;
-        if notes.iter().any(|note| self.table(&note.table).is_none()) {
-            // Of a table that was bound just now.
-            self.refresh().await?;
+        // Some may be of a dataset that was bound just now: the target must know it, too, or else deletes what was
+        // carried of it in vain. Asked after the notes were read, and so for all of them.
+        if !notes.is_empty() && self.refresh().await? && tables != Tables::All {
+            // Tables have other numbers now than those that the copy goes by.
+            return Err(MoveError::Later("a dataset got its first rows; copying goes on".into()));
         }
         let notes: Vec<(usize, Captured)> = notes
             .into_iter()

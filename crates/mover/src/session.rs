@@ -106,12 +106,12 @@ impl Session {
     }
 
     /// Sees to it that every dataset with rows on the source is known here, and to the target. A dataset may get its
-    /// first rows during the move.
-    pub(crate) async fn refresh(&mut self) -> Result<()> {
+    /// first rows during the move. True if there is a new one.
+    pub(crate) async fn refresh(&mut self) -> Result<bool> {
         let found =
             self.source.datasets(self.definition.name()).await.map_err(MoveError::on(self.source.id()))?;
         if found == self.known {
-            return Ok(());
+            return Ok(false);
         }
         for dataset in &found {
             self.target
@@ -120,7 +120,8 @@ impl Session {
                 .map_err(MoveError::on(self.target.id()))?;
             self.target.bind(&self.on_target(dataset)).await.map_err(MoveError::on(self.target.id()))?;
         }
-        self.read_tables(found).await
+        self.read_tables(found).await?;
+        Ok(true)
     }
 
     /// Reads what the tables of these datasets look like on both sides, and whether they can be moved.
