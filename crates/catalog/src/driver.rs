@@ -222,7 +222,7 @@ impl Driver {
 }
 
 impl Inner {
-    async fn shard(&self, id: &ShardId) -> Reply<Arc<Shard>> {
+    pub(crate) async fn shard(&self, id: &ShardId) -> Reply<Arc<Shard>> {
         self.shards.shard(id).await.map_err(|error| CatalogError::Shard { shard: id.clone(), error })
     }
 

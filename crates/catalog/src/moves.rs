@@ -113,8 +113,11 @@ impl Driver {
         Ok(record)
     }
 
-    /// Says what is wanted of a move under way. Cancelling is refused once its ranges may have left.
+    /// Says what is wanted of a move under way. Cancelling is refused once its ranges have left; if they leave just
+    /// now, it goes on.
     pub async fn wish_for(&self, id: OpId, wish: Wish) -> Reply<()> {
+        // Asked before the catalog is locked: a shard may take its time.
+        let has_left = wish == Wish::Cancel && self.has_left(id).await?;
         let mut tx = self.catalog().begin().await?;
         tx.lock().await?;
         let record = tx.operation(id).await?.ok_or(CatalogError::NoSuchOperation(id))?;
@@ -126,6 +129,7 @@ impl Driver {
         }
         match (wish, record.step) {
             (Wish::Cancel, Step::RollingBack) => return Ok(()),
+            (Wish::Cancel, Step::Departing) if !has_left => {}
             (Wish::Cancel, Step::Departing | Step::Activating | Step::Keeping | Step::Cleaning) => {
                 return Err(wrong(
                     id,
@@ -137,11 +141,29 @@ impl Driver {
             }
             _ => {}
         }
-        if wish != Wish::Cancel && tx.wish(id).await?.map(|status| status.wish) == Some(Wish::Cancel) {
+        // One that came too late to be cancelled keeps its old rows, and may be told not to.
+        let is_cancelled = tx.wish(id).await?.map(|status| status.wish) == Some(Wish::Cancel);
+        if wish != Wish::Cancel && is_cancelled && record.step != Step::Keeping {
             return Err(wrong(id, "it is being cancelled"));
         }
         tx.put_wish(id, wish).await?;
         tx.commit().await
+    }
+
+    /// Whether an operation that departs has let ranges go: where it has not, it can still be given up.
+    async fn has_left(&self, id: OpId) -> Reply<bool> {
+        let record = self.catalog().operation(id).await?;
+        if record.step != Step::Departing {
+            return Ok(false);
+        }
+        for loser in record.op.losers() {
+            let name = &record.op.edits[loser].0;
+            let left = self.shard(name).await?.has_departed(id).await;
+            if left.map_err(|error| CatalogError::Shard { shard: name.clone(), error })? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -210,7 +210,7 @@ impl Saga {
         }
     }
 
-    /// A range that was to leave holds data after all. While nothing has left, the operation can still be given up,
+    /// A range that was to leave holds data after all, or cannot be left, or need not be any more. While nothing has left, the operation can still be given up,
     /// but only after every fence has been raised under this driver's token: then no earlier driver can let go
     /// any more. Once something has left, requests go on and it is tried again.
     fn refused_to_depart(&mut self, why: String) {
@@ -278,6 +278,10 @@ impl Saga {
         let tries_max = if self.op.carry.is_some() { CARRY_FENCE_TRIES_MAX } else { FENCE_TRIES_MAX };
         if self.can_roll_back() && self.fence_tries >= tries_max {
             return self.roll_back(why);
+        }
+        // A writer whom nobody can end, such as a forgotten prepared transaction, must not hold it for ever.
+        if self.step == Step::Departing && self.fence_tries >= tries_max && !self.departed.contains(&true) {
+            return self.refused_to_depart(why);
         }
         self.message = Some(why);
         let open: Vec<usize> = self.op.losers().into_iter().filter(|index| !self.departed[*index]).collect();

@@ -353,6 +353,12 @@ impl Shard {
         transaction!(self, |tx| tx.reopen_dataset(name))
     }
 
+    /// Whether ranges have left here by an operation.
+    pub async fn has_departed(&self, id: OpId) -> Result<bool, ShardError> {
+        let row: Result<Option<crate::OpRow>, ShardError> = transaction!(self, |tx| tx.op(id));
+        Ok(row?.is_some_and(|row| row.phase == crate::Phase::Departed))
+    }
+
     /// Drops old records of ended operations.
     pub async fn prune(&self) -> Result<(), ShardError> {
         transaction!(self, |tx| tx.prune(RECORDS_KEPT))

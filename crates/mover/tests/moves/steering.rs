@@ -68,7 +68,13 @@ async fn cancelling_after_the_point_of_no_return_is_refused(place: Arc<Place>) {
     let world = Arc::new(World::default());
     world.fill(&cluster, 20, 2).await;
     let record = cluster.start(request("tenants", buckets(0, 2), "s2")).await.unwrap();
-    cluster.until_step(record.op.id, Step::Departing).await;
+    let left = async {
+        let opened = cluster.router.administer(&shard("s1")).await.unwrap();
+        while !opened.has_departed(record.op.id).await.unwrap() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(crate::cluster::PATIENCE, left).await.unwrap();
     let refused = cluster.driver.wish_for(record.op.id, Wish::Cancel).await.unwrap_err();
     assert!(refused.to_string().contains("point of no return"), "{refused}");
     *held.lock().unwrap() = false;
