@@ -174,6 +174,8 @@ impl Watch<'_> {
             true => " SET datestyle = 'ISO, YMD' SET extra_float_digits = 1",
             false => "",
         };
+        // A statement that began before the range left may run the function as it was then, so that the record is asked,
+        // too, after the lock is held. An older snapshot sees the record as it was; locking it fails then.
         let body = format!(
             "DECLARE {OPEN_MARK}; was boolean := false; now boolean := false;
              BEGIN
@@ -186,6 +188,14 @@ impl Watch<'_> {
                IF TG_OP <> 'DELETE' THEN now := {new}; END IF;
                IF (was OR now) IS NOT TRUE THEN RETURN NULL; END IF;
                IF sealed OR NOT pg_try_advisory_xact_lock_shared({class}, {number}) THEN
+                 RAISE EXCEPTION 'polyshard: the range is moving to another shard; try again' USING ERRCODE = '40001';
+               END IF;
+               IF current_setting('transaction_isolation') = 'read committed' THEN
+                 PERFORM 1 FROM polyshard.capture WHERE capture = '{capture}' AND state = 'open';
+               ELSE
+                 PERFORM 1 FROM polyshard.capture WHERE capture = '{capture}' AND state = 'open' FOR SHARE;
+               END IF;
+               IF NOT FOUND THEN
                  RAISE EXCEPTION 'polyshard: the range is moving to another shard; try again' USING ERRCODE = '40001';
                END IF;
                IF TG_OP <> 'INSERT' THEN {} END IF;

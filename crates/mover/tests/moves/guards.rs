@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use polyshard_catalog::{Failpoint, Step};
+use polyshard_catalog::saga::{Action, Outcome, Saga};
+use polyshard_catalog::{Failpoint, Step, Wish};
 use polyshard_engine::{Access as EngineAccess, Database, Options, Statement, Transaction};
 use polyshard_map::Key;
 use polyshard_router::Access;
 
-use crate::cluster::{Cluster, PATIENCE, Setup, buckets, map, request, tenants};
+use crate::cluster::{Cluster, PATIENCE, Setup, buckets, dataset, map, request, shard, tenants};
 use crate::place::Place;
 use crate::world::World;
 
@@ -206,4 +207,215 @@ async fn a_mover_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes() {
         Arc::into_inner(awake).unwrap().close().await;
         sleeper.close().await;
     }
+}
+
+/// A gate for each of these places, which a move waits before until it is opened.
+fn gates<const COUNT: usize>(places: [&'static str; COUNT]) -> (Failpoint, [Arc<AtomicBool>; COUNT]) {
+    let closed = places.map(|_| Arc::new(AtomicBool::new(true)));
+    let gates = closed.clone();
+    let failpoint: Failpoint = Arc::new(move |here| {
+        if let Some(gate) = places.iter().position(|place| *place == here) {
+            tokio::task::block_in_place(|| {
+                while gates[gate].load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        false
+    });
+    (failpoint, closed)
+}
+
+/// Sessions that no router knows, and that wait for locks longer than a move takes.
+async fn patient(place: &Place, on: &str) -> Database {
+    let options = Options {
+        lock_timeout: PATIENCE,
+        statement_timeout: PATIENCE,
+        postgres_pool_max: 4,
+        ..Options::default()
+    };
+    Database::open(place.target(on), options, None).await.unwrap()
+}
+
+/// Waits until somebody waits for a lock.
+async fn until_waiting(db: &Database, condition: &str) {
+    let waiting = async {
+        let sql = format!("SELECT 1 FROM pg_locks WHERE NOT granted AND {condition}");
+        while db.read(Statement::new(sql.clone())).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("somebody waits");
+}
+
+/// A statement that began before the departure knows the function that notes changes as it was then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_statement_that_runs_across_the_departure_does_not_write_what_is_lost() {
+    for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
+        let place = Place::server();
+        let (failpoint, [fencing, cleaning]) = gates(["record_fencing.before", "clean.before"]);
+        let setup = Setup { failpoint: Some(failpoint), ..Setup::default() };
+        let cluster = Cluster::with_maps(&place, setup).await;
+        let world = Arc::new(World::default());
+        world.fill(&cluster, 40, 2).await;
+        let record = cluster.start(request("tenants", buckets(0, 2), "s2")).await.unwrap();
+        cluster.until_step(record.op.id, Step::CatchingUp).await;
+        let db = patient(&place, "s1").await;
+        let mut blocker = db.begin(EngineAccess::Write).await.unwrap();
+        blocker.run(Statement::new("SELECT pg_advisory_xact_lock(4242)")).await.unwrap();
+        let mut tx = db.begin(EngineAccess::Write).await.unwrap();
+        tx.run(Statement::new(format!("SET TRANSACTION ISOLATION LEVEL {isolation}"))).await.unwrap();
+        // A row that does not move: the session knows the function from here on, and holds nothing of the move's.
+        let known = "UPDATE polyshard.thing SET n = n WHERE placement >= '\\x00000002'";
+        assert!(tx.run(Statement::new(known)).await.unwrap().affected() > 0, "there are such rows");
+        let is_moving = |tenant: &i64| buckets(0, 2).contains(placement(*tenant).as_slice());
+        let tenant = (0..40).find(is_moving).unwrap();
+        let writing = tokio::spawn(async move {
+            // One row only: with the next one it would learn of the departure.
+            let across = "UPDATE polyshard.thing SET n = n + 100 WHERE tenant = $1 AND id = 1 \
+                          AND pg_advisory_lock(4242) IS NOT NULL";
+            let written = tx.run(Statement::new(across).bind(tenant)).await.map(|rows| rows.affected());
+            match written {
+                Ok(count) => tx.commit().await.map(|()| count),
+                Err(error) => Err(error),
+            }
+        });
+        until_waiting(&db, "locktype = 'advisory' AND objid = 4242").await;
+        fencing.store(false, Ordering::SeqCst);
+        cluster.until_step(record.op.id, Step::Cleaning).await;
+        blocker.rollback().await.unwrap();
+        let written = writing.await.unwrap();
+        cleaning.store(false, Ordering::SeqCst);
+        let refused = written.expect_err(isolation);
+        assert!(refused.is_retryable(), "{isolation}: {refused}");
+        cluster.end_of(record.op.id).await.unwrap();
+        db.close().await;
+        cluster.assert_healthy().await;
+        world.assert_found(&cluster).await;
+        cluster.close().await;
+    }
+}
+
+/// A writer whom nobody ends keeps the ranges from leaving: it can be cancelled, and in the end it gives up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_cannot_depart_can_be_cancelled_and_gives_up_by_itself() {
+    let place = Place::server();
+    let (failpoint, [fencing]) = gates(["record_fencing.before"]);
+    let cluster = Cluster::with_maps(&place, Setup { failpoint: Some(failpoint), ..Setup::default() }).await;
+    let world = Arc::new(World::default());
+    world.fill(&cluster, 20, 2).await;
+    let before = cluster.owners("tenants").await;
+    let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
+    cluster.until_step(record.op.id, Step::CatchingUp).await;
+    let db = patient(&place, "s1").await;
+    let mut forgotten = db.begin(EngineAccess::Write).await.unwrap();
+    forgotten.run(insert(777)).await.unwrap();
+    fencing.store(false, Ordering::SeqCst);
+    cluster.until_step(record.op.id, Step::Departing).await;
+    cluster.driver.wish_for(record.op.id, Wish::Cancel).await.unwrap();
+    cluster.until_step(record.op.id, Step::RollingBack).await;
+    forgotten.rollback().await.unwrap();
+    let why = cluster.end_of(record.op.id).await.unwrap_err();
+    assert!(why.contains("cancelled"), "{why}");
+    assert_eq!(cluster.owners("tenants").await, before);
+    db.close().await;
+    cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    cluster.close().await;
+
+    // The same without an operator.
+    let mut saga = Saga::new(&polyshard_catalog::OpRecord { step: Step::Departing, ..record });
+    let mut refusals = 0;
+    while saga.step() == Step::Departing {
+        let outcome = match saga.next() {
+            Action::Raise(_) => Outcome::Raised(1),
+            Action::Depart(..) => {
+                refusals += 1;
+                assert!(refusals < 1000, "it goes on for ever");
+                Outcome::CannotDrain("something is left".into())
+            }
+            Action::Activate(_) | Action::ActivateFrom { .. } => panic!("nothing has left"),
+            _ => Outcome::Done,
+        };
+        saga.report(outcome);
+    }
+    assert_eq!(saga.step(), Step::RollingBack);
+    assert!(refusals > 100, "it is worth waiting for, not only {refusals} times");
+}
+
+/// Readers of all shards leave out what the target has, also while a move that was rolled back clears it away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_cancelled_move_has_copied_is_announced_until_it_is_cleared() {
+    let place = Place::server();
+    let (failpoint, [verifying, clearing]) = gates(["verify.before", "clear.before"]);
+    let cluster = Cluster::with_maps(&place, Setup { failpoint: Some(failpoint), ..Setup::default() }).await;
+    let world = Arc::new(World::default());
+    world.fill(&cluster, 20, 2).await;
+    let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
+    cluster.until_step(record.op.id, Step::CatchingUp).await;
+    cluster.driver.wish_for(record.op.id, Wish::Cancel).await.unwrap();
+    verifying.store(false, Ordering::SeqCst);
+    // The arriving ranges are taken away before the rows are.
+    let arriving =
+        || cluster.rows("s2", |_| "SELECT 1 FROM polyshard.local_range WHERE incoming IS NOT NULL".into());
+    let undone = async {
+        while !arriving().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, undone).await.unwrap();
+    let copied = "SELECT 1 FROM polyshard.thing WHERE placement < '\\x00000004'";
+    assert!(!cluster.rows("s2", |_| copied.into()).await.is_empty(), "there is something to leave out");
+    let announced = cluster.rows("s2", |_| "SELECT ranges FROM polyshard.capture".into()).await;
+    let ranges: Vec<polyshard_map::KeyRange> = serde_json::from_str(announced[0].text(0).unwrap()).unwrap();
+    assert_eq!(ranges, [buckets(0, 4)]);
+    clearing.store(false, Ordering::SeqCst);
+    cluster.end_of(record.op.id).await.unwrap_err();
+    cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    cluster.close().await;
+}
+
+/// Rows of a dataset that came and went while a batch was on its way: the target has none of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rows_of_a_new_dataset_that_are_deleted_again_do_not_come_back() {
+    let place = Place::server();
+    let (failpoint, [catching_up]) = gates(["catch_up.before"]);
+    let cluster = Cluster::with_maps(&place, Setup { failpoint: Some(failpoint), ..Setup::default() }).await;
+    let world = Arc::new(World::default());
+    for tenant in 0..20 {
+        world.put(&cluster, ("thing", tenant, 1)).await;
+    }
+    let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
+    cluster.until_step(record.op.id, Step::CatchingUp).await;
+    let db = patient(&place, "s1").await;
+    let lock = || Statement::new("LOCK TABLE polyshard.capture_log IN ACCESS EXCLUSIVE MODE");
+    let mut first = db.begin(EngineAccess::Write).await.unwrap();
+    first.run(lock()).await.unwrap();
+    catching_up.store(false, Ordering::SeqCst);
+    let on_log = "relation = 'polyshard.capture_log'::regclass AND mode = ";
+    // It has looked which datasets there are, and is about to read the notes.
+    until_waiting(&db, &format!("{on_log} 'AccessShareLock'")).await;
+    let opened = cluster.router.administer(&shard("s1")).await.unwrap();
+    opened.bind(&dataset(opened.dialect(), "other")).await.unwrap();
+    let come = "INSERT INTO polyshard.thing (dataset, tenant, id, placement, n, body) \
+                SELECT 2, $1, id, $2, 0, 'x' FROM generate_series(1, 100) AS id";
+    first.run(Statement::new(come).bind(moving()).bind(placement(moving()))).await.unwrap();
+    let second = db.clone();
+    let going = tokio::spawn(async move {
+        let mut second = second.begin(EngineAccess::Write).await.unwrap();
+        second.run(lock()).await.unwrap();
+        second.run(Statement::new("DELETE FROM polyshard.thing WHERE dataset = 2")).await.unwrap();
+        second.commit().await.unwrap();
+    });
+    until_waiting(&db, &format!("{on_log} 'AccessExclusiveLock'")).await;
+    first.commit().await.unwrap();
+    going.await.unwrap();
+    cluster.end_of(record.op.id).await.unwrap();
+    let left = cluster.rows("s2", |_| "SELECT 1 FROM polyshard.thing WHERE dataset = 2".into()).await;
+    assert_eq!(left.len(), 0, "deleted rows are back");
+    db.close().await;
+    cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    cluster.close().await;
 }
