@@ -33,6 +33,10 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 /// How long sent data may go unacknowledged.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long the server waits for the next statement of a transaction that writes: a process that was stopped must not
+/// hold its locks for ever. Long enough for any that lives.
+const IDLE_IN_WRITE_MAX: Duration = Duration::from_secs(60);
+
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -191,9 +195,14 @@ impl Connector {
                 let mut handle = SessionHandle { inner: SessionInner::Postgres(&session) };
                 hook.on_session(&mut handle).await?;
             }
-            if purpose == Purpose::Reading {
-                session.simple("SET default_transaction_read_only = on").await?;
-            }
+            match purpose {
+                Purpose::Reading => session.simple("SET default_transaction_read_only = on").await?,
+                Purpose::Writing => {
+                    let idle = IDLE_IN_WRITE_MAX.as_millis();
+                    session.simple(&format!("SET idle_in_transaction_session_timeout = {idle}")).await?
+                }
+                Purpose::Listening => Vec::new(),
+            };
             Ok(session)
         };
         // The hook's statements have their own limit; twice the time to connect covers an idle server.
