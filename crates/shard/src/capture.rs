@@ -174,8 +174,8 @@ impl Watch<'_> {
             true => " SET datestyle = 'ISO, YMD' SET extra_float_digits = 1",
             false => "",
         };
-        // A statement that began before the range left may run the function as it was then, so that the record is asked,
-        // too, after the lock is held. An older snapshot sees the record as it was; locking it fails then.
+        // A statement that began before the range left may run the function as it was then: the record is asked, too,
+        // after the lock is held. An older snapshot sees the record as it was; locking it fails then.
         let body = format!(
             "DECLARE {OPEN_MARK}; was boolean := false; now boolean := false;
              BEGIN
