@@ -115,3 +115,27 @@ async fn settings_that_are_undone_are_nobodys() {
     drop((one, two));
     cluster.close().await;
 }
+
+/// The shard that fails is asked before the transaction's own, whose answer is then still to come. C1, C3.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_across_shards_that_fails_leaves_the_transaction_in_step() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    for tenant in 0..30 {
+        rows(&client, &format!("INSERT INTO notes VALUES ({tenant}, 0, 'probe')")).await;
+    }
+    let first = |shard: &str| cluster.on_shard(shard, "SELECT min(tenant) FROM notes");
+    let (other, own) = (first("s1"), first("s2"));
+    rows(&client, "BEGIN").await;
+    rows(&client, &format!("INSERT INTO notes VALUES ({own}, 1, 'kept')")).await;
+    rows(&client, "SAVEPOINT a").await;
+    assert_eq!(refusal(&client, &format!("SELECT 1 / (tenant - {other}) FROM notes")).await.0, "22012");
+    rows(&client, "ROLLBACK TO a").await;
+    let body = format!("SELECT body FROM notes WHERE tenant = {own} AND id = 1");
+    assert_eq!(rows(&client, &body).await, [["kept"]]);
+    assert_eq!(rows(&client, "SELECT 7").await, [["7"]]);
+    rows(&client, "COMMIT").await;
+    assert_eq!(cluster.on_shard("s2", &body), "kept");
+    drop(client);
+    cluster.close().await;
+}
