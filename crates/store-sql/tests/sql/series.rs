@@ -1,4 +1,4 @@
-//! Series that fail, data that is copied, and settings that are undone: what one client does leaves others alone. C1, C4.
+//! Series that fail, copied data, undone settings: what one client does leaves others alone. C1, C4.
 
 use std::time::Duration;
 
