@@ -211,8 +211,9 @@ impl Saga {
     }
 
     /// A range that was to leave holds data after all, or cannot be left, or need not be any more. While nothing
-    /// has left, the operation can still be given up, but only after every fence has been raised under this driver's token: then no earlier driver can let go
-    /// any more. Once something has left, requests go on and it is tried again.
+    /// has left, the operation can still be given up, but only after every fence has been raised under this
+    /// driver's token: then no earlier driver can let go any more. Once something has left, requests go on and it
+    /// is tried again.
     fn refused_to_depart(&mut self, why: String) {
         if self.departed.contains(&true) {
             return self.lower_and_retry(why);
