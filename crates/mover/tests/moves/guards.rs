@@ -181,7 +181,8 @@ async fn a_mover_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes() {
             }
             false
         });
-        let lease = Duration::from_millis(400);
+        // Long enough that a busy machine does not let it lapse before the place is reached.
+        let lease = Duration::from_secs(2);
         let setup = Setup { failpoint: Some(failpoint), lease, resolving: false, ..Setup::default() };
         let sleeper = Cluster::with_maps(&place, setup).await;
         let world = Arc::new(World::default());
