@@ -47,6 +47,7 @@ for (const [engine, transport] of VARIANTS) {
     };
     // What every client of that process trusts: the clients stay as they are.
     if (doors.certificate) env.NODE_EXTRA_CA_CERTS = doors.certificate;
+    env.POLYSHARD_TLS = transport === "tls" ? "on" : "off";
     const cwd = fileURLToPath(new URL(".", import.meta.url));
     failed = Boolean(await run("node", ["--test", "--test-reporter=dot", ...files], { cwd, env })) || failed;
   });

@@ -6,7 +6,7 @@ import { after, before, test } from "node:test";
 import pg from "pg";
 import { door } from "./account.js";
 
-const ssl = process.env.NODE_EXTRA_CA_CERTS ? { rejectUnauthorized: true } : false;
+const ssl = process.env.POLYSHARD_TLS === "on" ? { rejectUnauthorized: true } : false;
 const options = { connectionString: door("sql"), ssl };
 const table = "t" + randomUUID().replaceAll("-", "").slice(0, 12);
 const pool = new pg.Pool({ ...options, max: 4 });
