@@ -4,6 +4,7 @@
 //! catalog. [`protocol`] has the catalog's transactions, [`saga`] the order of the steps, [`fence`] the
 //! judgement of acknowledgements, all without I/O; [`Catalog`] and [`Driver`] do them on real databases.
 
+mod barrier;
 mod bindings;
 mod carrier;
 mod catalog;
@@ -18,8 +19,10 @@ mod journal;
 pub mod memory;
 mod moves;
 mod outcome;
+mod procedures;
 pub mod protocol;
 mod resolver;
+mod runs;
 pub mod saga;
 mod schema;
 mod shards;
@@ -29,6 +32,7 @@ mod types;
 
 use std::time::Duration;
 
+pub use barrier::{BARRIER_HOLD, RaisedBarrier};
 pub use bindings::{BINDING_SUFFIX, Binding};
 pub use carrier::{Carrier, Carry, CarryTask, Progress, Wish};
 pub use catalog::{CHANGE_CHANNEL, Catalog, Changes, Snapshot};
@@ -42,7 +46,9 @@ pub use journal::{
     DatasetOfTable, Decision, JournalEntry, JournalState, SHARD_NUMBERS_MAX, TURN_LEASE, TurnLease,
 };
 pub use moves::{MoveRequest, MoveStatus};
+pub use procedures::{ProcedureRecord, RULES_MAX};
 pub use resolver::Resolver;
+pub use runs::{Begun, RUN_LEASE, Run, RunBody, RunState};
 pub use shards::{NewShard, ShardPatch};
 pub use tx::CatalogTx;
 pub use types::{

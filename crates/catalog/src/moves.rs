@@ -1,7 +1,9 @@
 //! Moves in the catalog: how one is begun, undone, paused and cancelled, and what is known of it.
 
+use std::time::Duration;
+
 use polyshard_engine::{Dialect, Row, Statement};
-use polyshard_map::{Change, KeyRange, MapName, ShardId};
+use polyshard_map::{Change, KeyRange, MapName, ShardId, State};
 use polyshard_shard::{OpId, Role};
 
 use crate::CatalogError;
@@ -11,10 +13,15 @@ use crate::driver::Driver;
 use crate::protocol;
 use crate::sql_catalog::{SqlCatalog, from_json, to_json};
 use crate::tx::{CatalogTx, Reply};
-use crate::types::{ChangeRequest, OpRecord, OpState, Operation, Step};
+use crate::types::{ChangeRequest, OpRecord, OpState, Operation, Publish, Step};
 
 /// Ranges that one move may carry: each is a condition on every row that is written meanwhile.
 const CARRY_RANGES_MAX: usize = 256;
+
+/// How long a move waits to begin for a change of its tables that is decided and not yet on all shards, and how often it
+/// looks: a process brings the shards up within a second.
+const SETTLE_WAIT: Duration = Duration::from_secs(5);
+const SETTLE_LOOK: Duration = Duration::from_millis(50);
 
 /// What an operator asks to be moved.
 #[derive(Debug, Clone)]
@@ -45,6 +52,16 @@ pub struct MoveStatus {
 impl Driver {
     /// Begins a move, which goes on by itself.
     pub async fn start_move(&self, request: &MoveRequest) -> Reply<OpRecord> {
+        self.start_as(request, None).await
+    }
+
+    /// Likewise; what arrives is in this state from the switch on, whatever it was in before. So a range that was
+    /// taken offline to be moved is online again before the old rows are removed.
+    pub async fn start_move_into(&self, request: &MoveRequest, state: State) -> Reply<OpRecord> {
+        self.start_as(request, Some(state)).await
+    }
+
+    async fn start_as(&self, request: &MoveRequest, arrives: Option<State>) -> Reply<OpRecord> {
         let mut tx = self.catalog().begin().await?;
         let driver = self.name();
         let change = ChangeRequest {
@@ -56,6 +73,9 @@ impl Driver {
         let (mut op, map) = protocol::compute(&mut tx, &change, &driver).await?;
         let fresh = || OpId::new(self.catalog().fresh_id());
         attach_carry(&mut op, "move", fresh(), fresh(), request.keep_ms)?;
+        if let Some(state) = arrives {
+            arrive_as(&mut op, state);
+        }
         let now = tx.now_ms().await?;
         let record = protocol::begin(&mut tx, op, Step::Preparing, map, &driver, now).await?;
         tx.commit().await?;
@@ -66,9 +86,11 @@ impl Driver {
 
     /// Begins to take a move back that keeps its old rows: what was written since comes along.
     pub async fn undo_move(&self, id: OpId) -> Reply<OpRecord> {
+        self.until_settled(&self.catalog().operation(id).await?.op.map).await?;
         let mut tx = self.catalog().begin().await?;
         tx.lock().await?;
         let mut undone = tx.operation(id).await?.ok_or(CatalogError::NoSuchOperation(id))?;
+        refuse_unsettled(&mut tx, &undone.op.map).await?;
         let carry = undone.op.carry.clone().ok_or_else(|| wrong(id, "it is no move"))?;
         match (undone.state, undone.step) {
             (OpState::Running, Step::Keeping) => {}
@@ -111,6 +133,18 @@ impl Driver {
         self.pass("intent.after")?;
         drop(self.spawn(record.clone()));
         Ok(record)
+    }
+
+    /// Waits a while for the shards to have all that was decided about a map's tables.
+    async fn until_settled(&self, map: &MapName) -> Reply<()> {
+        let until = tokio::time::Instant::now() + SETTLE_WAIT;
+        while self.catalog().journal_depends().await?.iter().any(|(other, _)| other == map) {
+            if tokio::time::Instant::now() >= until {
+                break;
+            }
+            tokio::time::sleep(SETTLE_LOOK).await;
+        }
+        Ok(())
     }
 
     /// Says what is wanted of a move under way. Cancelling is refused once its ranges have left; if they leave just
@@ -220,6 +254,18 @@ impl SqlCatalog {
     }
 }
 
+/// A table must be the same on both shards, and the one on the source must not change any more: what was decided must
+/// have come everywhere.
+async fn refuse_unsettled(tx: &mut SqlCatalog, map: &MapName) -> Reply<()> {
+    match tx.journal_quiet_on(map).await? {
+        None => Ok(()),
+        Some(position) => Err(CatalogError::Invalid(format!(
+            "a change of a table of map {map} (journal entry {position}) is not on all shards yet; try again when \
+             'polyshard schema check' finds no shard behind"
+        ))),
+    }
+}
+
 /// Asked in the transaction that records the last step before the point of no return.
 pub(crate) async fn refuse_cancelled(tx: &mut SqlCatalog, id: OpId) -> Reply<()> {
     tx.lock().await?;
@@ -267,6 +313,20 @@ fn attach_carry(op: &mut Operation, kind: &str, forward: OpId, reverse: OpId, ke
         replaces: None,
     });
     Ok(())
+}
+
+/// Has what arrives be in a state of its own.
+fn arrive_as(op: &mut Operation, state: State) {
+    let Some(to) = op.carry.as_ref().map(|carry| carry.to.clone()) else { return };
+    for (shard, edit) in &mut op.edits {
+        if *shard == to {
+            edit.after.iter_mut().for_each(|entry| entry.state = state);
+        }
+        edit.lost.iter_mut().for_each(|(_, _, there)| *there = state);
+    }
+    if let Publish::Delta(delta) = &mut op.publish {
+        delta.put.iter_mut().filter(|entry| entry.shard == to).for_each(|entry| entry.state = state);
+    }
 }
 
 /// The same ranges, with those joined that meet.

@@ -102,5 +102,8 @@ fn statements(dialect: Dialect) -> Vec<String> {
     ]);
     out.extend(crate::journal::statements(dialect));
     out.extend(crate::outcome::statements(dialect));
+    out.extend(crate::runs::statements(dialect));
+    out.extend(crate::barrier::statements(dialect));
+    out.extend(crate::procedures::statements(dialect));
     out
 }

@@ -1,0 +1,12 @@
+//! What is made of several changes and moves: procedures that survive their process, rules that placement must
+//! heed, plans that even out load.
+
+pub mod plan;
+pub mod procedure;
+pub mod rule;
+mod runner;
+pub mod stretch;
+
+pub use procedure::{Procedure, Task};
+pub use rule::Rule;
+pub use runner::{Procedures, RunnerOptions};

@@ -1,0 +1,212 @@
+//! What every plan must keep to, for whatever situation.
+
+use std::collections::BTreeMap;
+
+use polyshard_map::{KeyBytes, KeyRange, ShardId};
+use proptest::prelude::*;
+
+use super::*;
+
+fn shard(name: &str) -> ShardId {
+    ShardId::new(name).unwrap()
+}
+
+fn range(number: u16) -> KeyRange {
+    let bound = |number: u16| KeyBytes::new(number.to_be_bytes().to_vec());
+    KeyRange::new(bound(number), Some(bound(number + 1))).unwrap()
+}
+
+fn piece(number: u16, on: &str, bytes: u64, requests: f64) -> Piece {
+    Piece { range: range(number), shard: shard(on), rows: bytes, bytes, requests }
+}
+
+fn place(name: &str) -> Place {
+    Place {
+        shard: shard(name),
+        seen: Seen { region: None, tier: None },
+        takes: true,
+        bytes: 0,
+        bytes_max: None,
+        entries: 0,
+        entries_max: None,
+    }
+}
+
+fn situation<'a>(pieces: &'a [Piece], places: &'a [Place], rules: &'a [Rule]) -> Situation<'a> {
+    Situation { pieces, places, rules, definition: None }
+}
+
+const AIM: Aim = Aim { by: By::Load, slack_percent: 10, headroom_percent: 10 };
+
+fn applied(pieces: &[Piece], plan: &Plan) -> Vec<Piece> {
+    let to = |piece: &Piece| plan.moves.iter().find(|planned| planned.range.covers(&piece.range));
+    let moved = |piece: &Piece| match to(piece) {
+        Some(planned) => Piece { shard: planned.to.clone(), ..piece.clone() },
+        None => piece.clone(),
+    };
+    pieces.iter().map(moved).collect()
+}
+
+// A4: adding the n-th shard moves about 1/n of the data and nothing else.
+#[test]
+fn a_fifth_shard_gets_a_fifth_and_nothing_else_moves() {
+    let old = ["s1", "s2", "s3", "s4"];
+    let pieces: Vec<Piece> = (0..256).map(|n| piece(n, old[usize::from(n) / 64], 1000, 0.0)).collect();
+    let places = ["s1", "s2", "s3", "s4", "s5"].map(place);
+    let plan = situation(&pieces, &places, &[]).even_out(Aim { slack_percent: 2, ..AIM });
+    assert!(plan.moves.iter().all(|planned| planned.to == shard("s5")));
+    let moved: u64 = plan.moves.iter().map(|planned| planned.bytes).sum();
+    let percent = moved as f64 * 100.0 / 256_000.0;
+    assert!((18.0..=22.0).contains(&percent), "{percent}");
+    assert_eq!(plan.moves.len(), 4, "one run from each of the others");
+}
+
+// D3: by load, not by size alone; the small hot piece rather than the large cold one.
+#[test]
+fn a_hot_small_piece_is_carried_rather_than_a_cold_large_one() {
+    let pieces = [
+        piece(0, "s1", 10, 50.0),
+        piece(1, "s1", 10, 50.0),
+        piece(2, "s1", 1000, 0.0),
+        piece(3, "s2", 980, 0.0),
+    ];
+    let plan = situation(&pieces, &[place("s1"), place("s2")], &[]).even_out(Aim { by: By::Requests, ..AIM });
+    assert_eq!(plan.moves.len(), 1);
+    assert_eq!((plan.moves[0].bytes, plan.moves[0].to.clone()), (10, shard("s2")));
+    assert!(plan.moves[0].why.contains("100.0 %"), "{}", plan.moves[0].why);
+}
+
+// D3: it says when moving cannot help.
+#[test]
+fn one_piece_that_is_too_hot_is_named_and_not_moved_to_and_fro() {
+    let pieces = [piece(0, "s1", 10, 90.0), piece(1, "s2", 10, 10.0)];
+    let plan = situation(&pieces, &[place("s1"), place("s2")], &[]).even_out(AIM);
+    assert_eq!(plan.moves, []);
+    assert!(plan.notes[0].contains("polyshard isolate"), "{:?}", plan.notes);
+}
+
+#[test]
+fn what_is_alone_stays_and_what_disturbs_it_goes() {
+    let pieces = [piece(0, "s1", 10, 0.0), piece(1, "s1", 500, 0.0), piece(2, "s2", 10, 0.0)];
+    let rules = [Rule::Alone { range: range(0) }];
+    let plan = situation(&pieces, &[place("s1"), place("s2")], &rules).even_out(AIM);
+    assert_eq!(plan.moves.len(), 1);
+    assert_eq!((&plan.moves[0].range, &plan.moves[0].to), (&range(1), &shard("s2")));
+}
+
+#[test]
+fn a_drained_shard_keeps_only_what_has_no_other_place_and_it_is_named() {
+    let pieces: Vec<Piece> = (0..9).map(|n| piece(n, "s1", 10, 0.0)).collect();
+    let mut places = [place("s1"), place("s2"), place("s3")];
+    places[0].takes = false;
+    let plan = situation(&pieces, &places, &[]).drain(&shard("s1"), AIM);
+    let loads = loads_after(&pieces, &plan);
+    assert_eq!(loads[&shard("s1")], (90, 0));
+    assert!((40..=50).contains(&loads[&shard("s2")].1));
+    let rules = [Rule::Region { range: range(3), region: "eu".to_owned() }];
+    let plan = situation(&pieces, &places, &rules).drain(&shard("s1"), AIM);
+    assert_eq!(loads_after(&pieces, &plan)[&shard("s1")].1, 10);
+    assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
+}
+
+#[test]
+fn what_is_refused_says_the_limit() {
+    let full = Place { bytes: 95, bytes_max: Some(100), ..place("s2") };
+    let (pieces, places) = ([piece(0, "s1", 10, 0.0)], [place("s1"), full]);
+    let situation = situation(&pieces, &places, &[]);
+    let why = situation.refuses(&range(0), 10, &shard("s2")).unwrap();
+    assert!(why.contains("105 bytes") && why.contains("100"), "{why}");
+    assert_eq!(situation.refuses(&range(0), 5, &shard("s2")), None);
+}
+
+prop_compose! {
+    fn situations()(
+        pieces in prop::collection::vec((0u64..1000, 0u32..100, 0usize..5), 1..60),
+        limits in prop::collection::vec(prop::option::of(0u64..20_000), 5),
+        regions in prop::collection::vec(prop::option::of("eu|us"), 5),
+        pins in prop::collection::vec((0u16..60, "eu|us"), 0..6),
+        apart in prop::collection::vec(0u16..60, 0..4),
+        alone in prop::option::of(0u16..60),
+    ) -> (Vec<Piece>, Vec<Place>, Vec<Rule>) {
+        let names = ["s1", "s2", "s3", "s4", "s5"];
+        let pieces: Vec<Piece> = pieces.iter().enumerate()
+            .map(|(n, (bytes, requests, on))| piece(n as u16, names[*on], *bytes, f64::from(*requests)))
+            .collect();
+        let places = names.iter().zip(limits).zip(regions).map(|((name, bytes_max), region)| {
+            let own: u64 = pieces.iter().filter(|piece| piece.shard == shard(name)).map(|piece| piece.bytes).sum();
+            Place { bytes: own, bytes_max, seen: Seen { region, tier: None }, ..place(name) }
+        }).collect();
+        let mut rules: Vec<Rule> =
+            pins.into_iter().map(|(at, region)| Rule::Region { range: range(at), region }).collect();
+        let mut apart: Vec<u16> = apart;
+        apart.sort_unstable();
+        apart.dedup();
+        rules.push(Rule::Apart { ranges: apart.into_iter().map(range).collect() });
+        rules.extend(alone.map(|at| Rule::Alone { range: range(at) }));
+        (pieces, places, rules)
+    }
+}
+
+fn broken(pieces: &[Piece], places: &[Place], rules: &[Rule]) -> usize {
+    let seen: BTreeMap<&ShardId, &Seen> = places.iter().map(|place| (&place.shard, &place.seen)).collect();
+    let is_broken = |piece: &&Piece| {
+        let others = pieces.iter().filter(|other| other.shard == piece.shard && other.range != piece.range);
+        let there: Vec<KeyRange> = others.map(|other| other.range.clone()).collect();
+        let forbids =
+            |rule: &Rule| rule.forbids(&piece.range, &piece.shard, seen[&piece.shard], &there, None);
+        rules.iter().any(|rule| forbids(rule).is_some())
+    };
+    pieces.iter().filter(is_broken).count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_plan_fills_a_shard_above_its_limit_or_breaks_a_rule((pieces, places, rules) in situations()) {
+        let plan = situation(&pieces, &places, &rules).even_out(AIM);
+        let after = applied(&pieces, &plan);
+        prop_assert!(broken(&after, &places, &rules) <= broken(&pieces, &places, &rules));
+        for place in &places {
+            let bytes: u64 = after.iter().filter(|piece| piece.shard == place.shard).map(|piece| piece.bytes).sum();
+            let gained = plan.moves.iter().any(|planned| planned.to == place.shard);
+            if let (Some(most), true) = (place.bytes_max, gained) {
+                prop_assert!(bytes <= most.max(place.bytes), "{} has {bytes} of {most}", place.shard);
+            }
+        }
+    }
+
+    #[test]
+    fn plans_come_to_an_end_and_never_make_the_fullest_fuller((pieces, places, _) in situations()) {
+        let fullest = |pieces: &[Piece]| {
+            let weights = situation(pieces, &places, &[]).weights(By::Load);
+            let mut loads: BTreeMap<&ShardId, u64> = BTreeMap::new();
+            for (piece, weight) in pieces.iter().zip(weights) {
+                *loads.entry(&piece.shard).or_default() += weight;
+            }
+            loads.values().copied().max().unwrap_or(0)
+        };
+        let mut now = pieces;
+        for round in 0.. {
+            let places: Vec<Place> = places.iter().map(|place| {
+                let own = now.iter().filter(|piece| piece.shard == place.shard).map(|piece| piece.bytes).sum();
+                Place { bytes: own, ..place.clone() }
+            }).collect();
+            let plan = situation(&now, &places, &[]).even_out(AIM);
+            if plan.moves.is_empty() {
+                break;
+            }
+            let next = applied(&now, &plan);
+            prop_assert!(fullest(&next) <= fullest(&now));
+            now = next;
+            prop_assert!(round < 20, "it does not come to an end");
+        }
+    }
+
+    #[test]
+    fn the_same_situation_gives_the_same_plan((pieces, places, rules) in situations()) {
+        let backwards: Vec<Piece> = pieces.iter().rev().cloned().collect();
+        let (one, other) = (situation(&pieces, &places, &rules), situation(&backwards, &places, &rules));
+        prop_assert_eq!(one.even_out(AIM).moves, other.even_out(AIM).moves);
+    }
+}

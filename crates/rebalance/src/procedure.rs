@@ -1,0 +1,258 @@
+//! A procedure as a value: tasks in order, how far they are, and what is done if it is given up. Pure.
+
+use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId, State};
+use polyshard_shard::OpId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::rule::Rule;
+
+/// The format this program writes.
+const FORMAT: u32 = 1;
+/// Tasks of one procedure: a plan with more is made in several, since its whole text is stored after each task.
+pub const TASKS_MAX: usize = 1_000;
+
+/// Tasks in order, and how far they are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Procedure {
+    format: u32,
+    /// What is to be done.
+    tasks: Vec<Task>,
+    /// What is done instead of the rest, if it is given up.
+    #[serde(default)]
+    undo: Vec<Task>,
+    /// How many tasks are done; once it is given up, how many of those that undo.
+    done: usize,
+    /// Why it was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    given_up: Option<String>,
+}
+
+/// One task. Each can be repeated: what is so already is not done again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "task", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Task {
+    /// Set what may be done with a range.
+    SetState {
+        /// The map.
+        map: MapName,
+        /// Which range.
+        range: KeyRange,
+        /// The state.
+        state: State,
+    },
+    /// Move a range, part by part if it is on several shards.
+    Move {
+        /// The map.
+        map: MapName,
+        /// What to move.
+        range: KeyRange,
+        /// Where to.
+        to: ShardId,
+        /// How long the old shard keeps its rows.
+        #[serde(default)]
+        keep_ms: u64,
+        /// The state that it arrives in; none leaves it as it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arrives: Option<State>,
+        /// The move under way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        operation: Option<OpId>,
+        /// Why, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
+    /// Add an empty shard.
+    AddShard {
+        /// Its name.
+        shard: ShardId,
+        /// Its address.
+        url: String,
+        /// Its region.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        region: Option<String>,
+        /// Its tier.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tier: Option<String>,
+    },
+    /// Take out a shard that is empty; one that is not stays.
+    RemoveShard {
+        /// Its name.
+        shard: ShardId,
+    },
+    /// Record a rule.
+    AddRule {
+        /// The map.
+        map: MapName,
+        /// What it says.
+        rule: Rule,
+    },
+}
+
+impl Procedure {
+    /// These tasks, in order.
+    pub fn new(tasks: Vec<Task>) -> Procedure {
+        Procedure { format: FORMAT, tasks, undo: Vec::new(), done: 0, given_up: None }
+    }
+
+    /// With what is done if it is given up.
+    pub fn or_else(mut self, undo: Vec<Task>) -> Procedure {
+        self.undo = undo;
+        self
+    }
+
+    /// The stored form.
+    pub fn write(&self) -> Value {
+        serde_json::to_value(self).expect("a procedure has string keys only and always serialises")
+    }
+
+    /// Reads the stored form.
+    pub fn read(body: &Value) -> Result<Procedure, String> {
+        let procedure: Procedure =
+            serde_json::from_value(body.clone()).map_err(|error| format!("it cannot be read: {error}"))?;
+        if procedure.format > FORMAT {
+            return Err("it is of a newer program; upgrade this process".to_owned());
+        }
+        Ok(procedure)
+    }
+
+    /// What is to be done next; none if it has ended.
+    pub fn next(&self) -> Option<&Task> {
+        self.list().get(self.done)
+    }
+
+    /// The same, to note how far it is.
+    pub fn next_mut(&mut self) -> Option<&mut Task> {
+        let done = self.done;
+        match self.given_up {
+            None => self.tasks.get_mut(done),
+            Some(_) => self.undo.get_mut(done),
+        }
+    }
+
+    /// The next task is done.
+    pub fn advance(&mut self) {
+        assert!(self.done < self.list().len(), "a procedure that has ended does not go on");
+        self.done += 1;
+    }
+
+    /// Goes no further; what undoes it comes next. The first reason stays.
+    pub fn give_up(&mut self, why: String) {
+        if self.given_up.is_none() {
+            self.given_up = Some(why);
+            self.done = 0;
+        }
+    }
+
+    /// Why it was given up.
+    pub fn given_up(&self) -> Option<&str> {
+        self.given_up.as_deref()
+    }
+
+    /// The move under way.
+    pub fn operation(&self) -> Option<OpId> {
+        match self.next() {
+            Some(Task::Move { operation, .. }) => *operation,
+            _ => None,
+        }
+    }
+
+    /// How far it is: `3 of 7`, or that it is being given up.
+    pub fn count(&self) -> String {
+        let (at, of) = ((self.done + 1).min(self.list().len()), self.list().len());
+        match self.given_up {
+            None => format!("{at} of {of}"),
+            Some(_) => format!("rolling back, {at} of {of}"),
+        }
+    }
+
+    fn list(&self) -> &[Task] {
+        match self.given_up {
+            None => &self.tasks,
+            Some(_) => &self.undo,
+        }
+    }
+}
+
+impl Task {
+    /// The word in logs and failpoints.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Task::SetState { .. } => "set_state",
+            Task::Move { .. } => "move",
+            Task::AddShard { .. } => "add_shard",
+            Task::RemoveShard { .. } => "remove_shard",
+            Task::AddRule { .. } => "add_rule",
+        }
+    }
+
+    /// The map that it is about.
+    pub fn map(&self) -> Option<&MapName> {
+        match self {
+            Task::SetState { map, .. } | Task::Move { map, .. } | Task::AddRule { map, .. } => Some(map),
+            Task::AddShard { .. } | Task::RemoveShard { .. } => None,
+        }
+    }
+
+    /// What it is, for people; `definition` is that of its map.
+    pub fn describe(&self, definition: Option<&MapDefinition>) -> String {
+        let range = |range: &KeyRange| match definition {
+            Some(definition) => definition.describe_range(range),
+            None => "a range".to_owned(),
+        };
+        match self {
+            Task::SetState { range: of, state, .. } => format!("set {} {state}", range(of)),
+            Task::Move { range: of, to, .. } => format!("move {} to {to}", range(of)),
+            Task::AddShard { shard, .. } => format!("add shard {shard}"),
+            Task::RemoveShard { shard } => format!("remove shard {shard}"),
+            Task::AddRule { rule, .. } => format!("record the rule: {}", rule.describe(definition)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn procedure() -> Procedure {
+        let map = MapName::new("tenants").unwrap();
+        let set = |state| Task::SetState { map: map.clone(), range: KeyRange::all(), state };
+        let (to, range) = (ShardId::new("s2").unwrap(), KeyRange::all());
+        let carry = Task::Move {
+            map: map.clone(),
+            range,
+            to,
+            keep_ms: 0,
+            arrives: Some(State::Online),
+            operation: None,
+            why: None,
+        };
+        Procedure::new(vec![set(State::Offline), carry]).or_else(vec![set(State::Online)])
+    }
+
+    #[test]
+    fn what_is_given_up_is_undone_and_keeps_its_first_reason() {
+        let mut procedure = procedure();
+        procedure.advance();
+        assert_eq!(procedure.count(), "2 of 2");
+        procedure.give_up("no room".to_owned());
+        procedure.give_up("something later".to_owned());
+        assert_eq!(procedure.next().map(Task::as_str), Some("set_state"));
+        procedure.advance();
+        assert_eq!((procedure.next(), procedure.given_up()), (None, Some("no room")));
+    }
+
+    #[test]
+    fn the_stored_form_of_format_1_is_read_for_ever() {
+        let text = r#"{"format":1,"tasks":[{"task":"set_state","map":"tenants","range":{"lo":"","hi":null},
+            "state":"offline"},{"task":"move","map":"tenants","range":{"lo":"","hi":null},"to":"s2","keep_ms":0,
+            "arrives":"online"}],"undo":[{"task":"set_state","map":"tenants","range":{"lo":"","hi":null},
+            "state":"online"}],"done":0}"#;
+        let stored: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(Procedure::read(&stored).unwrap(), procedure());
+        assert_eq!(Procedure::read(&procedure().write()).unwrap(), procedure());
+        let newer = text.replace("\"format\":1", "\"format\":2");
+        assert!(Procedure::read(&serde_json::from_str(&newer).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,414 @@
+//! Carries procedures out: one task after the other, recorded before and after each, and taken over from processes
+//! that are gone.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use polyshard_catalog::{
+    CatalogError, ChangeRequest, Driver, Failpoint, MoveRequest, NewShard, OpState, PasswordSource,
+    ProcedureRecord, ShardLimits, Wish,
+};
+use polyshard_journal::Journal;
+use polyshard_map::{Change, Entry, KeyRange, MapDefinition, MapName, ShardId, State};
+use polyshard_router::Router;
+use polyshard_shard::OpId;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::procedure::{Procedure, Task};
+use crate::rule::Rule;
+use crate::stretch::stretches;
+
+/// How often procedures without a driver are looked for. Shorter than the lease, so that the lease decides.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a move under way is looked at; the lease is renewed with it.
+const FOLLOW_EVERY: Duration = Duration::from_millis(200);
+/// The pause before a task that cannot be done just now is tried again.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// Tries of one task before the procedure is given up: a shard may be away for two minutes.
+const TRIES_MAX: u32 = 120;
+
+/// What a runner needs.
+pub struct RunnerOptions {
+    /// Makes changes and moves.
+    pub driver: Arc<Driver>,
+    /// Opens shards.
+    pub router: Arc<Router>,
+    /// Brings new shards up.
+    pub journal: Arc<Journal>,
+    /// Stops it at named places, for tests.
+    pub failpoint: Option<Failpoint>,
+}
+
+/// Carries procedures out, in tasks of its own.
+pub struct Procedures {
+    inner: Arc<Inner>,
+    stop: watch::Sender<bool>,
+    looking: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Inner {
+    options: RunnerOptions,
+    running: Mutex<JoinSet<()>>,
+    stopped: watch::Receiver<bool>,
+}
+
+/// What a try of a task gave.
+enum Outcome {
+    Done,
+    /// It is under way.
+    Waiting,
+    /// Not possible just now.
+    Retry(String),
+    /// Not possible.
+    Refused(String),
+}
+
+impl Procedures {
+    /// Starts to look for procedures that nobody drives.
+    pub fn start(options: RunnerOptions) -> Arc<Procedures> {
+        let (stop, stopped) = watch::channel(false);
+        let inner = Arc::new(Inner { options, running: Mutex::default(), stopped });
+        let looking = tokio::spawn(look(inner.clone()));
+        Arc::new(Procedures { inner, stop, looking: Mutex::new(Some(looking)) })
+    }
+
+    /// Records a procedure and begins it.
+    pub async fn begin(
+        &self,
+        kind: &str,
+        map: Option<&MapName>,
+        procedure: Procedure,
+    ) -> Result<ProcedureRecord, CatalogError> {
+        let catalog = self.inner.options.driver.catalog();
+        let step = procedure.count();
+        let record = catalog.begin_procedure(kind, map, procedure.write(), &step).await?;
+        self.inner.clone().spawn(record.clone());
+        Ok(record)
+    }
+
+    /// Stops; what is under way is left to whoever takes it over.
+    pub async fn stop(&self) {
+        // Nobody listening means that the task has ended.
+        let _ = self.stop.send(true);
+        let looking = self.looking.lock().expect("no panic while held").take();
+        if let Some(looking) = looking
+            && let Err(error) = looking.await
+        {
+            tracing::error!(%error, "the task that looks for procedures failed");
+        }
+        let mut running = std::mem::take(&mut *self.inner.running.lock().expect("no panic while held"));
+        running.shutdown().await;
+    }
+}
+
+async fn look(inner: Arc<Inner>) {
+    let mut stopped = inner.stopped.clone();
+    loop {
+        match inner.options.driver.catalog().take_procedures().await {
+            Ok(taken) => {
+                for record in taken {
+                    tracing::info!(procedure = %record.id, kind = record.kind, "procedure taken over");
+                    inner.clone().spawn(record);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "procedures cannot be looked for just now"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            _ = stopped.changed() => return,
+        }
+    }
+}
+
+impl Inner {
+    fn spawn(self: Arc<Self>, record: ProcedureRecord) {
+        let inner = self.clone();
+        let mut running = self.running.lock().expect("no panic while held");
+        while running.try_join_next().is_some() {}
+        running.spawn(async move {
+            let (id, kind) = (record.id, record.kind.clone());
+            match inner.drive(record).await {
+                Ok(()) => {}
+                Err(CatalogError::Superseded(_)) => {
+                    tracing::info!(procedure = %id, kind, "another process drives it now");
+                }
+                Err(error) => tracing::warn!(procedure = %id, kind, %error, "left to whoever takes it over"),
+            }
+        });
+    }
+
+    fn pass(&self, place: &str) -> Result<(), CatalogError> {
+        match &self.options.failpoint {
+            Some(failpoint) if failpoint(place) => {
+                Err(CatalogError::Invalid(format!("stopped at failpoint {place}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Does a procedure to its end. An error leaves it to whoever takes it over when the lease has lapsed.
+    async fn drive(&self, mut record: ProcedureRecord) -> Result<(), CatalogError> {
+        let mut procedure = match Procedure::read(&record.body) {
+            Ok(procedure) => procedure,
+            Err(why) => return Err(CatalogError::Damaged { what: "procedure", detail: why }),
+        };
+        let mut tries = 0;
+        while let Some(task) = procedure.next().cloned() {
+            let definition = self.definition(&task);
+            record.step = format!("{}: {}", procedure.count(), task.describe(definition.as_ref()));
+            record.body = procedure.write();
+            let wish = self.save(&record).await?;
+            if wish == Wish::Cancel && procedure.given_up().is_none() {
+                let running = self.cancel(procedure.operation()).await?;
+                if running {
+                    tokio::time::sleep(FOLLOW_EVERY).await;
+                    continue;
+                }
+                procedure.give_up("cancelled by an operator".to_owned());
+                continue;
+            }
+            self.steer(procedure.operation(), wish).await;
+            if wish == Wish::Pause && procedure.operation().is_none() && procedure.given_up().is_none() {
+                tokio::time::sleep(FOLLOW_EVERY).await;
+                continue;
+            }
+            let place = format!("task_{}", task.as_str());
+            self.pass(&format!("{place}.before"))?;
+            let next = procedure.next_mut().expect("it was there a moment ago");
+            match self.attempt(next).await {
+                Outcome::Done => {
+                    self.pass(&format!("{place}.after"))?;
+                    procedure.advance();
+                    record.message = procedure.given_up().map(str::to_owned);
+                    tries = 0;
+                }
+                Outcome::Waiting => {
+                    // The move's name is on record before anything else, so that it is found again.
+                    tries = 0;
+                    record.body = procedure.write();
+                    self.save(&record).await?;
+                    tokio::time::sleep(FOLLOW_EVERY).await;
+                }
+                Outcome::Retry(why) => {
+                    tries += 1;
+                    if tries >= TRIES_MAX && procedure.given_up().is_none() {
+                        procedure.give_up(why);
+                        tries = 0;
+                        continue;
+                    }
+                    record.message = Some(why);
+                    tokio::time::sleep(RETRY_EVERY).await;
+                }
+                // What undoes is tried again and again: half of it done helps nobody.
+                Outcome::Refused(why) if procedure.given_up().is_some() => {
+                    tracing::warn!(procedure = %record.id, kind = record.kind, why, "cannot be undone just now");
+                    record.message = Some(why);
+                    tokio::time::sleep(RETRY_EVERY).await;
+                }
+                Outcome::Refused(why) => procedure.give_up(why),
+            }
+        }
+        record.body = procedure.write();
+        record.message = procedure.given_up().map(str::to_owned);
+        record.state = if record.message.is_some() { OpState::RolledBack } else { OpState::Done };
+        record.step = if record.message.is_some() { "rolled_back" } else { "done" }.to_owned();
+        self.save(&record).await?;
+        tracing::info!(procedure = %record.id, kind = record.kind, step = record.step, "procedure ended");
+        Ok(())
+    }
+
+    /// Stores how far it is, and answers what is wanted. While the catalog is away it waits: if somebody else takes
+    /// over meanwhile, it is told when the catalog is back.
+    async fn save(&self, record: &ProcedureRecord) -> Result<Wish, CatalogError> {
+        loop {
+            match self.options.driver.catalog().save_procedure(record).await {
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(procedure = %record.id, %error, "how far it is cannot be stored just now");
+                    tokio::time::sleep(RETRY_EVERY).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn definition(&self, task: &Task) -> Option<MapDefinition> {
+        let view = self.options.router.view();
+        view.maps.get(task.map()?).map(|known| known.map.definition().clone())
+    }
+
+    /// Asks the move under way to be given up; true while it still runs.
+    async fn cancel(&self, operation: Option<OpId>) -> Result<bool, CatalogError> {
+        let Some(id) = operation else { return Ok(false) };
+        let record = self.options.driver.catalog().operation(id).await?;
+        if record.state != OpState::Running {
+            return Ok(false);
+        }
+        if let Err(error) = self.options.driver.wish_for(id, Wish::Cancel).await {
+            // It has passed its point of no return, and ends by itself.
+            tracing::debug!(operation = %id, %error, "cannot be cancelled any more");
+        }
+        Ok(true)
+    }
+
+    /// Has the move under way wait or go on, as the procedure is asked to.
+    async fn steer(&self, operation: Option<OpId>, wish: Wish) {
+        let Some(id) = operation else { return };
+        let driver = &self.options.driver;
+        let Ok(Some(status)) = driver.catalog().move_status(id).await else { return };
+        let wanted = match (wish, status.wish) {
+            (Wish::Pause, Wish::Run) => Wish::Pause,
+            (Wish::Run, Wish::Pause) => Wish::Run,
+            _ => return,
+        };
+        if let Err(error) = driver.wish_for(id, wanted).await {
+            tracing::debug!(operation = %id, %error, "the move cannot be steered now");
+        }
+    }
+
+    async fn attempt(&self, task: &mut Task) -> Outcome {
+        let attempt = match task {
+            Task::SetState { map, range, state } => self.set_state(map, range, *state).await,
+            Task::Move { .. } => self.carry(task).await,
+            Task::AddShard { shard, url, region, tier } => {
+                let new = NewShard {
+                    id: shard.clone(),
+                    url: url.clone(),
+                    password: PasswordSource::Config,
+                    server: None,
+                    region: region.clone(),
+                    tier: tier.clone(),
+                    limits: ShardLimits::default(),
+                };
+                self.add_shard(new).await
+            }
+            Task::RemoveShard { shard } => self.remove_shard(shard).await,
+            Task::AddRule { map, rule } => self.add_rule(map, rule).await,
+        };
+        attempt.unwrap_or_else(|error| match error {
+            error if error.is_retryable() => Outcome::Retry(error.to_string()),
+            error @ (CatalogError::Unfinished { .. } | CatalogError::Superseded(_)) => {
+                Outcome::Retry(error.to_string())
+            }
+            error => Outcome::Refused(error.to_string()),
+        })
+    }
+
+    async fn entries(&self, map: &MapName, range: &KeyRange) -> Result<Vec<Entry>, CatalogError> {
+        let all = self.options.driver.catalog().entries(map).await?;
+        Ok(all.into_iter().filter(|entry| entry.range.overlaps(range)).collect())
+    }
+
+    async fn set_state(
+        &self,
+        map: &MapName,
+        range: &KeyRange,
+        state: State,
+    ) -> Result<Outcome, CatalogError> {
+        if self.entries(map, range).await?.iter().all(|entry| entry.state == state) {
+            return Ok(Outcome::Done);
+        }
+        let change = Change::SetState { range: range.clone(), state };
+        let request = ChangeRequest { map: map.clone(), change, if_version: None, by: None };
+        self.options.driver.change(&request).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn carry(&self, task: &mut Task) -> Result<Outcome, CatalogError> {
+        let Task::Move { map, range, to, keep_ms, arrives, operation, .. } = task else {
+            return Ok(Outcome::Done);
+        };
+        let driver = &self.options.driver;
+        if let Some(id) = *operation {
+            let record = driver.catalog().operation(id).await?;
+            return Ok(match record.state {
+                OpState::Running => Outcome::Waiting,
+                OpState::RolledBack => {
+                    let why = record.message.unwrap_or_else(|| "no reason was recorded".to_owned());
+                    Outcome::Refused(format!("the move was rolled back: {why}"))
+                }
+                // There may be another part.
+                OpState::Done => {
+                    *operation = None;
+                    Outcome::Waiting
+                }
+            });
+        }
+        // One that was begun and not noted, because the process died in between, is this one.
+        let running = driver.catalog().running().await?;
+        let own = running.into_iter().find(|record| {
+            record.op.map == *map
+                && record.op.carry.as_ref().is_some_and(|carry| {
+                    carry.to == *to && carry.ranges.iter().any(|carried| carried.overlaps(range))
+                })
+        });
+        if let Some(record) = own {
+            *operation = Some(record.op.id);
+            return Ok(Outcome::Waiting);
+        }
+        let entries = self.entries(map, range).await?;
+        let Some(stretch) = stretches(&entries, range, to).into_iter().next() else {
+            if let Err(error) = self.options.router.refresh().await {
+                tracing::debug!(%error, "this process hears of the move a little later");
+            }
+            return Ok(Outcome::Done);
+        };
+        if let Err(error) = self.options.journal.ready(to).await {
+            return Ok(Outcome::Retry(error.to_string()));
+        }
+        let request = MoveRequest {
+            map: map.clone(),
+            range: stretch.range,
+            to: to.clone(),
+            keep_ms: *keep_ms,
+            if_version: None,
+            by: None,
+        };
+        let record = match arrives {
+            None => driver.start_move(&request).await?,
+            Some(state) => driver.start_move_into(&request, *state).await?,
+        };
+        *operation = Some(record.op.id);
+        Ok(Outcome::Waiting)
+    }
+
+    async fn add_shard(&self, new: NewShard) -> Result<Outcome, CatalogError> {
+        let (driver, router) = (&self.options.driver, &self.options.router);
+        let id = new.id.clone();
+        let known = driver.catalog().shards().await?.into_iter().find(|shard| shard.id == id);
+        match known {
+            Some(shard) if shard.url == new.url => {}
+            Some(_) => return Err(CatalogError::Exists(format!("shard {id} at another address"))),
+            None => {
+                let opened = router.open_candidate(&new.candidate()).await;
+                let opened = opened.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
+                match driver.add_shard(new, &opened).await {
+                    Ok(record) => router.adopt(record, opened).await,
+                    Err(error) => {
+                        opened.close().await;
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        if let Err(error) = router.refresh().await {
+            return Ok(Outcome::Retry(error.to_string()));
+        }
+        match self.options.journal.ready(&id).await {
+            Ok(()) => Ok(Outcome::Done),
+            Err(error) => Ok(Outcome::Retry(error.to_string())),
+        }
+    }
+
+    async fn remove_shard(&self, id: &ShardId) -> Result<Outcome, CatalogError> {
+        match self.options.driver.remove_shard(id, false).await {
+            Ok(()) | Err(CatalogError::NoSuchShard(_) | CatalogError::HoldsData { .. }) => Ok(Outcome::Done),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn add_rule(&self, map: &MapName, rule: &Rule) -> Result<Outcome, CatalogError> {
+        self.options.driver.catalog().add_rule(map, &rule.write()).await?;
+        Ok(Outcome::Done)
+    }
+}
