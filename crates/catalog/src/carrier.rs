@@ -75,6 +75,11 @@ impl CarryTask {
         }
     }
 
+    /// Whether it takes away what the move has left behind, and so can do without a shard that is no more.
+    pub fn ends(self) -> bool {
+        matches!(self, CarryTask::Keep | CarryTask::Clean | CarryTask::Clear)
+    }
+
     /// Whether an operator can have it wait: not while requests are held.
     pub fn can_pause(self) -> bool {
         matches!(self, CarryTask::Copy | CarryTask::CatchUp | CarryTask::Verify | CarryTask::Clean)
@@ -88,6 +93,15 @@ pub trait Carrier: Send + Sync {
         &'a self,
         record: &'a OpRecord,
         task: CarryTask,
+    ) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+
+    /// The same for a task that [ends](CarryTask::ends) a move, where shards have left the cluster for good: what was to
+    /// be done there counts as done.
+    fn carry_without<'a>(
+        &'a self,
+        record: &'a OpRecord,
+        task: CarryTask,
+        lost: &'a [ShardId],
     ) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
     /// How far an operation is.

@@ -346,7 +346,7 @@ impl Inner {
                 let message = saga.message();
                 let call = async |tx: &mut crate::sql_catalog::SqlCatalog| {
                     if step == Step::Departing {
-                        crate::moves::refuse_cancelled(tx, record.op.id).await?;
+                        crate::moving::refuse_cancelled(tx, record.op.id).await?;
                     }
                     protocol::record(tx, record, step, message).await
                 };
@@ -393,9 +393,8 @@ impl Inner {
                 Err(error) => tracing::debug!(op = %record.op.id, %error, "what is wanted cannot be asked"),
             }
         }
-        let ends = matches!(task, CarryTask::Keep | CarryTask::Clean | CarryTask::Clear);
         match (look.wish, task) {
-            (Wish::Cancel, _) if !ends => return Outcome::Refused("cancelled by an operator".into()),
+            (Wish::Cancel, _) if !task.ends() => return Outcome::Refused("cancelled by an operator".into()),
             (Wish::Pause, task) if task.can_pause() => {
                 tokio::time::sleep(LOOK_EVERY).await;
                 return Outcome::Waiting;
@@ -406,8 +405,25 @@ impl Inner {
         match carrier.carry(record, task).await {
             // Requests are held: they go on before it is tried again.
             Outcome::Retry(why) if task == CarryTask::Settle => Outcome::CannotDrain(why),
+            outcome @ (Outcome::Retry(_) | Outcome::Refused(_)) if task.ends() => {
+                match self.lost(record).await {
+                    lost if lost.is_empty() => outcome,
+                    lost => carrier.carry_without(record, task, &lost).await,
+                }
+            }
             outcome => outcome,
         }
+    }
+
+    /// The shards of an operation that have left the cluster.
+    async fn lost(&self, record: &OpRecord) -> Vec<ShardId> {
+        let mut lost = Vec::new();
+        for (id, _) in &record.op.edits {
+            if matches!(self.catalog.shard(id).await, Err(CatalogError::NoSuchShard(_))) {
+                lost.push(id.clone());
+            }
+        }
+        lost
     }
 
     async fn on_shard(&self, action: Action, record: &OpRecord, step: Step) -> Outcome {
@@ -428,7 +444,7 @@ impl Inner {
                 // A shard that was detached meanwhile has nothing left to undo; attaching it clears the remains.
                 let undoing =
                     matches!(action, Action::Undo(_) | Action::Release(_)) && step == Step::RollingBack;
-                let left = matches!(self.catalog.shard(id).await, Err(CatalogError::NoSuchShard(_)));
+                let left = self.lost(record).await.contains(id);
                 return if undoing && left { Outcome::Done } else { failure(&error) };
             }
         };

@@ -67,7 +67,8 @@ pub struct Decision {
     pub body: String,
     /// Whether it says no more than rows of reference tables, which a shard that comes later gets otherwise.
     pub rows_only: bool,
-    /// Maps on which no operation may be under way: it changes tables whose rows may be moving.
+    /// Maps on which no operation may be under way: it changes tables whose rows may be moving. No move begins either
+    /// until every shard has the change.
     pub quiet: Vec<MapName>,
     /// A declaration that must still stand as given, by name: otherwise somebody has taken back what this builds on.
     pub require: Option<(String, String)>,
@@ -118,6 +119,10 @@ pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
         format!(
             "CREATE TABLE IF NOT EXISTS {} (map {text} NOT NULL, position {int} NOT NULL, PRIMARY KEY (map, position))",
             own("journal_depends")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (map {text} NOT NULL, position {int} NOT NULL, PRIMARY KEY (map, position))",
+            own("journal_quiet")
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {} (router {int} PRIMARY KEY, position {int} NOT NULL)",
@@ -226,6 +231,11 @@ impl Catalog {
             if let Some(other) = tx.running(Some(map)).await?.into_iter().next() {
                 return Err(CatalogError::Busy { op: other.op.id, kind: other.op.kind });
             }
+            let sql = format!(
+                "INSERT INTO {} (map, position) VALUES ($1, $2) ON CONFLICT (map, position) DO NOTHING",
+                tx.own("journal_quiet")
+            );
+            tx.done(Statement::new(sql).bind(map.to_string()).bind(lease.position as i64)).await?;
         }
         for map in &decision.depends_on {
             if tx.map(map).await?.is_none_or(|record| !record.live) {
@@ -301,12 +311,13 @@ impl Catalog {
         rows.rows().iter().map(read).collect()
     }
 
-    /// Maps that nobody may change before the shards have all come to a position.
+    /// Maps that nobody may change, or move rows of, before the shards have all come to a position.
     pub async fn journal_depends(&self) -> Reply<Vec<(MapName, u64)>> {
         let db = self.db().await?;
         let sql = format!(
-            "SELECT map, position FROM {} ORDER BY position",
-            db.dialect().own_table("journal_depends")
+            "SELECT map, position FROM {} UNION SELECT map, position FROM {} ORDER BY 2",
+            db.dialect().own_table("journal_depends"),
+            db.dialect().own_table("journal_quiet")
         );
         let rows = db.read(Statement::new(sql)).await?;
         rows.rows().iter().map(|row| Ok((parse("map name", row.text(0)?)?, row.int(1)? as u64))).collect()
@@ -316,8 +327,10 @@ impl Catalog {
     pub async fn release_depends(&self, upto: u64) -> Reply<()> {
         let mut tx = self.begin().await?;
         tx.lock().await?;
-        let sql = format!("DELETE FROM {} WHERE position <= $1", tx.own("journal_depends"));
-        tx.done(Statement::new(sql).bind(upto as i64)).await?;
+        for table in ["journal_depends", "journal_quiet"] {
+            let sql = format!("DELETE FROM {} WHERE position <= $1", tx.own(table));
+            tx.done(Statement::new(sql).bind(upto as i64)).await?;
+        }
         tx.commit().await
     }
 
@@ -441,6 +454,13 @@ impl SqlCatalog {
             }
         };
         self.done(statement).await
+    }
+
+    /// The position before which no rows of a map may be moved, if there is one.
+    pub(crate) async fn journal_quiet_on(&mut self, map: &MapName) -> Reply<Option<u64>> {
+        let sql = format!("SELECT max(position) FROM {} WHERE map = $1", self.own("journal_quiet"));
+        let rows = self.rows(Statement::new(sql).bind(map.to_string())).await?;
+        Ok(rows.first().map(|row| row.opt_int(0)).transpose()?.flatten().map(|position| position as u64))
     }
 
     /// The position before which a map may not be changed, if there is one.

@@ -179,8 +179,7 @@ impl Driver {
         let mut tx = catalog.begin().await?;
         tx.lock().await?;
         tx.shard(id).await?.ok_or_else(|| CatalogError::NoSuchShard(id.clone()))?;
-        // One that is being undone need not undo anything on a shard that has left.
-        refuse_running(&mut tx, id, |step| step != Step::RollingBack).await?;
+        refuse_running(&mut tx, id, |record| needs(record, id)).await?;
         for (map, _) in tx.ranges_of(id).await? {
             tx.delete_ranges_of(id, &map).await?;
             bump(&mut tx, &map).await?;
@@ -372,10 +371,24 @@ fn same_map(known: &MapDefinition, found: &MapDefinition, shard: &ShardId) -> Re
     )))
 }
 
+/// Whether an operation cannot do without a shard that is lost. One that is being undone need not undo anything there;
+/// a move that has switched needs neither its old rows, nor, once they are being cleaned away, what it has beside the
+/// rows on the target.
+fn needs(record: &OpRecord, lost: &ShardId) -> bool {
+    match (record.step, &record.op.carry) {
+        (Step::RollingBack, _) | (Step::Cleaning, Some(_)) => false,
+        (Step::Keeping, Some(carry)) => carry.from != *lost,
+        _ => true,
+    }
+}
+
 /// A shard that an operation is working with cannot leave.
-async fn refuse_running<T: CatalogTx>(tx: &mut T, id: &ShardId, matters: impl Fn(Step) -> bool) -> Reply<()> {
-    let uses =
-        |record: &OpRecord| matters(record.step) && record.op.edits.iter().any(|(shard, _)| shard == id);
+async fn refuse_running<T: CatalogTx>(
+    tx: &mut T,
+    id: &ShardId,
+    matters: impl Fn(&OpRecord) -> bool,
+) -> Reply<()> {
+    let uses = |record: &OpRecord| matters(record) && record.op.edits.iter().any(|(shard, _)| shard == id);
     match tx.running(None).await?.into_iter().find(uses) {
         Some(record) => Err(CatalogError::Busy { op: record.op.id, kind: record.op.kind }),
         None => Ok(()),

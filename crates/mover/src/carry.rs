@@ -4,57 +4,80 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use polyshard_catalog::saga::Outcome;
 use polyshard_catalog::{Carrier, CarryTask, OpRecord, Progress, ShardSource};
+use polyshard_map::ShardId;
 use polyshard_shard::OpId;
-use tokio::time::Instant;
 
+use crate::ending::{Ending, announce, is_marked};
 use crate::error::{MoveError, Result};
 use crate::session::Session;
-
-/// How often a move that keeps its old rows looks whether that is over.
-const KEEP_LOOK: Duration = Duration::from_millis(100);
 
 /// Carries rows for the operations that this process drives.
 pub struct Mover {
     shards: Arc<dyn ShardSource>,
-    sessions: Mutex<HashMap<OpId, Held>>,
+    held: Mutex<HashMap<OpId, Held>>,
 }
 
-/// A session, under the token it was begun with.
+/// What is remembered of a move, under the token it was begun with.
+#[derive(Default)]
 struct Held {
     token: u64,
-    session: Arc<tokio::sync::Mutex<Session>>,
+    session: Option<Arc<tokio::sync::Mutex<Session>>>,
+    ending: Option<Arc<tokio::sync::Mutex<Ending>>>,
     progress: Progress,
 }
 
 impl Mover {
     /// A mover between these shards. Give it to the driver with `Driver::set_carrier`.
     pub fn new(shards: Arc<dyn ShardSource>) -> Mover {
-        Mover { shards, sessions: Mutex::default() }
+        Mover { shards, held: Mutex::default() }
     }
 
     pub(crate) fn shards(&self) -> &dyn ShardSource {
         self.shards.as_ref()
     }
 
+    /// Looks at what is remembered of a move, or begins to remember.
+    fn remember<T>(&self, record: &OpRecord, look: impl FnOnce(&mut Held) -> T) -> T {
+        let mut held = self.held.lock().expect("no panic while held");
+        let held = held.entry(record.op.id).or_default();
+        if held.token != record.token {
+            *held = Held { token: record.token, ..Held::default() };
+        }
+        look(held)
+    }
+
     async fn session(&self, record: &OpRecord) -> Result<Arc<tokio::sync::Mutex<Session>>> {
-        {
-            let sessions = self.sessions.lock().expect("no panic while held");
-            if let Some(held) = sessions.get(&record.op.id).filter(|held| held.token == record.token) {
-                return Ok(held.session.clone());
-            }
+        if let Some(session) = self.remember(record, |held| held.session.clone()) {
+            return Ok(session);
         }
         let session = Session::begin(self.shards.as_ref(), record).await?;
         let session = Arc::new(tokio::sync::Mutex::new(session));
-        let held = Held { token: record.token, session: session.clone(), progress: Progress::default() };
-        self.sessions.lock().expect("no panic while held").insert(record.op.id, held);
+        self.remember(record, |held| held.session = Some(session.clone()));
         Ok(session)
     }
 
+    async fn ending(&self, record: &OpRecord) -> Result<Arc<tokio::sync::Mutex<Ending>>> {
+        if let Some(ending) = self.remember(record, |held| held.ending.clone()) {
+            return Ok(ending);
+        }
+        let mut ending = Ending::begin(self.shards.as_ref(), record, &[]).await?;
+        ending.progress = self.remember(record, |held| held.progress.clone());
+        let ending = Arc::new(tokio::sync::Mutex::new(ending));
+        self.remember(record, |held| held.ending = Some(ending.clone()));
+        Ok(ending)
+    }
+
     async fn do_part(&self, record: &OpRecord, task: CarryTask) -> Result<Outcome> {
+        if task.ends() {
+            let ending = self.ending(record).await?;
+            let mut ending = ending.lock().await;
+            let done = ending.go_on(task).await;
+            self.remember(record, |held| held.progress = ending.progress.clone());
+            return Ok(if done? { Outcome::Done } else { Outcome::Waiting });
+        }
         let session = self.session(record).await?;
         let mut session = session.lock().await;
         let done = match task {
@@ -65,14 +88,17 @@ impl Mover {
             CarryTask::Verify => session.verify().await,
             CarryTask::Reverse => session.reverse().await.map(|()| true),
             CarryTask::Settle => session.settle().await.map(|()| true),
-            CarryTask::Keep => session.keep().await,
-            CarryTask::Clean => session.clean_source().await,
-            CarryTask::Clear => session.clear_target().await,
+            CarryTask::Keep | CarryTask::Clean | CarryTask::Clear => Ok(true),
         };
-        if let Some(held) = self.sessions.lock().expect("no panic while held").get_mut(&record.op.id) {
-            held.progress = session.progress.clone();
-        }
+        self.remember(record, |held| held.progress = session.progress.clone());
         Ok(if done? { Outcome::Done } else { Outcome::Waiting })
+    }
+
+    /// Ends a move without the shards that are lost.
+    async fn end_without(&self, record: &OpRecord, task: CarryTask, lost: &[ShardId]) -> Result<Outcome> {
+        let mut ending = Ending::begin(self.shards.as_ref(), record, lost).await?;
+        while !ending.go_on(task).await? {}
+        Ok(Outcome::Done)
     }
 }
 
@@ -85,13 +111,24 @@ impl Carrier for Mover {
         Box::pin(async move { self.do_part(record, task).await.unwrap_or_else(|error| error.outcome()) })
     }
 
+    fn carry_without<'a>(
+        &'a self,
+        record: &'a OpRecord,
+        task: CarryTask,
+        lost: &'a [ShardId],
+    ) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>> {
+        Box::pin(
+            async move { self.end_without(record, task, lost).await.unwrap_or_else(|error| error.outcome()) },
+        )
+    }
+
     fn progress(&self, op: OpId) -> Progress {
-        let sessions = self.sessions.lock().expect("no panic while held");
-        sessions.get(&op).map(|held| held.progress.clone()).unwrap_or_default()
+        let held = self.held.lock().expect("no panic while held");
+        held.get(&op).map(|held| held.progress.clone()).unwrap_or_default()
     }
 
     fn forget(&self, op: OpId) {
-        self.sessions.lock().expect("no panic while held").remove(&op);
+        self.held.lock().expect("no panic while held").remove(&op);
     }
 }
 
@@ -100,11 +137,11 @@ impl Session {
     async fn prepare(&mut self) -> Result<()> {
         let (source, target) = (self.source.clone(), self.target.clone());
         self.refresh().await?;
-        self.announce().await?;
+        announce(&target, self.op, &self.carry, &self.definition).await?;
         if let Some(replaced) = self.carry.replaces {
             target.remove_capture(self.op, replaced).await.map_err(MoveError::on(target.id()))?;
         }
-        if !self.is_marked().await? {
+        if !is_marked(&target, self.op.id).await? {
             if !self.carry.filled {
                 self.refuse_rows_on_target().await?;
             }
@@ -118,20 +155,18 @@ impl Session {
         Ok(())
     }
 
-    /// Has readers of all shards leave out what the target has of the ranges, for as long as that is not its own. The
-    /// ranges that arrive say so, too, but a move that is rolled back takes those away before the rows.
-    pub(crate) async fn announce(&self) -> Result<()> {
-        let (target, map) = (&self.target, self.definition.name());
-        let announced = target.announce_capture(self.op, self.carry.reverse, map, &self.carry.ranges).await;
-        announced.map_err(MoveError::on(target.id()))
-    }
-
     pub(crate) async fn refuse_rows_on_target(&self) -> Result<()> {
         let on_target = MoveError::engine(self.target.id());
         let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
         for unit in &self.units {
-            let found = db.read(self.tables[unit.table].to.any(unit.number)).await.map_err(&on_target)?;
-            if !found.is_empty() {
+            // It may have to read the whole table: a scan may take its time.
+            let any = self.tables[unit.table].to.any(unit.number);
+            let mut scan = db.scan(any, 1).await.map_err(&on_target)?;
+            let mut found = false;
+            while let Some(page) = scan.next().await.map_err(&on_target)? {
+                found |= !page.is_empty();
+            }
+            if found {
                 return Err(MoveError::Refused(format!(
                     "shard {} has rows of {} in the range already, which it does not own; look at them with \
                      'polyshard check', and remove them first",
@@ -172,22 +207,5 @@ impl Session {
         let opened =
             target.open_capture(self.op, self.carry.reverse, &self.definition, &self.carry.ranges).await;
         opened.map_err(MoveError::on(target.id()))
-    }
-
-    /// Keeps the old rows for as long as was asked. A process that takes over begins the time anew.
-    async fn keep(&mut self) -> Result<bool> {
-        let since = match self.keeping_since {
-            Some(since) => since,
-            None => {
-                // Where copying had come to is of no use any more, also not to whoever undoes it.
-                self.forget_carried().await?;
-                *self.keeping_since.insert(Instant::now())
-            }
-        };
-        let over = since.elapsed() >= Duration::from_millis(self.carry.keep_ms);
-        if !over {
-            tokio::time::sleep(KEEP_LOOK).await;
-        }
-        Ok(over)
     }
 }

@@ -1,116 +1,128 @@
-//! Removes rows that are not of a shard any more, in batches that each prove it.
+//! Removes rows that are not of a shard any more: they are found first, beside everybody's work, and then deleted by their
+//! keys in small batches that each prove that the shard does not own them.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use polyshard_engine::Statement;
-use polyshard_shard::{Dataset, OpId, Shape, Shard};
+use polyshard_catalog::Carry;
+use polyshard_map::MapDefinition;
+use polyshard_shard::{Dataset, OpId, OpRef, RowKey, Shape, Shard};
 use tokio::time::Instant;
 
 use crate::error::{MoveError, Result};
-use crate::session::Session;
-use crate::table::Side;
+use crate::table::{Side, rows_of};
 
 /// Rows removed by one transaction, during which others' protocol waits.
 const BATCH_ROWS: usize = 256;
+/// Keys found by one scan, which may have to read the whole table: so many are kept in memory.
+const FOUND_MAX: usize = 65_536;
+/// Keys that come from a scan at once.
+const PAGE_ROWS: usize = 1024;
 /// How long one part of cleaning may take.
 const PART: Duration = Duration::from_millis(300);
 
-impl Session {
-    /// Removes the source's rows for a while, and in the end the captures. True when all is clean.
-    pub(crate) async fn clean_source(&mut self) -> Result<bool> {
-        let source = self.source.clone();
-        source.rest_capture(self.op, self.carry.forward).await.map_err(MoveError::on(source.id()))?;
-        if !self.clean_side(&source, self.carry.forward).await? {
-            return Ok(false);
-        }
-        self.drop_captures().await?;
-        Ok(true)
-    }
+/// How far the cleaning of one shard is.
+#[derive(Default)]
+pub(crate) struct Cleaning {
+    /// Tables still to be looked at, those that refer to others first; none before they are read.
+    tables: Option<VecDeque<(Side, Option<i64>)>>,
+    /// Rows of the first one that were found.
+    found: VecDeque<RowKey>,
+    /// How many of the last scan's rows were there to be removed.
+    removed: u64,
+}
 
-    /// Removes what was copied to the target for a while, and in the end the captures. True when all is clean.
-    pub(crate) async fn clear_target(&mut self) -> Result<bool> {
-        // Rows that were there before the move are not the move's to remove.
-        if self.carry.filled || self.is_marked().await? {
-            let target = self.target.clone();
-            self.announce().await?;
-            if let Some(replaced) = self.carry.replaces {
-                // It would refuse to have its rows deleted.
-                target.remove_capture(self.op, replaced).await.map_err(MoveError::on(target.id()))?;
-            }
-            if !self.clean_side(&target, self.carry.reverse).await? {
-                return Ok(false);
-            }
-        }
-        self.drop_captures().await?;
-        Ok(true)
-    }
+/// What is cleaned, and for whom.
+pub(crate) struct Dirt<'a> {
+    pub op: OpRef,
+    pub carry: &'a Carry,
+    pub definition: &'a MapDefinition,
+    /// The capture on this shard, which does not note or refuse these deletes.
+    pub capture: OpId,
+}
 
-    /// Removes rows for a while, from the tables that refer to others first. True when there are no more. Only this
-    /// shard is asked, so that it works whatever has become of the tables on the other.
-    async fn clean_side(&mut self, side: &Arc<Shard>, capture: OpId) -> Result<bool> {
+impl Cleaning {
+    /// Removes rows for a while; adds how many to the count. True when there are no more. Only this shard is asked, so
+    /// that it works whatever has become of the tables on the other.
+    pub(crate) async fn go_on(&mut self, on: &Shard, dirt: &Dirt<'_>, cleaned: &mut u64) -> Result<bool> {
         let until = Instant::now() + PART;
-        let map = self.definition.name().clone();
-        for (dataset, shape) in children_first(self.tables_of(side).await?) {
-            let table =
-                Side::new(side.dialect(), &dataset, &shape, &shape, &self.definition, &self.carry.ranges)?;
-            let number = dataset.rows.as_ref().map(|(_, number)| *number);
-            loop {
-                let batch = table.clean(number, BATCH_ROWS);
-                let removed = side.clean(self.op, capture, (&map, &self.carry.ranges), batch).await;
-                let removed = removed.map_err(MoveError::on(side.id()))?;
-                self.progress.cleaned_rows += removed;
-                if removed < BATCH_ROWS as u64 {
-                    break;
+        let mut tables = match self.tables.take() {
+            Some(tables) => tables,
+            None => sides(on, dirt).await?,
+        };
+        let done = self.remove(on, dirt, &mut tables, until, cleaned).await;
+        self.tables = Some(tables);
+        done
+    }
+
+    async fn remove(
+        &mut self,
+        on: &Shard,
+        dirt: &Dirt<'_>,
+        tables: &mut VecDeque<(Side, Option<i64>)>,
+        until: Instant,
+        cleaned: &mut u64,
+    ) -> Result<bool> {
+        let ranges = (dirt.definition.name(), dirt.carry.ranges.as_slice());
+        while let Some((table, number)) = tables.front() {
+            if self.found.is_empty() {
+                self.removed = 0;
+                self.found = find(on, table, *number).await?;
+                if self.found.is_empty() {
+                    tables.pop_front();
+                    continue;
                 }
-                if Instant::now() >= until {
+            }
+            while !self.found.is_empty() {
+                let count = self.found.len().min(BATCH_ROWS);
+                let batch = self.found.iter().take(count).map(|key| table.delete(key)).collect();
+                let removed = on.clean(dirt.op, dirt.capture, ranges, batch).await;
+                let removed = removed.map_err(MoveError::on(on.id()))?;
+                self.found.drain(..count);
+                self.removed += removed;
+                *cleaned += removed;
+                if Instant::now() >= until && !self.found.is_empty() {
                     return Ok(false);
                 }
             }
+            if self.removed == 0 {
+                return Err(MoveError::Later(format!(
+                    "rows of {} on shard {} that are to be cleaned away come back",
+                    table.table,
+                    on.id()
+                )));
+            }
         }
         Ok(true)
     }
+}
 
-    /// The datasets of the map on a shard, with their tables. One without a primary key was never moved.
-    async fn tables_of(&self, side: &Shard) -> Result<Vec<(Dataset, Shape)>> {
-        let on_side = MoveError::on(side.id());
-        let mut tables = Vec::new();
-        for dataset in side.datasets(self.definition.name()).await.map_err(&on_side)? {
-            let shape = side.shape(&dataset.table).await.map_err(&on_side)?;
-            tables.extend(shape.filter(|shape| !shape.primary_key.is_empty()).map(|shape| (dataset, shape)));
-        }
-        Ok(tables)
+/// Keys of rows in the ranges. A scan takes as long as it takes, and holds up nobody.
+async fn find(on: &Shard, table: &Side, number: Option<i64>) -> Result<VecDeque<RowKey>> {
+    let wrong = MoveError::engine(on.id());
+    let db = on.carrier().await.map_err(MoveError::on(on.id()))?;
+    let mut scan = db.scan(table.keys(number, FOUND_MAX), PAGE_ROWS).await.map_err(&wrong)?;
+    let mut found = VecDeque::new();
+    while let Some(page) = scan.next().await.map_err(&wrong)? {
+        found.extend(rows_of(page).into_iter().map(RowKey));
     }
+    Ok(found)
+}
 
-    /// Takes away everything that the move has put beside the rows.
-    async fn drop_captures(&self) -> Result<()> {
-        for (side, captures) in [
-            (&self.source, vec![self.carry.forward]),
-            (&self.target, [Some(self.carry.reverse), self.carry.replaces].into_iter().flatten().collect()),
-        ] {
-            for capture in captures {
-                side.remove_capture(self.op, capture).await.map_err(MoveError::on(side.id()))?;
-            }
-        }
-        self.forget_carried().await
+/// The tables of the map's datasets on a shard. One without a primary key was never moved.
+async fn sides(on: &Shard, dirt: &Dirt<'_>) -> Result<VecDeque<(Side, Option<i64>)>> {
+    let wrong = MoveError::on(on.id());
+    let mut tables = Vec::new();
+    for dataset in on.datasets(dirt.definition.name()).await.map_err(&wrong)? {
+        let shape = on.shape(&dataset.table).await.map_err(&wrong)?;
+        tables.extend(shape.filter(|shape| !shape.primary_key.is_empty()).map(|shape| (dataset, shape)));
     }
-
-    /// Forgets how far copying had come.
-    pub(crate) async fn forget_carried(&self) -> Result<()> {
-        let forget = |side: &Shard, op: OpId| {
-            let sql = format!("DELETE FROM {} WHERE op = $1", side.dialect().own_table("carried"));
-            vec![Statement::new(sql).bind(op.to_string())]
-        };
-        // The one that is undone may have ended before it came to this.
-        if let Some(undone) = self.carry.undoes {
-            let (source, capture) = (&self.source, self.carry.forward);
-            let written = source.carry_write(self.op, capture, forget(source, undone)).await;
-            written.map_err(MoveError::on(source.id()))?;
-        }
-        let (target, capture) = (&self.target, self.carry.reverse);
-        let written = target.carry_write(self.op, capture, forget(target, self.op.id)).await;
-        written.map(drop).map_err(MoveError::on(target.id()))
-    }
+    let side = |(dataset, shape): (Dataset, Shape)| {
+        let number = dataset.rows.as_ref().map(|(_, number)| *number);
+        let side = Side::new(on.dialect(), &dataset, &shape, &shape, dirt.definition, &dirt.carry.ranges)?;
+        Ok((side, number))
+    };
+    children_first(tables).into_iter().map(side).collect()
 }
 
 /// Tables in an order in which each comes before those that it refers to, as far as there is one.

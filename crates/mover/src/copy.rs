@@ -50,15 +50,6 @@ impl Session {
         written.map(drop).map_err(MoveError::on(self.target.id()))
     }
 
-    /// Whether rows may have come to the target by this move.
-    pub(crate) async fn is_marked(&self) -> Result<bool> {
-        let on_target = MoveError::engine(self.target.id());
-        let sql = format!("SELECT 1 FROM {} WHERE op = $1 LIMIT 1", self.carried_table());
-        let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
-        let rows = db.read(Statement::new(sql).bind(self.op.id.to_string())).await.map_err(on_target)?;
-        Ok(!rows.is_empty())
-    }
-
     pub(crate) fn carried_table(&self) -> String {
         self.target.dialect().own_table("carried")
     }

@@ -8,6 +8,7 @@ mod apply;
 mod carry;
 mod clean;
 mod copy;
+mod ending;
 mod error;
 mod misplaced;
 pub mod plan;

@@ -9,6 +9,7 @@ use polyshard_map::MapDefinition;
 use polyshard_shard::{Dataset, OpRef, RowKey, Shard};
 use tokio::time::Instant;
 
+use crate::ending::{carried, take_up};
 use crate::error::{MoveError, Result, shard};
 use crate::table::Side;
 
@@ -59,21 +60,16 @@ pub(crate) struct Session {
     pub verify: Cursor,
     /// Parts of catching up that have not been enough.
     pub catch_up_parts: usize,
-    pub keeping_since: Option<Instant>,
     pub progress: Progress,
 }
 
 impl Session {
     /// Takes a move up: from now on no earlier driver can do anything for it.
     pub(crate) async fn begin(shards: &dyn ShardSource, record: &OpRecord) -> Result<Session> {
-        let missing = || MoveError::Refused("the operation moves no rows".into());
-        let carry = record.op.carry.clone().ok_or_else(missing)?;
-        let definition =
-            record.op.edits.first().map(|(_, edit)| edit.definition.clone()).ok_or_else(missing)?;
+        let (carry, definition) = carried(record)?;
         let session = Session::new(shards, record.op_ref(), carry, definition).await?;
         for side in [&session.source, &session.target] {
-            side.ensure_move_tables().await.map_err(MoveError::on(side.id()))?;
-            side.claim(session.op).await.map_err(MoveError::on(side.id()))?;
+            take_up(side, session.op).await?;
         }
         Ok(session)
     }
@@ -100,7 +96,6 @@ impl Session {
             copying_since: None,
             verify: Cursor::default(),
             catch_up_parts: 0,
-            keeping_since: None,
             progress: Progress::default(),
         })
     }

@@ -245,16 +245,11 @@ impl Side {
         ))
     }
 
-    /// Removes some rows.
-    pub(crate) fn clean(&self, number: Option<i64>, limit: usize) -> Statement {
-        let key: Vec<&str> = self.key.iter().map(|place| self.columns[*place].name.as_str()).collect();
-        let key = key.join(", ");
-        let rows = self.rows_of(number);
-        let (table, inside) = (&self.table, &self.inside);
-        Statement::new(format!(
-            "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {inside}{rows} LIMIT {limit}) \
-             AND {inside}{rows}"
-        ))
+    /// The keys of some rows, in no order.
+    pub(crate) fn keys(&self, number: Option<i64>, limit: usize) -> Statement {
+        let key: Vec<String> = self.key.iter().map(|place| self.columns[*place].read()).collect();
+        let (key, rows) = (key.join(", "), self.rows_of(number));
+        Statement::new(format!("SELECT {key} FROM {} WHERE {}{rows} LIMIT {limit}", self.table, self.inside))
     }
 
     /// The row of a key, if it is in the ranges.

@@ -255,22 +255,27 @@ pub(crate) async fn seal(tx: &mut Transaction, dialect: Dialect, capture: OpId) 
     Ok(true)
 }
 
-/// Takes the triggers and functions of a capture away, with what it caught.
-pub(crate) async fn remove(tx: &mut Transaction, dialect: Dialect, capture: OpId) -> Result<(), ShardError> {
+/// The statements that take a capture's triggers and functions away, one for each table and kind.
+pub(crate) async fn parts(
+    tx: &mut Transaction,
+    dialect: Dialect,
+    capture: OpId,
+) -> Result<Vec<String>, ShardError> {
     match dialect {
         Dialect::Postgres => {
-            for (name, _) in functions(tx, capture).await? {
-                tx.run(Statement::new(format!("DROP FUNCTION polyshard.{name}() CASCADE"))).await?;
-            }
+            let functions = functions(tx, capture).await?;
+            Ok(functions.iter().map(|(name, _)| format!("DROP FUNCTION polyshard.{name}() CASCADE")).collect())
         }
         Dialect::Sqlite => {
             let sql = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name LIKE $1";
             let names = tx.run(Statement::new(sql).bind(format!("polyshard%{}%", tag(capture)))).await?;
-            for row in names {
-                tx.run(Statement::new(format!("DROP TRIGGER \"{}\"", row.text(0)?))).await?;
-            }
+            names.rows().iter().map(|row| Ok(format!("DROP TRIGGER \"{}\"", row.text(0)?))).collect()
         }
     }
+}
+
+/// Forgets a capture that has no triggers any more, with what it caught.
+pub(crate) async fn forget(tx: &mut Transaction, dialect: Dialect, capture: OpId) -> Result<(), ShardError> {
     for table in ["capture_log", "capture"] {
         let sql = format!("DELETE FROM {} WHERE capture = $1", dialect.own_table(table));
         tx.run(Statement::new(sql).bind(capture.to_string())).await?;

@@ -1,11 +1,13 @@
 //! The shard's side of carrying rows to another shard: captures, what they caught, and writes under the mover's token.
 
+use std::time::Duration;
+
 use polyshard_engine::{
     self as engine, Access, Batch, Database, Dialect, Expect, Options, Statement, Target,
 };
 use polyshard_map::{KeyRange, MapDefinition, MapName};
 
-use crate::capture::{self, MOVER_SETTING, Watch};
+use crate::capture::{self, MOVER_SETTING, Watch, lock_number};
 use crate::keys::RowKey;
 use crate::shape::{self, Shape};
 use crate::sql_local::{self, SqlLocal};
@@ -13,6 +15,13 @@ use crate::{Dataset, LocalTx, OpId, OpRef, Shard, ShardError, protocol, schema};
 
 /// How long making or removing a trigger may hold up the writers of a table: they queue behind it.
 const TRIGGER_WAIT_MS: u32 = 50;
+/// How often a table that is bound during a move is tried to be watched, and the pause after a try in vain: its writers
+/// go on meanwhile. More than a second in all, in which a short transaction ends.
+const WATCH_TRIES: u32 = 16;
+const WATCH_PAUSE: Duration = Duration::from_millis(40);
+/// The first half of the advisory lock that every write of a mover shares, so that whoever takes over finds the session
+/// of one that has stopped in the middle. The second half is of the operation's name.
+const MOVER_LOCK_CLASS: i32 = 0x7073_4d57;
 /// Notes of a capture deleted by one statement.
 const FORGET_ROWS: usize = 64;
 
@@ -78,8 +87,25 @@ impl Shard {
         shape::read(&mut tx, self.dialect(), table).await
     }
 
-    /// Makes the driver of this token the only one who may carry for an operation from now on.
+    /// Makes the driver of this token the only one who may carry for an operation from now on. A former one that has
+    /// stopped in the middle of a write has its session ended first: it would hold the operation's record.
     pub async fn claim(&self, op: OpRef) -> Result<(), ShardError> {
+        if self.dialect() == Dialect::Postgres {
+            let wait_ms = self.options().terminate_wait.as_millis();
+            let sql = format!(
+                "SELECT count(pg_terminate_backend(pid, {wait_ms})) FROM pg_locks WHERE locktype = 'advisory' \
+                 AND objsubid = 2 AND classid::bigint = {MOVER_LOCK_CLASS} AND objid::bigint = {} \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+                 AND EXISTS (SELECT 1 FROM {} WHERE id = $1 AND token < $2)",
+                lock_number(op.id) as u32,
+                self.own("local_op")
+            );
+            let statement = Statement::new(sql).bind(op.id.to_string()).bind(op.token as i64);
+            let ended = self.control().read(statement).await?.one()?.int(0)?;
+            if ended > 0 {
+                tracing::info!(shard = %self.id(), op = %op.id, ended, "sessions of a former mover were ended");
+            }
+        }
         let mut tx = SqlLocal::begin(self.control()).await?;
         protocol::claim(&mut tx, op).await?;
         tx.commit().await
@@ -147,10 +173,16 @@ impl Shard {
             .bind(serde_json::to_string(ranges).expect("ranges are texts"))
     }
 
-    /// Takes a capture away, with what it caught.
+    /// Takes a capture away, with what it caught. Each table in a transaction of its own, so that its writers wait for
+    /// no other; repeating it goes on where it stopped.
     pub async fn remove_capture(&self, op: OpRef, capture: OpId) -> Result<(), ShardError> {
         let mut tx = self.trigger_transaction(op).await?;
-        capture::remove(&mut tx, self.dialect(), capture).await?;
+        for part in capture::parts(&mut tx, self.dialect(), capture).await? {
+            tx.run(Statement::new(part)).await?;
+            tx.commit().await?;
+            tx = self.trigger_transaction(op).await?;
+        }
+        capture::forget(&mut tx, self.dialect(), capture).await?;
         Ok(tx.commit().await?)
     }
 
@@ -243,9 +275,14 @@ impl Shard {
         op: OpRef,
         capture: OpId,
         (map, ranges): (&MapName, &[KeyRange]),
-        statement: Statement,
+        statements: Vec<Statement>,
     ) -> Result<u64, ShardError> {
         let mut tx = SqlLocal::begin(self.carrier().await?).await?;
+        if self.dialect() == Dialect::Postgres {
+            let number = lock_number(op.id);
+            let sql = format!("SELECT pg_advisory_xact_lock_shared({MOVER_LOCK_CLASS}, {number})");
+            tx.tx.run(Statement::new(sql)).await?;
+        }
         protocol::claim(&mut tx, op).await?;
         for range in ranges {
             if let Some(found) = tx.ranges(map, range).await?.first() {
@@ -262,14 +299,21 @@ impl Shard {
             let name = format!("SELECT set_config('{MOVER_SETTING}', $1, true)");
             tx.tx.run(Statement::new(name).bind(capture.to_string())).await?;
         }
-        let removed = tx.tx.run(statement).await?.affected();
+        let removed = tx.tx.run_all(statements).await?.iter().map(engine::Rows::affected).sum();
         tx.commit().await?;
         Ok(removed)
     }
 
-    fn token_check(&self, op: OpRef) -> Statement {
+    /// What every write of a mover begins with: it locks the operation's record and finds that no later driver has it.
+    pub fn token_check(&self, op: OpRef) -> Statement {
+        let named = match self.dialect() {
+            Dialect::Sqlite => String::new(),
+            Dialect::Postgres => {
+                format!(", pg_advisory_xact_lock_shared({MOVER_LOCK_CLASS}, {})::text", lock_number(op.id))
+            }
+        };
         let sql = format!(
-            "SELECT token FROM {} WHERE id = $1 AND token <= $2{}",
+            "SELECT token{named} FROM {} WHERE id = $1 AND token <= $2{}",
             self.own("local_op"),
             self.dialect().for_update()
         );
@@ -283,9 +327,35 @@ impl Shard {
             return Err(ShardError::Superseded(op.id));
         }
         if self.dialect() == Dialect::Postgres {
-            tx.run(Statement::new(format!("SET LOCAL lock_timeout = {TRIGGER_WAIT_MS}"))).await?;
+            tx.run(impatient()).await?;
         }
         Ok(tx)
+    }
+
+    /// Records a dataset that a map places here.
+    pub async fn bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
+        let mut tries = 0;
+        loop {
+            match self.try_bind(dataset).await {
+                // Somebody writes the table: he goes on, and so do those behind him, before it is tried again.
+                Err(ShardError::Engine(engine::Error::Timeout { .. } | engine::Error::Conflict { .. }))
+                    if tries < WATCH_TRIES =>
+                {
+                    tries += 1;
+                    tokio::time::sleep(WATCH_PAUSE).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
+        let mut tx = SqlLocal::begin(self.control()).await?;
+        // Before it is recorded, no move may begin without it; after, none that has begun may miss it.
+        tx.lock_meta().await?;
+        tx.put_dataset(dataset).await?;
+        tx.watch(dataset).await?;
+        tx.commit().await
     }
 
     pub(crate) fn own(&self, table: &str) -> String {
@@ -306,6 +376,9 @@ impl SqlLocal {
             return Ok(());
         }
         let Some(definition) = self.definition(&dataset.map).await? else { return Ok(()) };
+        if dialect == Dialect::Postgres {
+            self.tx.run(impatient()).await?;
+        }
         let damaged = |detail: String| ShardError::Damaged { what: "capture", detail };
         for row in captures {
             let capture = row.text(0)?.parse().map_err(|error| damaged(format!("{error}")))?;
@@ -326,10 +399,18 @@ impl SqlLocal {
                 .text(0)?
                 .parse()
                 .map_err(|error| ShardError::Damaged { what: "capture", detail: format!("{error}") })?;
-            capture::remove(&mut self.tx, dialect, capture).await?;
+            for part in capture::parts(&mut self.tx, dialect, capture).await? {
+                self.tx.run(Statement::new(part)).await?;
+            }
+            capture::forget(&mut self.tx, dialect, capture).await?;
         }
         let carried = format!("DELETE FROM {}", dialect.own_table("carried"));
         self.tx.run(Statement::new(carried)).await?;
         Ok(())
     }
+}
+
+/// Has the transaction wait for a table's lock no longer than its writers can bear to queue behind it.
+fn impatient() -> Statement {
+    Statement::new(format!("SET LOCAL lock_timeout = {TRIGGER_WAIT_MS}"))
 }

@@ -14,7 +14,7 @@ use crate::hello::{HelloState, SESSION_LOCK_CLASS, Session};
 use crate::schema::StoreSchema;
 use crate::sql_local::{self, SqlLocal};
 use crate::{
-    Ack, AckPhase, Dataset, Departure, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx,
+    Ack, AckPhase, Departure, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx,
     Meta, OpId, OpRef, RouterId, ShardError, protocol, schema,
 };
 
@@ -329,16 +329,6 @@ impl Shard {
         let mut tx = SqlLocal::begin(&self.control).await?;
         tx.delete_ranges(map, stale).await?;
         tx.put_ranges(map, kept, None).await?;
-        tx.commit().await
-    }
-
-    /// Records a dataset that a map places here.
-    pub async fn bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
-        let mut tx = SqlLocal::begin(&self.control).await?;
-        // Before it is recorded, no move may begin without it; after, none that has begun may miss it.
-        tx.lock_meta().await?;
-        tx.put_dataset(dataset).await?;
-        tx.watch(dataset).await?;
         tx.commit().await
     }
 

@@ -1,11 +1,12 @@
 //! One shard on both engines: its identity, its side of an operation, and what it tells sessions.
 
-use polyshard_engine::{Statement, Target};
+use polyshard_engine::{Access, Statement, Target};
 use polyshard_map::{
     Entry, Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
 };
 use polyshard_shard::{
-    AckPhase, Edit, FenceEpoch, FenceState, OpId, OpRef, Role, RouterId, Shard, ShardError, ShardOptions,
+    AckPhase, Dataset, Edit, FenceEpoch, FenceState, OpId, OpRef, Placement, Role, RouterId, Shard,
+    ShardError, ShardOptions,
 };
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use uuid::Uuid;
@@ -81,7 +82,9 @@ fn entry(range: KeyRange, epoch: u64) -> Entry {
 }
 
 fn op(number: u64, token: u64) -> OpRef {
-    OpRef { id: OpId::new(Uuid::from_u128(number.into())), epoch: Epoch::new(number), token }
+    // Locks are named by the first half of an id.
+    let id = u128::from(number) << 96 | u128::from(number);
+    OpRef { id: OpId::new(Uuid::from_u128(id)), epoch: Epoch::new(number), token }
 }
 
 fn gain(range: KeyRange, epoch: u64) -> Edit {
@@ -325,5 +328,66 @@ async fn the_record_of_a_move_under_way_is_never_pruned(place: Place) {
     shard.prune().await.unwrap();
     assert!(is_superseded(shard.remove_capture(moving, capture).await), "an ended one is forgotten");
     assert!(shard.meta().await.unwrap().unwrap().pruned_epoch > Epoch::new(5));
+    shard.close().await;
+}
+
+/// One that was stopped in the middle of a write holds the record of its move: whoever takes over need not wait for
+/// the limit of an idle transaction (E4).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_takes_a_move_over_ends_the_sessions_of_a_mover_that_has_stopped() {
+    let place = Place::Server(PgServer::start_with(quick()));
+    let shard = shard_with_keys(&place).await;
+    let (first, second) = (op(5, 1), op(5, 2));
+    shard.prepare(first, &gain(keys(100, 200), 5)).await.unwrap();
+    let sleeping = Shard::open(name("s1"), place.target(), ShardOptions::default()).await.unwrap();
+    let mut stopped = sleeping.carrier().await.unwrap().begin(Access::Write).await.unwrap();
+    stopped.run(sleeping.token_check(first)).await.unwrap();
+    // Another move's session is left alone.
+    shard.prepare(op(6, 1), &gain(keys(200, 300), 6)).await.unwrap();
+    let mut other = sleeping.carrier().await.unwrap().begin(Access::Write).await.unwrap();
+    other.run(sleeping.token_check(op(6, 1))).await.unwrap();
+    shard.claim(second).await.unwrap();
+    stopped.run(Statement::new("SELECT 1")).await.expect_err("its session is gone");
+    other.run(Statement::new("SELECT 1")).await.unwrap();
+    other.rollback().await.unwrap();
+    assert!(is_superseded(shard.claim(first).await), "and it does not come back");
+    sleeping.close().await;
+    shard.close().await;
+}
+
+/// A dataset that is bound during a move gets its triggers without holding up the writers of its table (D3).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_bound_during_a_move_is_watched_without_its_writers_queueing() {
+    let place = Place::Server(PgServer::start_with(quick()));
+    let shard = shard_with_keys(&place).await;
+    let (moving, capture) = (op(5, 1), OpId::new(Uuid::from_u128(77)));
+    shard.prepare(moving, &lose(keys(0, 100), 5)).await.unwrap();
+    let mut tx = shard.control_transaction().await.unwrap();
+    tx.run(Statement::new("CREATE TABLE late (k bigint PRIMARY KEY, n bigint)")).await.unwrap();
+    tx.run(Statement::new("INSERT INTO late VALUES (1, 0)")).await.unwrap();
+    tx.commit().await.unwrap();
+    shard.open_capture(moving, capture, &definition(), &[keys(0, 100)]).await.unwrap();
+    let mut long = shard.control_transaction().await.unwrap();
+    long.run(Statement::new("UPDATE late SET n = n + 1")).await.unwrap();
+    let dataset = Dataset {
+        name: "late".to_owned(),
+        map: definition().name().clone(),
+        table: "late".to_owned(),
+        placement: Placement::Key(vec!["k".to_owned()]),
+        rows: None,
+    };
+    let refused = shard.bind(&dataset).await;
+    assert!(matches!(refused, Err(ShardError::Engine(_))), "{refused:?}");
+    // The table is free again for others although the long writer is still there.
+    let mut short = shard.control_transaction().await.unwrap();
+    short.run(Statement::new("INSERT INTO late VALUES (2, 0)")).await.unwrap();
+    short.commit().await.unwrap();
+    long.commit().await.unwrap();
+    shard.bind(&dataset).await.unwrap();
+    let mut noted = shard.control_transaction().await.unwrap();
+    noted.run(Statement::new("UPDATE late SET n = n + 1 WHERE k = 2")).await.unwrap();
+    noted.commit().await.unwrap();
+    assert_eq!(shard.tail_length(capture).await.unwrap(), 1);
+    shard.remove_capture(moving, capture).await.unwrap();
     shard.close().await;
 }
