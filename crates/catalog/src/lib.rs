@@ -18,6 +18,7 @@ mod gone;
 mod journal;
 pub mod memory;
 mod moves;
+pub mod moving;
 mod outcome;
 mod procedures;
 pub mod protocol;

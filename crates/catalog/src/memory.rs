@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyRange, MapName, ShardId};
 use polyshard_shard::OpId;
 
+use crate::carrier::Wish;
 use crate::tx::{CatalogTx, Reply};
 use crate::types::{Event, MapRecord, OpRecord, OpState};
 
@@ -21,6 +22,8 @@ pub struct MemoryCatalog {
     pub entries: BTreeMap<(MapName, Vec<u8>), Entry>,
     /// Operations.
     pub operations: BTreeMap<OpId, OpRecord>,
+    /// What operators want of operations.
+    pub wishes: BTreeMap<OpId, Wish>,
     /// Published events, in order.
     pub events: Vec<Event>,
 }
@@ -34,6 +37,7 @@ impl MemoryCatalog {
             maps: BTreeMap::new(),
             entries: BTreeMap::new(),
             operations: BTreeMap::new(),
+            wishes: BTreeMap::new(),
             events: Vec::new(),
         }
     }
@@ -102,6 +106,13 @@ impl CatalogTx for MemoryCatalog {
     }
     async fn put_operation(&mut self, record: &OpRecord) -> Reply<()> {
         self.operations.insert(record.op.id, record.clone());
+        Ok(())
+    }
+    async fn wish(&mut self, id: OpId) -> Reply<Wish> {
+        Ok(self.wishes.get(&id).copied().unwrap_or(Wish::Run))
+    }
+    async fn put_wish(&mut self, id: OpId, wish: Wish) -> Reply<()> {
+        self.wishes.insert(id, wish);
         Ok(())
     }
     async fn publish(&mut self, event: &Event) -> Reply<()> {

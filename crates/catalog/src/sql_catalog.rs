@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::CatalogError;
 use crate::bindings::Binding;
+use crate::carrier::Wish;
 use crate::catalog::CHANGE_CHANNEL;
 use crate::datasets::DatasetRecord;
 use crate::tx::{CatalogTx, Reply};
@@ -266,6 +267,14 @@ impl CatalogTx for SqlCatalog {
             .bind(record.started_ms)
             .bind(record.message.clone());
         self.done(statement).await
+    }
+
+    async fn wish(&mut self, id: OpId) -> Reply<Wish> {
+        Ok(self.move_status(id).await?.map_or(Wish::Run, |status| status.wish))
+    }
+
+    async fn put_wish(&mut self, id: OpId, wish: Wish) -> Reply<()> {
+        self.store_wish(id, wish).await
     }
 
     async fn publish(&mut self, event: &Event) -> Reply<()> {

@@ -7,6 +7,7 @@ use polyshard_map::{Delta, Entry, Epoch, GroupName, KeyRange, MapName, ShardId};
 use polyshard_shard::OpId;
 
 use crate::CatalogError;
+use crate::carrier::Wish;
 use crate::types::{Event, MapRecord, OpRecord};
 
 /// Shorthand for what each call gives.
@@ -54,6 +55,10 @@ pub trait CatalogTx: Send {
     fn running(&mut self, map: Option<&MapName>) -> impl Future<Output = Reply<Vec<OpRecord>>> + Send;
     /// Writes an operation whole.
     fn put_operation(&mut self, record: &OpRecord) -> impl Future<Output = Reply<()>> + Send;
+    /// What an operator wants of an operation: to go on, unless he said otherwise.
+    fn wish(&mut self, id: OpId) -> impl Future<Output = Reply<Wish>> + Send;
+    /// Writes what an operator wants of an operation.
+    fn put_wish(&mut self, id: OpId, wish: Wish) -> impl Future<Output = Reply<()>> + Send;
     /// Appends to the list of published events, and tells the routers.
     fn publish(&mut self, event: &Event) -> impl Future<Output = Reply<()>> + Send;
 }
