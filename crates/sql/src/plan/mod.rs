@@ -82,6 +82,26 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The same answer by way of a temporary table, for one that is taken in parts; its columns have these names, of
+    /// which there is at least one.
+    pub fn gathered(mut self, columns: &[String]) -> Plan {
+        if self.mode == Mode::Combine {
+            return self;
+        }
+        let names: Vec<String> = fast::column_names("c", columns.len()).collect();
+        for fragment in &mut self.fragments {
+            fragment.sql = format!("SELECT * FROM ({}) AS ps ({})", fragment.sql, names.join(", "));
+            let list: Vec<String> = names
+                .iter()
+                .zip(columns)
+                .map(|(name, shown)| format!("{}.{name} AS {}", fragment.temp, tree::quoted(shown)))
+                .collect();
+            self.combine = format!("SELECT {} FROM pg_temp.{}", list.join(", "), fragment.temp);
+        }
+        self.mode = Mode::Combine;
+        self
+    }
+
     /// The plan as lines for EXPLAIN.
     pub fn explain(&self, shards: &[ShardId]) -> Vec<String> {
         let all = shards.iter().map(ShardId::to_string).collect::<Vec<_>>().join(", ");

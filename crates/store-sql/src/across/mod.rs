@@ -4,19 +4,21 @@
 //! gathered here, whatever the size of the answer; what does not fit into memory spills on that session's server.
 
 mod check;
+mod columns;
+mod hold;
 pub(crate) mod motion;
 mod shards;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::BytesMut;
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
 use polyshard_sql::{Context, Fragment, Kind, Mode, Param, Plan, Route, Schema, Source, SqlError, Statement};
 
 use crate::reply::{self, Field, Severity, state};
 use crate::session::{Done, Session, Stop};
+pub(crate) use hold::HeldAnswers;
 use shards::Shards;
 use worker::{Passed, Sink, Trouble, Worker};
 
@@ -24,8 +26,22 @@ use worker::{Passed, Sink, Trouble, Worker};
 /// one that was not meant so does not fill a disk.
 const FETCH_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
 
+/// `s`: there may be more rows than were asked for.
+const PORTAL_SUSPENDED: &[u8] = b"s\0\0\0\x04";
+
 /// The fragments' texts by shard.
 type Texts = BTreeMap<ShardId, Vec<String>>;
+
+/// How the client takes an answer.
+#[derive(Clone, Copy)]
+enum Delivery<'d> {
+    /// All of it, now.
+    Rows,
+    /// At most so many rows now, and the others when it asks again for this portal.
+    Portal { name: &'d str, rows_max: i32 },
+    /// By FETCH; this is DECLARE up to the query.
+    Cursor { name: &'d str, declare: &'d str },
+}
 
 impl Session {
     /// Answers a SELECT that concerns several shards.
@@ -40,9 +56,19 @@ impl Session {
                 SqlError::new(polyshard_sql::SqlState::INTERNAL_ERROR, "this is for several shards").into()
             );
         };
+        let asked = self.portal_asked();
+        let mut delivery = match &asked {
+            Some((name, rows_max)) => Delivery::Portal { name, rows_max: *rows_max },
+            None => Delivery::Rows,
+        };
         let (explained, select) = match statement.kind() {
             Kind::Explain(explain) => (true, explain.statement.as_ref()),
             Kind::Select => (false, statement),
+            Kind::Declare(cursor) => {
+                let declare = self.check_declare(statement, cursor)?;
+                delivery = Delivery::Cursor { name: &cursor.name, declare };
+                (false, cursor.query.as_ref())
+            }
             _ => return Err(only_select().into()),
         };
         self.prepare_across().await?;
@@ -56,14 +82,12 @@ impl Session {
             return Ok(());
         }
         let said = self.client().said();
-        let had = self.has_backend();
-        let mut again = !had;
+        let mut again = true;
         loop {
-            let mut keep = None;
             let mut working = Shards::open(self, ranges, shards).await?;
-            let done = self.plan_and_answer(&mut working, select, &literals, &context).await;
-            let gone = working.close(self, &mut keep).await;
-            self.keep_backend(keep, had).await;
+            again &= !working.has_own();
+            let done = self.plan_and_answer(&mut working, select, &literals, &context, delivery).await;
+            let gone = working.close(self).await;
             match (done, gone) {
                 (Err(Trouble::Gone(gone)), _) | (_, Err(gone)) => return Err(Stop::Gone(gone)),
                 (Ok(()), Ok(())) => return Ok(()),
@@ -86,10 +110,20 @@ impl Session {
         select: &Statement,
         literals: &[String],
         context: &Context<'_>,
+        mut delivery: Delivery<'_>,
     ) -> Result<(), Trouble> {
         let now = if mentions_time(select.text()) { Some(working.now(self.client()).await?) } else { None };
-        let plan = polyshard_sql::plan(select, context, literals, now.as_deref())?;
-        self.answer_across(working, &plan, context).await
+        let mut plan = polyshard_sql::plan(select, context, literals, now.as_deref())?;
+        if plan.mode == Mode::Concat && !matches!(delivery, Delivery::Rows) {
+            let columns = working.columns_of(self.client(), &plan.fragments[0]).await?;
+            match delivery {
+                Delivery::Cursor { .. } if columns.is_empty() => return Err(no_columns().into()),
+                // Rows without columns are only counted.
+                _ if columns.is_empty() => delivery = Delivery::Rows,
+                _ => plan = plan.gathered(&columns),
+            }
+        }
+        self.answer_across(working, &plan, context, delivery).await
     }
 
     async fn answer_across(
@@ -97,7 +131,11 @@ impl Session {
         working: &mut Shards,
         plan: &Plan,
         context: &Context<'_>,
+        delivery: Delivery<'_>,
     ) -> Result<(), Trouble> {
+        if plan.mode == Mode::Combine {
+            working.need_combine(self).await?;
+        }
         let motion = working.share_snapshot(self.client(), plan.mode).await?;
         let view = self.router().view();
         let mut texts = Texts::new();
@@ -110,9 +148,21 @@ impl Session {
             Mode::Concat => self.concat(working, &texts).await,
             Mode::Combine => {
                 let mut combine = working.take_combine()?;
-                let done = self.combine(working, &mut combine, plan, &texts, context.schema).await;
-                working.put_back(combine);
-                done
+                let fetched = self.fetch(working, &mut combine, plan, &texts).await;
+                let done = match fetched {
+                    Ok(()) => self.deliver(working, &mut combine, plan, context.schema, delivery).await,
+                    Err(trouble) => Err(trouble),
+                };
+                match (&done, delivery) {
+                    (Ok(true), Delivery::Portal { name, .. }) => self.hold(name, combine),
+                    (Ok(true), Delivery::Cursor { name, .. }) => self.hold(name, combine),
+                    (Ok(_), Delivery::Portal { name, .. }) => {
+                        self.note_taken(name);
+                        working.put_back(combine);
+                    }
+                    _ => working.put_back(combine),
+                }
+                done.map(drop)
             }
         }
     }
@@ -146,7 +196,7 @@ impl Session {
             let one = async {
                 let description = worker.description(self.client()).await?;
                 if !told {
-                    tell_columns(&mut self.client().out, &description);
+                    columns::tell(&mut self.client().out, &description);
                     told = true;
                 }
                 before = Some(self.client().said());
@@ -172,14 +222,13 @@ impl Session {
         Ok(())
     }
 
-    /// Fetches the fragments into temporary tables of the combine session, and runs the statement there.
-    async fn combine(
+    /// Fetches the fragments into temporary tables of the combine session.
+    async fn fetch(
         &mut self,
         working: &mut Shards,
         combine: &mut Worker,
         plan: &Plan,
         texts: &Texts,
-        schema: &Schema,
     ) -> Result<(), Trouble> {
         // Texts fit every type, also those of the user's own, whose numbers differ from shard to shard.
         let form = if self.texts_are_exact() { "text" } else { "binary" };
@@ -195,7 +244,7 @@ impl Session {
         }
         // The combine session's own part needs no journey. And the temporary table has the engine's own types.
         for (fragment, sql) in plan.fragments.iter().zip(&texts[combine.shard()]) {
-            let here = concerns(fragment, combine.shard()) && working.combine_has_rows;
+            let here = concerns(fragment, combine.shard()) && !combine.rowless;
             let data = if here { "" } else { " WITH NO DATA" };
             let temp = &fragment.temp;
             combine.ask(&format!("CREATE TEMPORARY TABLE {temp} AS {sql}{data}"));
@@ -212,7 +261,6 @@ impl Session {
         while combine.is_waiting() {
             combine.answer(self.client()).await?;
         }
-        let mut failed = Vec::new();
         for fragment in &plan.fragments {
             for worker in working.all().filter(|worker| concerns(fragment, worker.shard())) {
                 combine.ask(&format!("COPY pg_temp.{} FROM STDIN (FORMAT {form})", fragment.temp));
@@ -227,30 +275,66 @@ impl Session {
                 }
             }
         }
-        failed.extend(working.missing.iter().cloned());
-        if plan.fragments.len() > 1 {
+        Ok(())
+    }
+
+    /// Runs the statement over the temporary tables. True if the client has not taken all of its answer.
+    async fn deliver(
+        &mut self,
+        working: &Shards,
+        combine: &mut Worker,
+        plan: &Plan,
+        schema: &Schema,
+        delivery: Delivery<'_>,
+    ) -> Result<bool, Trouble> {
+        let analysed = plan.fragments.len() > 1;
+        if analysed {
             let names: Vec<String> =
                 plan.fragments.iter().map(|fragment| format!("pg_temp.{}", fragment.temp)).collect();
             combine.ask(&format!("ANALYZE {}", names.join(", ")));
         }
         combine.ask(&format!("EXPLAIN (VERBOSE, FORMAT JSON) {}", plan.combine));
         let (forms, told) = self.wanted_forms();
-        combine.ask_rows(&plan.combine, &forms);
-        combine.end();
+        match delivery {
+            Delivery::Rows => {
+                combine.ask_rows(&plan.combine, &forms);
+                combine.end();
+            }
+            Delivery::Portal { rows_max, .. } => {
+                combine.ask_portal(hold::PORTAL, &plan.combine, &forms, rows_max);
+            }
+            Delivery::Cursor { declare, .. } => combine.ask(&format!("{declare}{}", plan.combine)),
+        }
         combine.send().await?;
-        if plan.fragments.len() > 1 {
+        if analysed {
             combine.answer(self.client()).await?;
         }
         let explained = combine.answer(self.client()).await?;
         check::relations(&explained, schema)?;
+        if let Delivery::Cursor { .. } = delivery {
+            combine.answer(self.client()).await?;
+            self.tell_failed(&working.missing);
+            reply::complete(&mut self.client().out, "DECLARE CURSOR");
+            return Ok(true);
+        }
         let description = combine.description(self.client()).await?;
         if !told {
-            tell_columns(&mut self.client().out, &description);
+            columns::tell(&mut self.client().out, &description);
         }
         let passed = combine.pass(self.client(), Sink::Client, u64::MAX).await?;
-        self.tell_failed(&failed);
-        reply::complete(&mut self.client().out, &format!("SELECT {}", passed.rows));
-        Ok(())
+        self.tell_failed(&working.missing);
+        self.tell_end(&passed);
+        Ok(passed.suspended)
+    }
+
+    /// The end of an answer, or of a part of it.
+    fn tell_end(&mut self, passed: &Passed) {
+        let out = &mut self.client().out;
+        if passed.suspended {
+            out.extend_from_slice(PORTAL_SUSPENDED);
+        } else {
+            reply::complete(out, &passed.tag);
+        }
     }
 
     /// Says which shards are missing from an answer.
@@ -286,20 +370,9 @@ fn only_select() -> SqlError {
     )
 }
 
-/// RowDescription without the numbers of tables and columns, which are one shard's own or a temporary table's.
-fn tell_columns(out: &mut BytesMut, description: &[u8]) {
-    let mut body = BytesMut::from(description);
-    let count = body.get(..2).map_or(0, |count| u16::from_be_bytes([count[0], count[1]]));
-    let mut at = 2;
-    for _ in 0..count {
-        let Some(end) = body.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0)) else {
-            break;
-        };
-        at += end + 1;
-        if let Some(numbers) = body.get_mut(at..at + 6) {
-            numbers.fill(0);
-        }
-        at += 18;
-    }
-    reply::message(out, b'T', |out| out.extend_from_slice(&body));
+fn no_columns() -> SqlError {
+    SqlError::unsupported(
+        "a cursor over rows without columns is not offered across shards",
+        "Select a column.",
+    )
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use polyshard_engine::Dialect;
 use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
-use polyshard_sql::{Mode, SqlError};
+use polyshard_sql::{Fragment, Mode, SqlError};
 
 use super::motion::{self, Motion};
 use super::worker::{Trouble, Worker};
@@ -23,8 +23,8 @@ pub(crate) struct Shards {
     workers: Vec<Worker>,
     /// Shards that are left out of the answer, and why.
     pub missing: Vec<(ShardId, SqlError)>,
-    /// Whether the combine session's shard has rows that count, beside being where they are combined.
-    pub combine_has_rows: bool,
+    /// The shard of the transaction's current session, and how many sessions the transaction has.
+    own: (Option<ShardId>, usize),
 }
 
 impl Shards {
@@ -37,12 +37,12 @@ impl Shards {
         named: &BTreeSet<ShardId>,
     ) -> Result<Shards, Stop> {
         let tickets = enter(session, ranges, named).await?;
-        let mut shards = Shards { workers: Vec::new(), missing: Vec::new(), combine_has_rows: true };
-        let mut own = session.take_backend();
-        let had = own.is_some();
+        let mut own = session.take_backends()?;
+        let mut shards =
+            Shards { workers: Vec::new(), missing: Vec::new(), own: (own.current, own.all.len()) };
+        let mut refused = None;
         for (id, tickets) in tickets {
-            let mine = own.take_if(|backend| backend.shard == id);
-            let lent = match mine {
+            let lent = match own.all.remove(&id) {
                 Some(mut backend) => {
                     backend.hold(tickets);
                     Ok(Worker::new(backend, true))
@@ -56,18 +56,36 @@ impl Shards {
                 }
                 Err(error) if session.partial_results() => shards.missing.push((id, error)),
                 Err(error) => {
-                    let mut keep = own;
-                    shards.close(session, &mut keep).await?;
-                    session.keep_backend(keep, had).await;
-                    return Err(error.into());
+                    refused = Some(error);
+                    break;
                 }
             }
         }
-        if let Some(backend) = own {
-            // The transaction is on a shard that this statement has nothing to do with.
-            shards.workers.push(Worker::idle(backend));
+        // The transaction is also on shards that this statement has nothing to do with.
+        shards.workers.extend(own.all.into_values().map(Worker::idle));
+        match refused {
+            None => Ok(shards),
+            Some(error) => {
+                shards.close(session).await?;
+                Err(error.into())
+            }
         }
-        Ok(shards)
+    }
+
+    /// Makes sure that there is a session to combine on: one that is not the client's own.
+    pub async fn need_combine(&mut self, session: &mut Session) -> Result<(), SqlError> {
+        if self.combine_at().is_some() {
+            return Ok(());
+        }
+        let nobody = || SqlError::new(reply::state::CANNOT_CONNECT_NOW, "no shard is there to answer");
+        let id = self.ids().into_iter().next().ok_or_else(nobody)?;
+        let ticket = session.router().enter_unmapped(&id, Access::Read).await;
+        let ticket = ticket.map_err(|error| reply::of_router(&error))?;
+        let mut worker = lend(session, &id, vec![ticket]).await?;
+        worker.rowless = true;
+        session.working_on(worker.cancel()).await;
+        self.workers.push(worker);
+        Ok(())
     }
 
     /// The sessions whose rows are to be fetched.
@@ -86,9 +104,25 @@ impl Shards {
         answer.into_iter().flatten().next().flatten().ok_or_else(|| nobody().into())
     }
 
+    /// The names of a fragment's columns.
+    pub async fn columns_of(
+        &mut self,
+        client: &mut Client,
+        fragment: &Fragment,
+    ) -> Result<Vec<String>, Trouble> {
+        let nobody = || SqlError::new(reply::state::CANNOT_CONNECT_NOW, "no shard is there to answer");
+        let worker = self.all().next().ok_or_else(nobody)?;
+        worker.ask_columns_of(&fragment.sql_on(&worker.shard().clone()));
+        worker.send().await?;
+        let columns = worker.columns(client).await?;
+        worker.rest(client).await?;
+        Ok(columns.map_or_else(Vec::new, |columns| super::columns::names(&columns)))
+    }
+
     /// Their shards.
     pub fn ids(&self) -> Vec<ShardId> {
-        self.workers.iter().filter(|worker| !worker.idle).map(|worker| worker.shard().clone()).collect()
+        let working = self.workers.iter().filter(|worker| !worker.idle && !worker.rowless);
+        working.map(|worker| worker.shard().clone()).collect()
     }
 
     /// Begins one snapshot on each shard, and learns in it which ranges are being moved. The transaction's own
@@ -117,15 +151,10 @@ impl Shards {
         self.workers.iter().position(|worker| !worker.idle && !worker.borrowed)
     }
 
-    /// Takes out the session on which the answer is combined.
+    /// Takes out the session on which the answer is combined, which [`Shards::need_combine`] has seen to.
     pub fn take_combine(&mut self) -> Result<Worker, SqlError> {
-        let at = self.combine_at().ok_or_else(|| {
-            SqlError::unsupported(
-                "the only shard that answers is the one your transaction is on",
-                "End the transaction first.",
-            )
-        })?;
-        Ok(self.workers.remove(at))
+        let nobody = || SqlError::new(reply::state::CANNOT_CONNECT_NOW, "no shard is there to answer");
+        Ok(self.workers.remove(self.combine_at().ok_or_else(nobody)?))
     }
 
     pub fn put_back(&mut self, combine: Worker) {
@@ -141,24 +170,31 @@ impl Shards {
         }
     }
 
-    /// Gives all sessions back; the client's own is put into `keep`.
-    pub async fn close(self, session: &mut Session, keep: &mut Option<Backend>) -> Result<(), Gone> {
-        let mut gone = Ok(());
+    /// Gives all sessions back, the transaction's own to it.
+    pub async fn close(self, session: &mut Session) -> Result<(), Gone> {
+        let (mut gone, mut kept) = (Ok(()), Vec::new());
         let (borrowed, others): (Vec<_>, Vec<_>) =
             self.workers.into_iter().partition(|worker| worker.borrowed);
         for worker in borrowed {
-            if let Err(error) = worker.give_back(session.client(), keep).await {
-                gone = Err(error);
+            match worker.give_back(session.client()).await {
+                Ok(own) => kept.extend(own),
+                Err(error) => gone = Err(error),
             }
         }
         // A word to stop must not reach whoever has these next.
         session.working_on_nothing().await;
         for worker in others {
-            if let Err(error) = worker.give_back(session.client(), keep).await {
+            if let Err(error) = worker.give_back(session.client()).await {
                 gone = Err(error);
             }
         }
+        session.keep_backends(kept, self.own.0.as_ref(), self.own.1).await;
         gone
+    }
+
+    /// Whether the transaction has sessions of its own here.
+    pub fn has_own(&self) -> bool {
+        self.own.1 > 0
     }
 }
 

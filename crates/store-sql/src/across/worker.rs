@@ -57,6 +57,10 @@ pub(crate) enum Sink<'s> {
 pub(crate) struct Passed {
     pub rows: u64,
     pub bytes: u64,
+    /// Whether there may be more rows than were asked for.
+    pub suspended: bool,
+    /// What the end said.
+    pub tag: String,
 }
 
 /// A session at work.
@@ -70,6 +74,8 @@ pub(crate) struct Worker {
     pub borrowed: bool,
     /// Whether it has no part in the statement.
     pub idle: bool,
+    /// Whether it is there to combine on, and its shard's rows come from another session.
+    pub rowless: bool,
     /// Whether the last answer to come is that of the end of our transaction.
     ending: bool,
     /// Whether a message of its is taken in part, so that what comes next cannot be read.
@@ -78,7 +84,16 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub fn new(backend: Backend, borrowed: bool) -> Worker {
-        Worker { backend, waiting: 0, open: false, borrowed, idle: false, ending: false, in_message: false }
+        Worker {
+            backend,
+            waiting: 0,
+            open: false,
+            borrowed,
+            idle: false,
+            rowless: false,
+            ending: false,
+            in_message: false,
+        }
     }
 
     /// The client's own session, on a shard that the statement does not concern.
@@ -137,6 +152,11 @@ impl Worker {
 
     /// Asks by the extended protocol: the rows come in these forms, after their description.
     pub fn ask_rows(&mut self, sql: &str, results: &[bool]) {
+        self.ask_portal("", sql, results, 0);
+    }
+
+    /// Likewise, for at most so many rows, if it is not 0; [`Worker::ask_more`] asks for those that follow.
+    pub fn ask_portal(&mut self, portal: &str, sql: &str, results: &[bool], rows_max: i32) {
         let out = self.raw().outgoing();
         reply::message(out, b'P', |out| {
             out.put_u8(0);
@@ -144,14 +164,45 @@ impl Worker {
             out.put_u16(0);
         });
         reply::message(out, b'B', |out| {
-            out.put_slice(&[0, 0, 0, 0, 0, 0]);
+            reply::text(out, portal);
+            out.put_slice(&[0, 0, 0, 0, 0]);
             out.put_u16(u16::try_from(results.len()).unwrap_or(0));
             for binary in results {
                 out.put_u16(u16::from(*binary));
             }
         });
-        out.put_slice(b"D\0\0\0\x06P\0");
-        out.put_slice(b"E\0\0\0\x09\0\0\0\0\0");
+        put_describe(out, b'P', portal);
+        self.ask_more(portal, rows_max);
+    }
+
+    /// Asks for more rows of a portal.
+    pub fn ask_more(&mut self, portal: &str, rows_max: i32) {
+        let out = self.raw().outgoing();
+        reply::message(out, b'E', |out| {
+            reply::text(out, portal);
+            out.put_i32(rows_max);
+        });
+        out.put_slice(b"S\0\0\0\x04");
+        self.waiting += 1;
+    }
+
+    /// Asks what the columns of a portal or cursor are.
+    pub fn ask_columns(&mut self, portal: &str) {
+        let out = self.raw().outgoing();
+        put_describe(out, b'P', portal);
+        out.put_slice(b"S\0\0\0\x04");
+        self.waiting += 1;
+    }
+
+    /// Asks what the columns of a query would be.
+    pub fn ask_columns_of(&mut self, sql: &str) {
+        let out = self.raw().outgoing();
+        reply::message(out, b'P', |out| {
+            out.put_u8(0);
+            reply::text(out, sql);
+            out.put_u16(0);
+        });
+        put_describe(out, b'S', "");
         out.put_slice(b"S\0\0\0\x04");
         self.waiting += 1;
     }
@@ -234,10 +285,17 @@ impl Worker {
 
     /// The description of the rows that [`Worker::ask_rows`] asked for, as the message's body.
     pub async fn description(&mut self, client: &mut Client) -> Result<BytesMut, Trouble> {
+        let columns = self.columns(client).await?;
+        columns.ok_or_else(|| no_copy(&self.backend.shard))
+    }
+
+    /// Likewise; nothing if there are no columns.
+    pub async fn columns(&mut self, client: &mut Client) -> Result<Option<BytesMut>, Trouble> {
         let mut failure = None;
         loop {
             match self.next(client).await? {
-                (b'T', body) => return Ok(body),
+                (b'T', body) => return Ok(Some(body)),
+                (b'n', _) => return Ok(None),
                 (b'E', body) => failure = failure.or(Some(body)),
                 (b'Z', _) => {
                     return Err(failure.map_or_else(|| no_copy(&self.backend.shard), Trouble::Said));
@@ -275,6 +333,11 @@ impl Worker {
                 (b'E', body) => {
                     self.rest(client).await?;
                     return Err(Trouble::Said(body));
+                }
+                (b's', _) => passed.suspended = true,
+                (b'C', body) => {
+                    let tag = body.strip_suffix(&[0]).unwrap_or(&body);
+                    passed.tag = String::from_utf8_lossy(tag).into_owned();
                 }
                 (b'Z', _) => return Ok(passed),
                 _ => {}
@@ -338,7 +401,7 @@ impl Worker {
     }
 
     /// Passes over the rest of an answer.
-    async fn rest(&mut self, client: &mut Client) -> Result<(), Trouble> {
+    pub async fn rest(&mut self, client: &mut Client) -> Result<(), Trouble> {
         loop {
             if let (b'Z', _) = self.next(client).await? {
                 return Ok(());
@@ -346,18 +409,16 @@ impl Worker {
         }
     }
 
-    /// Gives the session back: as it is if nothing is under way on it, or else it is ended.
-    pub async fn give_back(mut self, client: &mut Client, keep: &mut Option<Backend>) -> Result<(), Gone> {
+    /// Gives the session back: as it is if nothing is under way on it, or else it is ended. The client's own is
+    /// returned.
+    pub async fn give_back(mut self, client: &mut Client) -> Result<Option<Backend>, Gone> {
         if self.borrowed {
             // What runs on it is the client's; whoever has it next sees how it stands, and no answers to this.
             return match self.hear_all(client).await {
-                Ok(()) => {
-                    *keep = Some(self.backend);
-                    Ok(())
-                }
+                Ok(()) => Ok(Some(self.backend)),
                 Err(trouble) => {
                     self.backend.abandon().await;
-                    if let Trouble::Gone(gone) = trouble { Err(gone) } else { Ok(()) }
+                    if let Trouble::Gone(gone) = trouble { Err(gone) } else { Ok(None) }
                 }
             };
         }
@@ -377,10 +438,10 @@ impl Worker {
         }
         if self.waiting > 0 || self.backend.status != b'I' || !self.raw().incoming().is_empty() {
             self.backend.abandon().await;
-            return Ok(());
+            return Ok(None);
         }
         self.backend.finish();
-        Ok(())
+        Ok(None)
     }
 
     /// Passes over all answers that are still to come.
@@ -423,6 +484,13 @@ fn too_much(bytes_max: u64) -> SqlError {
     let message = format!("the query fetches more than {bytes_max} bytes from one shard");
     SqlError::new(state::PROGRAM_LIMIT, message)
         .hint("Filter or group by columns of one table, or join tables on their key, so that the shards do the work.")
+}
+
+fn put_describe(out: &mut BytesMut, what: u8, name: &str) {
+    reply::message(out, b'D', |out| {
+        out.put_u8(what);
+        reply::text(out, name);
+    });
 }
 
 /// The fields of a DataRow, as texts.

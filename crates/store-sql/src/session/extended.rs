@@ -90,6 +90,20 @@ impl Session {
 
     /// What a prepared statement is like; asked of a shard once for all sessions.
     pub(super) async fn description(&mut self, prepared: &Arc<Prepared>) -> Result<Arc<Description>, Stop> {
+        if let Some(analysed) = &prepared.analysed
+            && let Kind::Execute(execute) = analysed.statement.kind()
+        {
+            // Not kept: the same words may mean another statement in another session.
+            return Box::pin(self.describe_execute(execute)).await;
+        }
+        let cursor = prepared.analysed.as_ref().and_then(|analysed| match analysed.statement.kind() {
+            Kind::Fetch(name) => Some(name),
+            _ => None,
+        });
+        if let Some(name) = cursor {
+            // Another session's cursor of the same name has other columns: this is not remembered.
+            return self.description_of_fetch(prepared, name).await.map(Arc::new);
+        }
         let schema = self.current_schema().await?;
         let basis = self.basis(schema.position);
         if let Some(known) = prepared.description(&basis) {
@@ -110,6 +124,18 @@ impl Session {
             _ => Arc::new(self.own_description(prepared)),
         };
         prepared.describe(basis, description.clone());
+        Ok(description)
+    }
+
+    /// What FETCH is like: as its cursor.
+    async fn description_of_fetch(&mut self, prepared: &Prepared, name: &str) -> Result<Description, Stop> {
+        let mut description = Description::of_columns(&[], &[]);
+        match self.columns_of_held(name).await? {
+            Some(columns) if !columns.is_empty() => description.row_message = columns.into(),
+            Some(_) => {}
+            None if self.embedded => {}
+            None => description = self.ask_description(prepared).await?,
+        }
         Ok(description)
     }
 
@@ -180,6 +206,9 @@ impl Session {
             let message = format!("cursor \"{}\" already exists", bind.portal);
             return Err(SqlError::new(state::DUPLICATE_CURSOR, message).into());
         }
+        if bind.portal.is_empty() {
+            self.close_held("").await?;
+        }
         self.check_names(self.portals.len())?;
         if let Some(analysed) = &prepared.analysed {
             self.check_transaction(analysed.statement.kind())?;
@@ -197,6 +226,7 @@ impl Session {
         }
         if let Some(analysed) = &prepared.analysed
             && !is_own(analysed.statement.kind(), &self.own)
+            && !self.held.concerns(analysed.statement.kind())
             && !self.embedded
             && self.bind_on_shard(&bind, &values, analysed, &prepared, &description).await?
         {
@@ -253,7 +283,7 @@ impl Session {
             return Ok(());
         }
         match self.portals.get(named.name) {
-            None => Err(no_portal(named.name).into()),
+            None => self.describe_cursor(named.name).await,
             Some(Portal::Shard) => {
                 if let Some(backend) = &mut self.backend {
                     backend.describe_portal(named.name);
@@ -265,6 +295,22 @@ impl Session {
                 self.say(&message);
                 Ok(())
             }
+        }
+    }
+
+    /// What the columns of a cursor are that SQL has declared.
+    async fn describe_cursor(&mut self, name: &str) -> Done {
+        if let Some(columns) = self.columns_of_held(name).await? {
+            self.say(&columns);
+            return Ok(());
+        }
+        match &mut self.backend {
+            // It knows if there is one.
+            Some(backend) if !self.transaction.is_none() => {
+                backend.describe_portal(name);
+                Ok(())
+            }
+            _ => Err(no_portal(name).into()),
         }
     }
 
@@ -281,7 +327,13 @@ impl Session {
             Some(Portal::Own(bound)) => {
                 let bound = bound.clone();
                 self.settle().await?;
-                self.run_bound(&bound).await
+                if self.held.has(execute.portal) {
+                    return self.more_of_portal(execute.portal, execute.rows_max).await;
+                }
+                self.asked = Some((execute.portal.to_owned(), execute.rows_max));
+                let done = self.run_bound(&bound).await;
+                self.asked = None;
+                done
             }
         }
     }
@@ -333,8 +385,11 @@ impl Session {
     }
 
     /// `C`.
-    pub(super) fn close(&mut self, body: &[u8]) -> Done {
+    pub(super) async fn close(&mut self, body: &[u8]) -> Done {
         let named = codec::Named::read(body)?;
+        if named.what != b'S' {
+            self.close_held(named.name).await?;
+        }
         if named.what == b'S' {
             self.statements.remove(named.name);
         } else if let Some(Portal::Shard) = self.portals.remove(named.name)
@@ -401,6 +456,7 @@ impl Session {
         if self.transaction.is_none() {
             self.transaction.wrote = false;
             self.portals.clear();
+            self.close_all_held().await?;
             self.release().await;
         }
         ended

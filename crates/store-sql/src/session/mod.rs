@@ -31,6 +31,7 @@ use crate::codec::Malformed;
 use crate::door::Door;
 use crate::embedded::Lite;
 use crate::reply::{self, Severity, state};
+use crate::across::HeldAnswers;
 use crate::settings::{self, Own, Settings};
 use crate::startup;
 use extended::Portal;
@@ -71,6 +72,12 @@ pub(crate) struct Session {
     /// The types that the client gave for its parameters.
     types: Arc<[u32]>,
 }
+    /// Answers across shards that the client takes in parts.
+    pub(crate) held: HeldAnswers,
+    /// The portal that is being run, and how many rows of it are wanted; 0 for all.
+    asked: Option<(String, i32)>,
+    /// How rows are written instead of as an answer, on SQLite shards.
+    pub(crate) copy_out: Option<Arc<OutForm>>,
 
 /// Why a message was not carried out.
 #[derive(Debug)]
@@ -169,6 +176,9 @@ impl Session {
             Err(Stop::Gone(gone)) => return Err(gone),
             Err(Stop::Told) => return Ok(None),
         }
+            held: HeldAnswers::default(),
+            asked: None,
+            copy_out: None,
         client = session.client;
         for (name, value) in &reported {
             reply::parameter(&mut client.out, name, value);
@@ -256,7 +266,7 @@ impl Session {
             b'B' => self.bind(&body).await,
             b'D' => self.describe(&body).await,
             b'E' => self.execute(&body).await,
-            b'C' => self.close(&body),
+            b'C' => self.close(&body).await,
             b'H' => self.flush().await,
             b'F' => Err(SqlError::unsupported(
                 "the function call protocol is not offered",
@@ -280,7 +290,10 @@ impl Session {
         if let Some(head) = self.client.whole()? {
             return Ok((head.kind, self.client.take(head)));
         }
-        let idle = self.transaction.is_none() && self.backend.is_none() && self.lite.is_none();
+        let idle = self.transaction.is_none()
+            && self.backend.is_none()
+            && self.lite.is_none()
+            && self.held.is_empty();
         let limit = self.door.limits.idle_in_transaction;
         tokio::select! {
             biased;

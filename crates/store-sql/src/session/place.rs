@@ -4,6 +4,7 @@ use polyshard_map::{Key, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Analysis, Kind, Route, SqlError, Statement};
 
+use super::extended::Portal;
 use super::{Done, Session, Stop};
 use crate::backend::{Backend, Broken, Drained};
 use crate::reply::{self, state};
@@ -318,7 +319,8 @@ impl Session {
     pub(super) async fn release(&mut self) {
         let Some(backend) = self.backend.take() else { return };
         self.cancel.running.clear().await;
-        self.portals.clear();
+        // The door's own are not on it.
+        self.portals.retain(|_, portal| !matches!(portal, Portal::Shard));
         if backend.status == b'I' && backend.is_settled() && !backend.stale && backend.is_as_noted() {
             backend.finish();
         } else {
@@ -330,6 +332,9 @@ impl Session {
     pub(super) async fn let_go(&mut self) {
         if let Some(global) = self.transaction.global.take() {
             self.roll_back_global(global).await;
+        }
+        if self.close_all_held().await.is_err() {
+            tracing::debug!("a client was gone before its cursors were closed");
         }
         for (_, backend) in std::mem::take(&mut self.parked) {
             backend.abandon().await;

@@ -1,9 +1,11 @@
 //! What statements across shards need of a session.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polyshard_engine::RawCancel;
 use polyshard_journal::Journal;
+use polyshard_map::ShardId;
 use polyshard_router::Router;
 use polyshard_sql::{Param, Schema, SqlError};
 
@@ -11,6 +13,13 @@ use super::{Done, Session, Stop};
 use crate::backend::Backend;
 use crate::client::Client;
 use crate::settings::Settings;
+
+/// The sessions that a transaction runs on, lent to a statement across shards.
+pub(crate) struct OwnSessions {
+    /// The shard of the one that works at the moment.
+    pub current: Option<ShardId>,
+    pub all: BTreeMap<ShardId, Backend>,
+}
 
 impl Session {
     pub(crate) fn client(&mut self) -> &mut Client {
@@ -100,31 +109,44 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the transaction runs on a shard already.
-    pub(crate) fn has_backend(&self) -> bool {
-        self.backend.is_some()
+    /// The sessions that the transaction runs on; they come back by [`Session::keep_backends`].
+    pub(crate) fn take_backends(&mut self) -> Result<OwnSessions, SqlError> {
+        let current = self.backend.as_ref().map(|backend| backend.shard.clone());
+        if !self.park() {
+            return Err(super::global::two_sessions());
+        }
+        Ok(OwnSessions { current, all: std::mem::take(&mut self.parked) })
     }
 
-    /// The session that the transaction runs on; it comes back by [`Session::keep_backend`].
-    pub(crate) fn take_backend(&mut self) -> Option<Backend> {
-        self.backend.take()
-    }
-
-    /// Takes the transaction's own session back; if it had one and has none any more, it is lost.
-    pub(crate) async fn keep_backend(&mut self, backend: Option<Backend>, had: bool) {
-        if had && backend.is_none() {
+    /// Takes the transaction's own sessions back, of which one was the current one; if there were more, one is lost.
+    pub(crate) async fn keep_backends(&mut self, kept: Vec<Backend>, current: Option<&ShardId>, had: usize) {
+        if kept.len() < had {
             self.transaction.failed = true;
             self.transaction.lost = true;
             self.portals.clear();
         }
         self.cancel.running.clear().await;
-        if let Some(backend) = backend {
+        for backend in kept {
             self.cancel.running.add(backend.cancel()).await;
-            if backend.status == b'E' {
-                self.transaction.failed = true;
-            }
-            self.backend = Some(backend);
+            self.transaction.failed |= backend.status == b'E';
+            self.parked.insert(backend.shard.clone(), backend);
         }
+        if let Some(current) = current {
+            self.switch_to(current);
+        }
+    }
+
+    /// Notes that only the transaction's own session works for this one.
+    pub(crate) async fn working_on_own_alone(&self) {
+        self.cancel.running.clear().await;
+        if let Some(backend) = &self.backend {
+            self.cancel.running.add(backend.cancel()).await;
+        }
+    }
+
+    /// The portal that is run for at most so many rows, if it is.
+    pub(crate) fn portal_asked(&self) -> Option<(String, i32)> {
+        self.asked.clone().filter(|(_, rows_max)| *rows_max > 0 && self.extended)
     }
 
     /// Notes that no session works for this one any more.

@@ -108,6 +108,15 @@ impl Session {
             Kind::Reset(name) => self.reset(statement, name.as_deref()).await?,
             Kind::Show(name) => return self.show(name).await,
             Kind::Discard(what) => self.discard(*what).await?,
+            Kind::Fetch(name) if self.held.has(name) => self.fetch_cursor(name, statement).await?,
+            Kind::Close(Some(name)) if self.held.has(name) => {
+                self.close_held(name).await?;
+                reply::complete(&mut self.client.out, "CLOSE CURSOR");
+            }
+            Kind::Close(None) if !self.held.is_empty() => {
+                self.close_all_held().await?;
+                return Ok(false);
+            }
             Kind::Fetch(name) => {
                 if self.backend.is_none() && self.parked.is_empty() {
                     return Err(no_cursor(name).into());
@@ -352,7 +361,7 @@ fn may_change(analysis: &Analysis) -> bool {
 /// Whether a statement over several shards is one that they answer together.
 fn reads(kind: &Kind) -> bool {
     match kind {
-        Kind::Select => true,
+        Kind::Select | Kind::Declare(_) => true,
         Kind::Explain(explain) => reads(explain.statement.kind()),
         _ => false,
     }

@@ -261,6 +261,7 @@ impl Session {
         {
             (self.settings, self.own, self.search_path) = before;
         }
+        self.close_all_held().await?;
         ended
     }
 

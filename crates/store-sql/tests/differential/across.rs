@@ -7,7 +7,7 @@ use crate::Bench;
 use crate::support::Cluster;
 use crate::world::World;
 
-async fn notes() -> Cluster {
+pub async fn notes() -> Cluster {
     let cluster = Cluster::with_tables().await;
     let client = cluster.connect().await;
     for tenant in 1..=20 {

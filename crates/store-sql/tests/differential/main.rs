@@ -9,6 +9,7 @@ mod support;
 mod world;
 
 mod across;
+mod parts;
 
 use std::collections::BTreeMap;
 
