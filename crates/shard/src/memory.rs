@@ -1,6 +1,6 @@
 //! A shard's local state in memory, for the seeded simulation: a transaction is a clone that is kept or dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use polyshard_map::{Entry, KeyRange, MapDefinition, MapName};
 
@@ -26,6 +26,8 @@ pub struct MemoryLocal {
     pub departures: Vec<Departure>,
     /// Captures: how many notes are left to carry, and whether it is closed.
     pub captures: BTreeMap<OpId, (u64, bool)>,
+    /// Placements that have rows.
+    pub held: BTreeSet<(MapName, Vec<u8>)>,
 }
 
 impl MemoryLocal {
@@ -40,6 +42,7 @@ impl MemoryLocal {
             definitions: BTreeMap::new(),
             departures: Vec::new(),
             captures: BTreeMap::new(),
+            held: BTreeSet::new(),
         }
     }
 
@@ -144,8 +147,10 @@ impl LocalTx for MemoryLocal {
     async fn departures_after(&mut self, known: FenceEpoch) -> Reply<Vec<Departure>> {
         Ok(self.departures.iter().filter(|row| row.number > known).cloned().collect())
     }
-    async fn holds_data(&mut self, _map: &MapName, _ranges: &[KeyRange]) -> Reply<Option<String>> {
-        Ok(None)
+    async fn holds_data(&mut self, map: &MapName, ranges: &[KeyRange]) -> Reply<Option<String>> {
+        let inside = |placement: &[u8]| ranges.iter().any(|range| range.contains(placement));
+        let found = self.held.iter().any(|(of, placement)| of == map && inside(placement));
+        Ok(found.then(|| "rows".to_owned()))
     }
     async fn seal(&mut self, capture: OpId) -> Reply<bool> {
         match self.captures.get_mut(&capture) {

@@ -13,7 +13,7 @@ use crate::{
 type Reply<T> = Result<T, ShardError>;
 
 /// Checks the token and returns the operation's record, with the token raised to the driver's.
-pub(crate) async fn claim<T: LocalTx>(tx: &mut T, op: OpRef) -> Reply<Option<OpRow>> {
+pub async fn claim<T: LocalTx>(tx: &mut T, op: OpRef) -> Reply<Option<OpRow>> {
     let meta = tx.lock_meta().await?;
     match tx.op(op.id).await? {
         Some(row) if row.token > op.token => Err(ShardError::Superseded(op.id)),
