@@ -7,6 +7,7 @@ mod ddl;
 mod error;
 mod kind;
 mod lexer;
+mod literals;
 mod param;
 mod plan;
 mod rewrite;
@@ -21,6 +22,7 @@ pub use kind::{
     Argument, Copy, CopyOther, CopyWhat, Ddl, Declare, Discard, Execute, Explain, Isolation, Kind,
     PolyshardCall, Prepare, RelationName, Setting, TransactionModes,
 };
+pub use literals::{is_literal, with_literals};
 pub use param::{Param, ParamValue};
 pub use plan::{Fragment, Mode, Plan, Source, plan};
 pub use route::{Analysis, Called, Context, Maps, Part, Route, analyse};

@@ -3,6 +3,7 @@
 
 mod answer;
 mod ask;
+mod value;
 mod words;
 
 use std::collections::{HashMap, VecDeque};

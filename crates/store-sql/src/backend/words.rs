@@ -16,13 +16,12 @@ pub(super) fn whole(kind: u8, body: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The words and the number of a CommandComplete: `INSERT 0` and 3.
+/// The words and the number of a CommandComplete: `INSERT 0` and 3; without a number, all words and 0.
 pub(super) fn read_tag(body: &[u8]) -> (String, u64) {
     let tag = String::from_utf8_lossy(body.strip_suffix(&[0]).unwrap_or(body)).into_owned();
-    match tag.rsplit_once(' ') {
-        Some((words, count)) => (words.to_owned(), count.parse().unwrap_or(0)),
-        None => (tag, 0),
-    }
+    let counted = tag.rsplit_once(' ');
+    let counted = counted.and_then(|(words, count)| Some((words.to_owned(), count.parse().ok()?)));
+    counted.unwrap_or((tag, 0))
 }
 
 /// Whether an error says that a prepared statement must be prepared anew.
@@ -78,6 +77,23 @@ pub(super) fn texts(body: &[u8]) -> Vec<String> {
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
         let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0).min(after.len());
         found.push(String::from_utf8_lossy(&after[..length]).into_owned());
+        rest = &after[length..];
+    }
+    found
+}
+
+/// Likewise, with those that are NULL.
+pub(super) fn optional_texts(body: &[u8]) -> Vec<Option<String>> {
+    let mut found = Vec::new();
+    let mut rest = body.get(2..).unwrap_or_default();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) else {
+            found.push(None);
+            rest = after;
+            continue;
+        };
+        let length = length.min(after.len());
+        found.push(Some(String::from_utf8_lossy(&after[..length]).into_owned()));
         rest = &after[length..];
     }
     found

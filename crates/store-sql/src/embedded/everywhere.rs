@@ -9,11 +9,11 @@ use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement};
 
-use super::run::Solo;
+use super::run::{Solo, savepoint};
 use super::translate::statement_of;
 use crate::cache::Analysed;
 use crate::reply;
-use crate::session::{Done, Session, Stop};
+use crate::session::{Done, Extent, Session, Stop};
 
 /// What a transaction on every shard has done.
 pub(crate) struct LiteTurn {
@@ -21,6 +21,27 @@ pub(crate) struct LiteTurn {
     statements: Vec<Recorded>,
     kind: EntryKind,
     open: Vec<(ShardId, Ticket, Solo)>,
+}
+
+impl LiteTurn {
+    /// How much it has recorded.
+    pub fn extent(&self) -> Extent {
+        Extent { statements: self.statements.len(), kind: self.kind }
+    }
+
+    /// Forgets what was recorded since.
+    pub fn cut_to(&mut self, extent: Extent) {
+        self.statements.truncate(extent.statements);
+        self.kind = extent.kind;
+    }
+
+    /// Says something about a savepoint on every shard.
+    pub async fn savepoint(&mut self, verb: &str, name: &str) -> Result<(), polyshard_engine::Error> {
+        for (_, _, transaction) in &mut self.open {
+            transaction.get().run(savepoint(verb, name)).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Session {
@@ -113,7 +134,6 @@ impl Session {
             )
             .into());
         }
-        self.transaction.check_no_savepoints()?;
         self.lite = None;
         let turn = self.door.journal.turn().await.map_err(|error| error.to_sql())?;
         let mut open = Vec::new();
@@ -127,7 +147,11 @@ impl Session {
                 )
                 .into());
             }
-            let transaction = ticket.begin().await.map_err(|error| reply::of_engine(&error))?;
+            let wrong = |error: polyshard_engine::Error| reply::of_engine(&error);
+            let mut transaction = ticket.begin().await.map_err(wrong)?;
+            for name in self.transaction.savepoint_names() {
+                transaction.run(savepoint("SAVEPOINT", &name)).await.map_err(wrong)?;
+            }
             open.push((shard.clone(), ticket, Solo::new(transaction)));
         }
         let turn = LiteTurn { turn, statements: Vec::new(), kind: EntryKind::Rows, open };

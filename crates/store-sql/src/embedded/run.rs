@@ -66,8 +66,14 @@ impl Session {
         match &route {
             Route::Everywhere | Route::ReferenceWrite => {
                 let alone = self.begin_alone();
+                let before = self.client.out.len();
                 let done = self.change_everywhere(analysed, &route, params).await;
-                return self.end_alone(alone, done).await;
+                let ended = self.end_alone(alone, done).await;
+                if ended.is_err() {
+                    // It is not said to be done before that is certain; nothing of it was sent so far.
+                    self.client.out.truncate(before);
+                }
+                return ended;
             }
             Route::Many { .. } if *analysed.statement.kind() == Kind::Select => {
                 return self.run_lite_across(analysed, &route, params, types).await;
@@ -242,7 +248,7 @@ impl Session {
     /// Begins the transaction on the shard, if it has not begun, with the savepoints so far.
     async fn begin_lite(&mut self, schema: &Schema) -> Done {
         let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
-        let savepoints: Vec<String> = self.transaction.savepoint_names().to_vec();
+        let savepoints = self.transaction.savepoint_names();
         let Some(lite) = &mut self.lite else { return Ok(()) };
         if lite.transaction.is_some() {
             return Ok(());
@@ -267,6 +273,11 @@ impl Session {
 
     /// SAVEPOINT, RELEASE or ROLLBACK TO, where the transaction has begun.
     pub(crate) async fn savepoint_lite(&mut self, verb: &str, name: &str) -> Done {
+        if let Some(turn) = &mut self.transaction.lite_turn {
+            turn.savepoint(verb, name)
+                .await
+                .map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
+        }
         if let Some(transaction) = self.lite.as_mut().and_then(|lite| lite.transaction.as_mut()) {
             let ran = transaction.get().run(savepoint(verb, name)).await;
             ran.map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
@@ -352,7 +363,7 @@ impl Session {
 }
 
 /// A savepoint's statement.
-fn savepoint(verb: &str, name: &str) -> polyshard_engine::Statement {
+pub(super) fn savepoint(verb: &str, name: &str) -> polyshard_engine::Statement {
     polyshard_engine::Statement::new(format!("{verb} \"{}\"", name.replace('"', "\"\"")))
 }
 

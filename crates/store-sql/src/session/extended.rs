@@ -80,7 +80,7 @@ impl Session {
         Ok(())
     }
 
-    fn check_names(&self, count: usize) -> Done {
+    pub(super) fn check_names(&self, count: usize) -> Done {
         if count < self.door.limits.names_max {
             return Ok(());
         }
@@ -355,7 +355,7 @@ impl Session {
         done
     }
 
-    async fn run_extended(&mut self, analysed: &Analysed, params: &[Param<'_>]) -> Done {
+    pub(super) async fn run_extended(&mut self, analysed: &Analysed, params: &[Param<'_>]) -> Done {
         if let Kind::Polyshard(call) = analysed.statement.kind() {
             return self.command(call, params).await;
         }

@@ -10,10 +10,11 @@ use polyshard_router::Access;
 use polyshard_sql::{SqlError, SqlState};
 
 use super::place::Wanted;
-use super::{Done, Session, Stop};
+use super::{Done, Extent, Session, Stop};
 use crate::backend::{Backend, Broken, field};
 use crate::client::Client;
 use crate::reply;
+use crate::settings::quoted;
 
 /// Settings that the meaning of a recorded statement depends on.
 const RECORDED_SETTINGS: [&str; 6] =
@@ -24,6 +25,45 @@ pub(crate) struct Global {
     turn: Turn,
     statements: Vec<Recorded>,
     kind: EntryKind,
+    /// The settings that its first statement ran under.
+    settings: BTreeMap<String, String>,
+    /// Those that the last recorded statement ran under; none if that is not known any more.
+    last: Option<BTreeMap<String, String>>,
+}
+
+/// Tags that end in a number of rows.
+const COUNTED: [&str; 6] = ["INSERT 0", "UPDATE", "DELETE", "MERGE", "SELECT", "COPY"];
+
+impl Global {
+    /// How much it has recorded.
+    pub fn extent(&self) -> Extent {
+        Extent { statements: self.statements.len(), kind: self.kind }
+    }
+
+    /// Forgets what was recorded since.
+    pub fn cut_to(&mut self, extent: Extent) {
+        self.statements.truncate(extent.statements);
+        self.kind = extent.kind;
+        self.last = None;
+    }
+
+    /// Records a statement with the settings that it ran under, where they are not those of the one before.
+    fn record(&mut self, statement: Recorded, settings: BTreeMap<String, String>) {
+        if self.statements.is_empty() {
+            self.settings.clone_from(&settings);
+        } else if self.last.as_ref() != Some(&settings) {
+            for (name, value) in &settings {
+                if self.last.as_ref().and_then(|last| last.get(name)) == Some(value) {
+                    continue;
+                }
+                let sql = format!("SELECT pg_catalog.set_config('{name}', {}, true)", quoted(value));
+                let engine = Some(Dialect::Postgres.name().to_owned());
+                self.statements.push(Recorded { engine, ..Recorded::new(sql) });
+            }
+        }
+        self.last = Some(settings);
+        self.statements.push(statement);
+    }
 }
 
 impl Session {
@@ -39,7 +79,6 @@ impl Session {
             )
             .into());
         }
-        self.transaction.check_no_savepoints()?;
         self.leave_all().await?;
         let turn = self.door.journal.turn().await.map_err(|error| error.to_sql())?;
         let shards: Vec<ShardId> = turn.shards().to_vec();
@@ -47,8 +86,13 @@ impl Session {
             turn.give_up().await;
             return self.door.home().map(drop).map_err(Stop::from);
         }
-        self.transaction.global =
-            Some(Box::new(Global { turn, statements: Vec::new(), kind: EntryKind::Rows }));
+        self.transaction.global = Some(Box::new(Global {
+            turn,
+            statements: Vec::new(),
+            kind: EntryKind::Rows,
+            settings: BTreeMap::new(),
+            last: None,
+        }));
         for shard in &shards {
             self.acquire_unready(&Wanted::Shard(shard), Access::Write).await?;
             self.check_engine(shard)?;
@@ -71,24 +115,45 @@ impl Session {
         self.transaction.global.as_ref().and_then(|global| global.turn.shards().first().cloned())
     }
 
-    /// Runs a statement on every shard; the first one's answer is shown.
-    pub(super) async fn run_everywhere(&mut self, text: &str, kind: EntryKind) -> Done {
+    /// Runs a statement on every shard; the first one's answer is shown, but for its end, which is answered here: it is
+    /// told once nothing can fail any more.
+    pub(super) async fn run_everywhere(&mut self, text: &str, kind: EntryKind) -> Result<String, Stop> {
         self.go_global().await?;
-        let Some(first) = self.first_shard() else { return Ok(()) };
+        let Some(first) = self.first_shard() else { return Ok(String::new()) };
         self.switch_to(&first);
-        self.pass_alone(text).await?;
+        let described = self.extended;
+        if let Some(backend) = &mut self.backend {
+            backend.gather(described);
+        }
+        let passed = self.pass_alone(text).await;
+        let tag = self.backend.as_mut().and_then(|backend| backend.gathered());
+        passed?;
         if self.told {
             return Err(Stop::Told);
         }
         self.run_on_parked(text).await?;
+        let settings = self.recorded_settings_now().await?;
         if let Some(global) = &mut self.transaction.global {
-            global.statements.push(Recorded::new(text));
+            global.record(Recorded::new(text), settings);
             if kind == EntryKind::Schema {
                 global.kind = EntryKind::Schema;
                 self.read_schema_within().await?;
             }
         }
-        Ok(())
+        Ok(match tag {
+            Some((words, count)) if COUNTED.contains(&words.as_str()) => format!("{words} {count}"),
+            Some((words, _)) => words,
+            None => String::new(),
+        })
+    }
+
+    /// The settings that the meaning of what was just run depends on.
+    async fn recorded_settings_now(&mut self) -> Result<BTreeMap<String, String>, SqlError> {
+        let Some(on) = &mut self.backend else { return Ok(BTreeMap::new()) };
+        let list = RECORDED_SETTINGS.map(|name| format!("pg_catalog.current_setting('{name}')")).join(", ");
+        let shown = on.ask_row(&format!("SELECT {list}")).await.map_err(|error| reply::of_engine(&error))?;
+        let names = RECORDED_SETTINGS.iter().map(|name| (*name).to_owned());
+        Ok(names.zip(shown.into_iter().map(Option::unwrap_or_default)).collect())
     }
 
     /// Reads the schema as this transaction has made it, for the statements that follow.
@@ -147,7 +212,7 @@ impl Session {
 
     /// Commits on every shard: what follows from it is run, the mark is set, it is decided, and then committed.
     pub(super) async fn commit_global(&mut self, global: Box<Global>) -> Done {
-        let Global { mut turn, statements, kind } = *global;
+        let Global { mut turn, statements, kind, settings, .. } = *global;
         if !self.park() {
             self.roll_back_parked().await;
             turn.give_up().await;
@@ -158,14 +223,11 @@ impl Session {
             self.roll_back_parked().await;
             return Ok(());
         }
-        let settings = match self.prepare_decision(&mut turn, kind).await {
-            Ok(settings) => settings,
-            Err(error) => {
-                self.roll_back_parked().await;
-                turn.give_up().await;
-                return Err(error.into());
-            }
-        };
+        if let Err(error) = self.prepare_decision(&mut turn, kind).await {
+            self.roll_back_parked().await;
+            turn.give_up().await;
+            return Err(error.into());
+        }
         let decided = match turn.decide(Change { kind, statements, settings }).await {
             Ok(decided) => decided,
             Err(error) => {
@@ -185,6 +247,7 @@ impl Session {
             match quietly(&mut backend, &mut self.client).await {
                 Ok(()) if backend.status == b'I' && !backend.undone => {
                     self.door.journal.committed(&shard, decided);
+                    backend.set_inside = false;
                     backend.finish();
                 }
                 result => {
@@ -198,19 +261,9 @@ impl Session {
     }
 
     /// Everything before the decision: what the change means for declared tables, and the mark on every shard.
-    async fn prepare_decision(
-        &mut self,
-        turn: &mut Turn,
-        kind: EntryKind,
-    ) -> Result<BTreeMap<String, String>, SqlError> {
+    async fn prepare_decision(&mut self, turn: &mut Turn, kind: EntryKind) -> Result<(), SqlError> {
         let first = turn.shards().first().cloned();
-        let Some(on) = first.and_then(|first| self.parked.get_mut(&first)) else {
-            return Ok(BTreeMap::new());
-        };
-        let list = RECORDED_SETTINGS.map(|name| format!("current_setting('{name}')")).join(", ");
-        let shown = on.ask_row(&format!("SELECT {list}")).await.map_err(|error| reply::of_engine(&error))?;
-        let names = RECORDED_SETTINGS.iter().map(|name| (*name).to_owned());
-        let settings = names.zip(shown.into_iter().map(Option::unwrap_or_default)).collect();
+        let Some(on) = first.and_then(|first| self.parked.get_mut(&first)) else { return Ok(()) };
         if kind == EntryKind::Schema {
             let shard = on.shard.clone();
             let on = tokio::sync::Mutex::new(on);
@@ -234,7 +287,7 @@ impl Session {
         for backend in self.parked.values_mut() {
             backend.run(&mark).await.map_err(|error| reply::of_engine(&error))?;
         }
-        Ok(settings)
+        Ok(())
     }
 
     /// Rolls back on every shard.
@@ -329,5 +382,6 @@ pub(super) fn of_body(body: &[u8], shard: &ShardId) -> SqlError {
     );
     error.detail = field(body, b'D').map(|detail| detail.to_owned().into());
     error.hint = field(body, b'H').map(|hint| hint.to_owned().into());
+    error.context = field(body, b'W').map(|context| context.to_owned().into());
     error
 }

@@ -8,7 +8,9 @@ mod load;
 mod moving;
 mod place;
 mod ports;
+mod prepare;
 mod reference;
+mod savepoint;
 mod set;
 mod several;
 mod simple;
@@ -36,6 +38,7 @@ use crate::settings::{self, Own, Settings};
 use crate::startup;
 use extended::Portal;
 pub(crate) use place::{Wanted, other_shard};
+pub(crate) use savepoint::Extent;
 pub(crate) use several::PREPARED_PREFIX;
 use transaction::Transaction;
 

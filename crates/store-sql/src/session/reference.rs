@@ -1,22 +1,23 @@
 //! Writes to reference tables: made the same for every shard, whenever it runs them.
 
-use std::ops::ControlFlow;
-
 use polyshard_journal::EntryKind;
 use polyshard_router::Access;
-use polyshard_sql::ast::{self, Expr, visit_expressions_mut};
 use polyshard_sql::{Context, Kind, Param, ParamValue, SqlError, SqlState, TypeOid};
 
 use super::place::Wanted;
-use super::{Done, Session, Stop};
+use super::{Session, Stop};
 use crate::backend::Broken;
 use crate::cache::Analysed;
 use crate::reply;
 use crate::settings::quoted;
 
 impl Session {
-    /// Writes to reference tables, on every shard.
-    pub(super) async fn write_reference(&mut self, analysed: &Analysed, params: &[Param<'_>]) -> Done {
+    /// Writes to reference tables, on every shard; how its answer ends.
+    pub(super) async fn write_reference(
+        &mut self,
+        analysed: &Analysed,
+        params: &[Param<'_>],
+    ) -> Result<Option<String>, Stop> {
         if let Kind::Copy(_) = analysed.statement.kind() {
             return Err(SqlError::unsupported(
                 "COPY into a reference table is not offered",
@@ -25,12 +26,12 @@ impl Session {
             .into());
         }
         self.go_global().await?;
-        let Some(first) = self.first_shard() else { return Ok(()) };
+        let Some(first) = self.first_shard() else { return Ok(None) };
         self.switch_to(&first);
         let literals = self.literals(params).await?;
         let asked = |error: polyshard_engine::Error| Stop::Refused(reply::of_engine(&error));
         let schema = self.current_schema().await?;
-        let Some(backend) = &mut self.backend else { return Ok(()) };
+        let Some(backend) = &mut self.backend else { return Ok(None) };
         let moment = backend.ask("SELECT now()").await.map_err(asked)?;
         let search_path = self.search_path.clone();
         let context = Context { schema: &schema, search_path: &search_path, strict: self.own.strict };
@@ -41,8 +42,9 @@ impl Session {
             answers.push(rows);
         }
         let written = write.fill(answers)?;
-        self.run_everywhere(&written.sql, EntryKind::Rows).await?;
-        self.run_after(written.after).await
+        let tag = self.run_everywhere(&written.sql, EntryKind::Rows).await?;
+        self.run_after(written.after).await?;
+        Ok(Some(tag))
     }
 
     /// A statement's text with the values in place of its parameters.
@@ -56,33 +58,7 @@ impl Session {
             return Ok(statement.text().to_string());
         }
         let literals = self.literals(params).await?;
-        let Some(tree) = statement.ast() else {
-            return Err(SqlError::unsupported(
-                "this statement cannot be run with parameters on several shards",
-                "Write the values into the statement.",
-            )
-            .into());
-        };
-        let mut tree = tree.clone();
-        let mut missing = None;
-        let _: ControlFlow<()> = visit_expressions_mut(&mut tree, |expression| {
-            if let Expr::Value(value) = expression
-                && let ast::Value::Placeholder(name) = &value.value
-            {
-                let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
-                match number.and_then(|number| literals.get(number.wrapping_sub(1))) {
-                    Some(literal) => *expression = raw(literal),
-                    None => missing = Some(name.clone()),
-                }
-            }
-            ControlFlow::Continue(())
-        });
-        match missing {
-            None => Ok(tree.to_string()),
-            Some(name) => {
-                Err(SqlError::new(SqlState("42P02"), format!("there is no parameter {name}")).into())
-            }
-        }
+        Ok(polyshard_sql::with_literals(statement.text(), &literals)?)
     }
 
     /// Each parameter as an SQL literal with its type.
@@ -128,11 +104,6 @@ impl Session {
             Err(Broken::Cut(error)) => Err(self.lose(error, true).await),
         }
     }
-}
-
-/// A piece of text as an expression, which is written as it is.
-fn raw(text: &str) -> Expr {
-    Expr::Identifier(ast::Ident::new(text))
 }
 
 /// A parameter of a plain type as a literal; the server is asked for others.

@@ -101,6 +101,13 @@ impl Session {
         if let Some(backend) = &mut self.backend {
             backend.set_inside |= !self.transaction.is_none();
             self.pass_query(text).await?;
+            if !self.told {
+                // Wherever else the transaction is, the same words must mean the same.
+                self.run_on_parked(text).await?;
+                for backend in self.parked.values_mut() {
+                    backend.set_inside = true;
+                }
+            }
         } else {
             let outside = self.step_outside();
             let mut done = self.acquire(&Wanted::Anywhere, Access::Read).await;
@@ -125,7 +132,7 @@ impl Session {
             return Ok(());
         }
         self.settings = self.settings_after(changes);
-        if let Some(backend) = &mut self.backend {
+        for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {
             backend.note_settings(&self.settings);
         }
         Ok(())
@@ -155,8 +162,10 @@ impl Session {
             self.notice(Severity::Warning, &SqlError::new(state::NO_ACTIVE_TRANSACTION, message));
         } else if self.backend.is_some() {
             self.pass_query(statement.text()).await?;
-            self.run_on_parked(statement.text()).await?;
-            self.say_first(statement.text());
+            if !self.told {
+                self.run_on_parked(statement.text()).await?;
+                self.say_first(statement.text());
+            }
             return Ok(());
         } else if !self.embedded {
             self.say_first(statement.text());

@@ -70,14 +70,7 @@ impl Session {
     async fn run_parts(&mut self, parts: BTreeMap<ShardId, (Vec<Ticket>, String)>, finds: bool) -> Done {
         let alone = self.begin_alone();
         let done = self.run_parts_inside(parts, finds).await;
-        let done = match done {
-            Ok(tag) if alone => self.end_alone(true, Ok(())).await.map(|()| tag),
-            Err(stop) if alone => self.end_alone(true, Err(stop)).await.map(|()| String::new()),
-            other => other,
-        };
-        let tag = done?;
-        reply::complete(&mut self.client.out, &tag);
-        Ok(())
+        self.end_and_tell(alone, done.map(Some)).await
     }
 
     async fn run_parts_inside(
@@ -100,12 +93,15 @@ impl Session {
             let Some(backend) = &mut self.backend else { return Err(Stop::Told) };
             backend.wrote = true;
             backend.gather(described);
-            self.pass_alone(&text).await?;
+            let passed = self.pass_alone(&text).await;
+            // Also after a failure: the next answer is not one of several.
+            let gathered = self.backend.as_mut().and_then(|backend| backend.gathered());
+            passed?;
             if self.told {
                 return Err(Stop::Told);
             }
             described = true;
-            if let Some((word, more)) = self.backend.as_mut().and_then(|backend| backend.gathered()) {
+            if let Some((word, more)) = gathered {
                 tag = word;
                 count += more;
             }

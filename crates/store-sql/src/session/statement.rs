@@ -132,12 +132,11 @@ impl Session {
             }
             Kind::Unlisten(None) => reply::complete(&mut self.client.out, "UNLISTEN"),
             Kind::Deallocate(name) => self.deallocate(name.as_deref())?,
-            Kind::Prepare(_) | Kind::Execute(_) => {
-                return Err(SqlError::unsupported(
-                    "PREPARE and EXECUTE as SQL statements are not offered",
-                    "Use your driver's prepared statements, which are.",
-                )
-                .into());
+            Kind::Prepare(prepare) => self.prepare_statement(prepare).await?,
+            Kind::Execute(execute) => self.execute_statement(execute).await?,
+            Kind::Explain(explain) => {
+                let Kind::Execute(execute) = explain.statement.kind() else { return Ok(false) };
+                self.explain_execute(explain, execute).await?;
             }
             Kind::Polyshard(call) => self.command(call, &[]).await?,
             _ => return Ok(false),
@@ -272,12 +271,12 @@ impl Session {
             Route::ReferenceWrite => {
                 let alone = self.begin_alone();
                 let done = self.write_reference(analysed, params).await;
-                self.end_alone(alone, done).await
+                self.end_and_tell(alone, done).await
             }
             Route::Everywhere => {
                 let alone = self.begin_alone();
                 let done = self.change_schema(analysed, params).await;
-                self.end_alone(alone, done).await
+                self.end_and_tell(alone, done).await
             }
             _ => Err(SqlError::new(SqlState::INTERNAL_ERROR, "a statement for one shard was not sent to it")
                 .into()),
@@ -305,15 +304,32 @@ impl Session {
         done.and(ended)
     }
 
-    /// A schema change, on every shard.
-    async fn change_schema(&mut self, analysed: &Analysed, params: &[Param<'_>]) -> Done {
+    /// Likewise; how its answer ends is told only when it is certain.
+    pub(super) async fn end_and_tell(&mut self, alone: bool, done: Result<Option<String>, Stop>) -> Done {
+        let (done, tag) = match done {
+            Ok(tag) => (Ok(()), tag),
+            Err(stop) => (Err(stop), None),
+        };
+        self.end_alone(alone, done).await?;
+        if let Some(tag) = tag {
+            reply::complete(&mut self.client.out, &tag);
+        }
+        Ok(())
+    }
+
+    /// A schema change, on every shard; how its answer ends, if that was not told.
+    async fn change_schema(
+        &mut self,
+        analysed: &Analysed,
+        params: &[Param<'_>],
+    ) -> Result<Option<String>, Stop> {
         let statement = &analysed.statement;
         if *statement.kind() == Kind::Vacuum {
-            return self.on_each_shard(statement.text()).await;
+            return self.on_each_shard(statement.text()).await.map(|()| None);
         }
         self.door.journal.check_ddl(statement)?;
         let text = self.literal_text(analysed, params).await?;
-        self.run_everywhere(&text, EntryKind::Schema).await
+        self.run_everywhere(&text, EntryKind::Schema).await.map(Some)
     }
 
     /// VACUUM and its like: on one shard after the other, in no transaction.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use polyshard_sql::{Isolation, Kind, SqlError, Statement, TransactionModes};
+use polyshard_sql::{Isolation, SqlError, Statement, TransactionModes};
 
 use polyshard_journal::Declaration;
 
 use polyshard_sql::Schema;
 
 use super::global::Global;
+use super::savepoint::Mark;
 use super::{Done, Session, Stop};
 use crate::embedded::LiteTurn;
 use crate::reply::{self, Severity, state};
@@ -25,8 +26,8 @@ enum Begun {
     Explicitly,
 }
 
-/// The session's settings, the door's own, and the search path.
-type Remembered = (Arc<Settings>, Own, Arc<[String]>);
+/// The session's settings, the door's own, the search path, and those of SQLite shards.
+pub(super) type Remembered = (Arc<Settings>, Own, Arc<[String]>, Arc<polyshard_lite::Settings>);
 
 /// What is known of the transaction.
 pub(crate) struct Transaction {
@@ -36,10 +37,9 @@ pub(crate) struct Transaction {
     /// The statement that begins it on a shard.
     begin: Arc<str>,
     /// What was said before a shard was chosen: savepoints, and settings of the transaction.
-    prelude: Vec<Arc<str>>,
-    savepoints: Vec<String>,
-    /// What the session had at each of them, and its search path once the transaction is committed.
-    at_savepoints: Vec<(Remembered, Option<Arc<[String]>>)>,
+    pub(super) prelude: Vec<Arc<str>>,
+    /// Its savepoints, the oldest first.
+    pub(super) marks: Vec<Mark>,
     /// What the session had before, in case it is rolled back.
     before: Option<Remembered>,
     /// Whether something was written.
@@ -63,7 +63,7 @@ pub(crate) struct Transaction {
     /// Whether its search path was changed.
     search_path_set: bool,
     /// What the session's search path is once it is committed.
-    search_path_after: Option<Arc<[String]>>,
+    pub(super) search_path_after: Option<Arc<[String]>>,
 }
 
 impl Transaction {
@@ -73,8 +73,7 @@ impl Transaction {
             failed: false,
             begin: Arc::from("BEGIN"),
             prelude: Vec::new(),
-            savepoints: Vec::new(),
-            at_savepoints: Vec::new(),
+            marks: Vec::new(),
             before: None,
             wrote: false,
             lost: false,
@@ -117,16 +116,6 @@ impl Transaction {
         if self.is_none() { now } else { *self.began_micros.get_or_insert(now) }
     }
 
-    /// Refuses to go on every shard while there are savepoints.
-    pub fn check_no_savepoints(&self) -> Result<(), SqlError> {
-        if self.savepoints.is_empty() { Ok(()) } else { Err(no_savepoints()) }
-    }
-
-    /// Its savepoints, the oldest first.
-    pub fn savepoint_names(&self) -> &[String] {
-        &self.savepoints
-    }
-
     /// Notes that the search path was set, for the transaction or for the session.
     pub fn note_search_path(&mut self, local: bool, path: &Arc<[String]>) {
         self.search_path_set = true;
@@ -155,8 +144,13 @@ impl Session {
         }
     }
 
-    fn remembered(&self) -> Remembered {
-        (self.settings.clone(), self.own, self.search_path.clone())
+    pub(super) fn remembered(&self) -> Remembered {
+        (self.settings.clone(), self.own, self.search_path.clone(), self.lite_settings.clone())
+    }
+
+    /// Has what was remembered again.
+    pub(super) fn remember(&mut self, remembered: Remembered) {
+        (self.settings, self.own, self.search_path, self.lite_settings) = remembered;
     }
 
     /// BEGIN.
@@ -259,20 +253,18 @@ impl Session {
         if ended.is_err()
             && let Some(before) = before
         {
-            (self.settings, self.own, self.search_path) = before;
+            self.remember(before);
         }
-        self.close_all_held().await?;
         ended
     }
 
     async fn end_parts(&mut self, commit: bool) -> Done {
         let transaction = std::mem::replace(&mut self.transaction, Transaction::none());
         self.portals.clear();
+        self.close_all_held().await?;
         match transaction.before {
-            Some((settings, own, search_path)) if !commit => {
-                (self.settings, self.own, self.search_path) = (settings, own, search_path);
-            }
-            Some((_, _, search_path)) if transaction.search_path_set => {
+            Some(before) if !commit => self.remember(before),
+            Some((_, _, search_path, _)) if transaction.search_path_set => {
                 self.search_path = transaction.search_path_after.unwrap_or(search_path);
             }
             _ => {}
@@ -356,87 +348,9 @@ impl Session {
         Ok(())
     }
 
-    /// SAVEPOINT, RELEASE and ROLLBACK TO.
-    pub(super) async fn savepoint(&mut self, statement: &Statement) -> Done {
-        self.take_up();
-        self.transaction.movable &= self.backend.is_none();
-        let (tag, name) = match statement.kind() {
-            Kind::Savepoint(name) => ("SAVEPOINT", name),
-            Kind::Release(name) => ("RELEASE", name),
-            Kind::RollbackTo(name) => ("ROLLBACK", name),
-            _ => return Ok(()),
-        };
-        let verb = if tag == "ROLLBACK" { "ROLLBACK TO SAVEPOINT" } else { tag };
-        let verb = if tag == "RELEASE" { "RELEASE SAVEPOINT" } else { verb };
-        if self.transaction.begun != Begun::Explicitly {
-            let message = format!("{verb} can only be used in transaction blocks");
-            return Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, message).into());
-        }
-        if self.transaction.failed && tag != "ROLLBACK" {
-            return Err(failed_transaction().into());
-        }
-        if self.transaction.global.is_some() || self.transaction.lite_turn.is_some() {
-            return Err(no_savepoints().into());
-        }
-        let known = self.transaction.savepoints.iter().rposition(|known| known == name);
-        match (tag, known) {
-            ("SAVEPOINT", _) => {}
-            (_, None) => {
-                let message = format!("savepoint \"{name}\" does not exist");
-                return Err(SqlError::new(state::INVALID_SAVEPOINT, message).into());
-            }
-            _ if self.transaction.lost => return Err(failed_transaction().into()),
-            _ => {}
-        }
-        if self.embedded {
-            let verb = if tag == "ROLLBACK" { "ROLLBACK TO" } else { tag };
-            self.savepoint_lite(verb, name).await?;
-            self.transaction.failed = false;
-            reply::complete(&mut self.client.out, tag);
-        } else if self.backend.is_some() {
-            let failed = std::mem::replace(&mut self.transaction.failed, false);
-            if let Err(stop) = self.pass_query(statement.text()).await {
-                self.transaction.failed = failed;
-                return Err(stop);
-            }
-            if self.transaction.failed {
-                return Ok(());
-            }
-            self.run_on_parked(statement.text()).await?;
-            // For shards that the transaction comes to later.
-            self.transaction.prelude.push(statement.text().clone());
-        } else {
-            self.transaction.prelude.push(statement.text().clone());
-            self.transaction.failed = false;
-            reply::complete(&mut self.client.out, tag);
-        }
-        match (tag, known) {
-            ("SAVEPOINT", _) => {
-                let settings = (self.remembered(), self.transaction.search_path_after.clone());
-                self.transaction.at_savepoints.push(settings);
-                self.transaction.savepoints.push(name.clone());
-            }
-            ("RELEASE", Some(at)) => {
-                self.transaction.savepoints.truncate(at);
-                self.transaction.at_savepoints.truncate(at);
-            }
-            ("ROLLBACK", Some(at)) => {
-                self.transaction.savepoints.truncate(at + 1);
-                self.transaction.at_savepoints.truncate(at + 1);
-                if let Some((settings, after)) = self.transaction.at_savepoints.last().cloned() {
-                    (self.settings, self.own, self.search_path) = settings;
-                    self.transaction.search_path_after = after;
-                }
-            }
-            _ => {}
-        }
-        if tag == "ROLLBACK" { self.settings_rolled_back().await } else { Ok(()) }
-    }
-
     /// Says something at the beginning of the transaction, once it is on a shard.
     pub(super) fn say_first(&mut self, text: &Arc<str>) {
         self.transaction.prelude.push(text.clone());
-        self.transaction.movable = false;
     }
 
     /// Notes the modes that SET TRANSACTION gives, which are part of its beginning.
@@ -452,14 +366,6 @@ impl Session {
 /// Whether each statement sees what is there when it begins.
 fn is_by_statement(modes: &TransactionModes) -> bool {
     !matches!(modes.isolation, Some(Isolation::RepeatableRead | Isolation::Serializable))
-}
-
-/// What is recorded of a change on every shard is all of its transaction: none of it can be taken back by itself.
-fn no_savepoints() -> SqlError {
-    SqlError::unsupported(
-        "a transaction that changes schema or reference tables has no savepoints",
-        "Run each such change in a transaction of its own, or leave the savepoints out.",
-    )
 }
 
 /// What everything but the end of a failed transaction is told.

@@ -174,33 +174,3 @@ async fn begin_in_the_middle_of_a_series_begins_on_the_shard() {
     drop(client);
     cluster.close().await;
 }
-
-/// What a savepoint would take back is recorded for every shard: such transactions have none. E3.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_on_every_shard_has_no_savepoints() {
-    let cluster = Cluster::with_tables().await;
-    let client = cluster.connect().await;
-    let run = async |sql: &str| rows(&client, sql).await;
-    run("BEGIN").await;
-    run("INSERT INTO countries VALUES ('no', 'Norway')").await;
-    assert_eq!(refusal(&client, "SAVEPOINT a").await.0, "0A000");
-    assert_eq!(refusal(&client, "ROLLBACK TO a").await.0, "0A000");
-    run("ROLLBACK").await;
-    for change in ["INSERT INTO countries VALUES ('no', 'Norway')", "CREATE TABLE more (id int PRIMARY KEY)"]
-    {
-        run("BEGIN").await;
-        run("SAVEPOINT a").await;
-        assert_eq!(refusal(&client, change).await.0, "0A000");
-        // The transaction goes on without it.
-        run("ROLLBACK TO a").await;
-        run("RELEASE a").await;
-        run(change).await;
-        run("COMMIT").await;
-    }
-    for shard in ["s1", "s2"] {
-        assert_eq!(cluster.on_shard(shard, "SELECT count(*) FROM countries, more"), "0");
-        assert_eq!(cluster.on_shard(shard, "SELECT count(*) FROM countries"), "3");
-    }
-    drop(client);
-    cluster.close().await;
-}
