@@ -68,12 +68,14 @@ pub struct SqlError {
     pub hint: Option<Cow<'static, str>>,
     /// Where in the statement, in characters from 1.
     pub position: Option<u32>,
+    /// What was being done: the line of a COPY.
+    pub context: Option<Cow<'static, str>>,
 }
 
 impl SqlError {
     /// A refusal with its class.
     pub fn new(state: SqlState, message: impl Into<Cow<'static, str>>) -> SqlError {
-        SqlError { state, message: message.into(), detail: None, hint: None, position: None }
+        SqlError { state, message: message.into(), detail: None, hint: None, position: None, context: None }
     }
 
     /// Something that is not supported, and what to do instead.
@@ -87,6 +89,12 @@ impl SqlError {
     /// With what to do about it.
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> SqlError {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// With what was being done.
+    pub fn context(mut self, context: impl Into<Cow<'static, str>>) -> SqlError {
+        self.context = Some(context.into());
         self
     }
 

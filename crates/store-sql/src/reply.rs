@@ -102,6 +102,9 @@ pub(crate) fn error(out: &mut BytesMut, severity: Severity, error: &SqlError) {
         if let Some(position) = error.position {
             field(b'P', &position.to_string());
         }
+        if let Some(context) = &error.context {
+            field(b'W', context);
+        }
         out.put_u8(0);
     });
 }

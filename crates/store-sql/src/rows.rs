@@ -1,13 +1,18 @@
-//! Rows of COPY in text and CSV form: where each ends, and what one of its fields says. Nothing else of them is read.
+//! Rows of COPY: where each ends, and what its fields say.
 
 use polyshard_sql::{Copy, SqlError, SqlState};
 
 /// The longest row: beyond it, a quote was most likely left open.
 pub const ROW_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// What data in binary form begins with.
+const BINARY_MARK: &[u8] = b"PGCOPY\n\xff\r\n\0";
+
 /// How rows are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
+    /// PostgreSQL's binary form; the rest does not matter then.
+    pub binary: bool,
     csv: bool,
     delimiter: u8,
     quote: u8,
@@ -20,14 +25,13 @@ pub struct Form {
 impl Form {
     /// As a COPY says.
     pub fn of(copy: &Copy) -> Result<Form, SqlError> {
-        let csv = match copy.format() {
-            "text" => false,
-            "csv" => true,
+        let (csv, binary) = match copy.format() {
+            "text" => (false, false),
+            "csv" => (true, false),
+            "binary" => (false, true),
             other => {
-                return Err(SqlError::unsupported(
-                    format!("COPY in format {other} is not offered over several shards"),
-                    "Use text or CSV.",
-                ));
+                let message = format!("COPY format \"{other}\" not recognized");
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
             }
         };
         let byte = |name: &str, default: u8| match copy.option(name).map(str::as_bytes) {
@@ -43,6 +47,7 @@ impl Form {
             .option("header")
             .is_some_and(|value| !matches!(value.to_lowercase().as_str(), "false" | "off" | "0" | "no"));
         Ok(Form {
+            binary,
             csv,
             delimiter: byte("delimiter", if csv { b',' } else { b'\t' })?,
             quote,
@@ -52,8 +57,59 @@ impl Form {
         })
     }
 
+    /// The length of what comes before the first row in binary form; none if it is not there as a whole.
+    pub fn binary_header(bytes: &[u8]) -> Result<Option<usize>, SqlError> {
+        let wrong =
+            |what: &str| SqlError::new(SqlState("22P04"), format!("invalid COPY file header ({what})"));
+        let known = bytes.len().min(BINARY_MARK.len());
+        if bytes[..known] != BINARY_MARK[..known] {
+            return Err(wrong("it does not begin with PostgreSQL's mark"));
+        }
+        let Some(more) = bytes.get(15..19) else { return Ok(None) };
+        if bytes[11..15] != [0; 4] {
+            return Err(wrong("flags that are not known"));
+        }
+        let more = be_i32(more);
+        let more = usize::try_from(more).map_err(|_| wrong("a negative length"))?;
+        if more > ROW_BYTES_MAX {
+            return Err(wrong("a length beyond 64 MiB"));
+        }
+        Ok((bytes.len() >= 19 + more).then_some(19 + more))
+    }
+
+    fn binary_row_end(bytes: &[u8]) -> Option<usize> {
+        let fields = be_i16(bytes.get(..2)?);
+        let mut at = 2;
+        for _ in 0..fields.max(0) {
+            let length = be_i32(bytes.get(at..at + 4)?);
+            at += 4 + usize::try_from(length).unwrap_or(0);
+        }
+        (at <= bytes.len()).then_some(at)
+    }
+
+    fn binary_field(row: &[u8], wanted: usize) -> Result<Option<Vec<u8>>, SqlError> {
+        let bad = || SqlError::new(SqlState("22P04"), "a binary row is not whole, or lacks the key");
+        let mut at = 2;
+        for number in 0.. {
+            let length = be_i32(row.get(at..at + 4).ok_or_else(bad)?);
+            at += 4;
+            let length = usize::try_from(length).ok();
+            if number == wanted {
+                return match length {
+                    None => Ok(None),
+                    Some(length) => Ok(Some(row.get(at..at + length).ok_or_else(bad)?.to_vec())),
+                };
+            }
+            at += length.unwrap_or(0);
+        }
+        Err(bad())
+    }
+
     /// The length of the first row with its line end; none if it is not there as a whole.
     pub fn row_end(&self, bytes: &[u8]) -> Option<usize> {
+        if self.binary {
+            return Form::binary_row_end(bytes);
+        }
         let mut at = 0;
         let mut quoted = false;
         while let Some(&byte) = bytes.get(at) {
@@ -79,11 +135,17 @@ impl Form {
 
     /// Whether a row is the mark that ends the data.
     pub fn is_end(&self, row: &[u8]) -> bool {
+        if self.binary {
+            return row == [0xff, 0xff];
+        }
         trimmed(row) == b"\\."
     }
 
     /// What field number `wanted` says; `None` for NULL. An error if the row has no such field.
     pub fn field(&self, row: &[u8], wanted: usize) -> Result<Option<Vec<u8>>, SqlError> {
+        if self.binary {
+            return Form::binary_field(row, wanted);
+        }
         let row = trimmed(row);
         let (mut at, mut number) = (0, 0);
         loop {
@@ -106,6 +168,25 @@ impl Form {
                 }
             }
             number += 1;
+        }
+    }
+
+    /// What each field of a row says, in text or CSV form.
+    pub fn fields(&self, row: &[u8]) -> Vec<Option<Vec<u8>>> {
+        let row = trimmed(row);
+        let (mut at, mut found) = (0, Vec::new());
+        loop {
+            let (value, quoted, next) =
+                if self.csv { self.csv_field(row, at) } else { self.text_field(row, at) };
+            found.push(match value {
+                Value::Null => None,
+                Value::Text(text) if text == self.null && self.csv && !quoted => None,
+                Value::Text(text) => Some(text),
+            });
+            match next {
+                Some(next) => at = next,
+                None => return found,
+            }
         }
     }
 
@@ -156,6 +237,14 @@ impl Form {
 enum Value {
     Null,
     Text(Vec<u8>),
+}
+
+fn be_i16(bytes: &[u8]) -> i16 {
+    bytes.try_into().map_or(0, i16::from_be_bytes)
+}
+
+fn be_i32(bytes: &[u8]) -> i32 {
+    bytes.try_into().map_or(0, i32::from_be_bytes)
 }
 
 /// A row without its line end.
@@ -238,6 +327,36 @@ mod tests {
         assert_eq!(text(&form, "\\N\tx\r\n", 1).as_deref(), Some("x"));
         assert!(form.is_end(b"\\.\r\n"));
         assert!(form.field(b"1\n", 2).is_err());
+    }
+
+    #[test]
+    fn rows_in_binary_form_are_cut_by_their_lengths() {
+        let form = form("COPY t FROM STDIN WITH (FORMAT binary)");
+        let mut data = [BINARY_MARK, &[0; 8]].concat();
+        assert_eq!(Form::binary_header(&data[..18]).unwrap(), None);
+        assert_eq!(Form::binary_header(&data).unwrap(), Some(19));
+        assert!(Form::binary_header(b"1\tx\n").is_err());
+        data = [&[0, 2, 0, 0, 0, 3][..], b"abc", &[0xff; 4]].concat();
+        assert_eq!((form.row_end(&data), form.row_end(&data[..12])), (Some(13), None));
+        assert_eq!(form.field(&data, 0).unwrap().as_deref(), Some(&b"abc"[..]));
+        assert_eq!(form.field(&data, 1).unwrap(), None);
+        assert!(form.field(&data, 2).is_err());
+        assert!(form.is_end(&[0xff, 0xff]) && form.row_end(&[0xff, 0xff]) == Some(2));
+    }
+
+    #[test]
+    fn every_field_of_a_row_is_read() {
+        let csv = form("COPY t FROM STDIN WITH (FORMAT csv, NULL 'nil')");
+        let shown = |form: &Form, row: &[u8]| -> Vec<Option<String>> {
+            form.fields(row)
+                .into_iter()
+                .map(|field| field.map(|text| String::from_utf8(text).unwrap()))
+                .collect()
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(shown(&csv, b"1,nil,\"nil\",\n"), [some("1"), None, some("nil"), some("")]);
+        let text = form("COPY t FROM STDIN");
+        assert_eq!(shown(&text, b"a\\tb\t\\N\t\n"), [some("a\tb"), None, some("")]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use polyshard_lite::{Across, Attached, Prepared, QUIET, prepare_across};
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Param, Route, Schema, SqlError, SqlState, TypeOid};
 
-use super::run::{PAGE_ROWS, put_rows};
+use super::run::PAGE_ROWS;
 use super::translate::statement_of;
 use crate::across::motion::Motion;
 use crate::cache::Analysed;
@@ -105,11 +105,11 @@ impl Session {
         *told = true;
         while let Some(rows) = page {
             count += rows.len();
-            put_rows(&mut self.client.out, prepared, &rows, &formats, self.extended, &self.lite_settings)?;
+            self.put_rows(prepared, &rows, &formats)?;
             self.client.flush_if_full().await?;
             page = scan.next().await.map_err(wrong)?;
         }
-        reply::complete(&mut self.client.out, &format!("SELECT {count}"));
+        self.tell_selected(count as u64);
         Ok(())
     }
 }

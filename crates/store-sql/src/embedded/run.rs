@@ -12,6 +12,7 @@ use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, TypeOid};
 
 use super::translate::statement_of;
 use crate::cache::{Analysed, Description, Prepared as Known};
+use crate::out_form::OutForm;
 use crate::reply::{self, Field};
 use crate::session::{Done, Session, Stop, Wanted};
 
@@ -62,6 +63,9 @@ impl Session {
         let (route, analysis) = self.route(analysed, params).await?;
         if let Kind::Explain(_) = analysed.statement.kind() {
             return self.explain_lite(&analysis.describe());
+        }
+        if let Kind::Copy(copy) = analysed.statement.kind() {
+            return Box::pin(self.copy_lite(copy, &route)).await;
         }
         match &route {
             Route::Everywhere | Route::ReferenceWrite => {
@@ -238,15 +242,15 @@ impl Session {
         let mut count = 0;
         while let Some(page) = scan.next().await.map_err(wrong)? {
             count += page.len();
-            put_rows(&mut self.client.out, prepared, &page, &formats, self.extended, &self.lite_settings)?;
+            self.put_rows(prepared, &page, &formats)?;
             self.client.flush_if_full().await?;
         }
-        reply::complete(&mut self.client.out, &format!("SELECT {count}"));
+        self.tell_selected(count as u64);
         Ok(())
     }
 
     /// Begins the transaction on the shard, if it has not begun, with the savepoints so far.
-    async fn begin_lite(&mut self, schema: &Schema) -> Done {
+    pub(super) async fn begin_lite(&mut self, schema: &Schema) -> Done {
         let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
         let savepoints = self.transaction.savepoint_names();
         let Some(lite) = &mut self.lite else { return Ok(()) };
@@ -316,11 +320,38 @@ impl Session {
     }
 
     pub(super) fn tell_columns(&mut self, prepared: &Prepared) {
-        if let Some(columns) = &prepared.columns
+        if let (Some(form), Some(columns)) = (&self.copy_out, &prepared.columns) {
+            form.begin(&mut self.client.out, columns.iter().map(|column| column.name.as_str()));
+        } else if let Some(columns) = &prepared.columns
             && !self.extended
         {
             reply::row_description(&mut self.client.out, &fields(columns), |_| false);
         }
+    }
+
+    /// Rows of an answer, or of a COPY.
+    pub(super) fn put_rows(
+        &mut self,
+        prepared: &Prepared,
+        rows: &Rows,
+        formats: &[bool],
+    ) -> Result<(), SqlError> {
+        let out = &mut self.client.out;
+        match &self.copy_out {
+            None => put_rows(out, prepared, rows, formats, self.extended, &self.lite_settings),
+            Some(form) => put_copy(out, prepared, rows, form, &self.lite_settings),
+        }
+    }
+
+    /// The end of rows that were selected.
+    pub(super) fn tell_selected(&mut self, count: u64) {
+        let tag = if self.copy_out.is_some() {
+            self.client.out.put_slice(b"c\0\0\0\x04");
+            format!("COPY {count}")
+        } else {
+            format!("SELECT {count}")
+        };
+        reply::complete(&mut self.client.out, &tag);
     }
 
     /// An answer that is there as a whole.
@@ -328,9 +359,13 @@ impl Session {
         self.tell_columns(prepared);
         if prepared.columns.is_some() {
             let formats = self.formats.clone();
-            put_rows(&mut self.client.out, prepared, rows, &formats, self.extended, &self.lite_settings)?;
+            self.put_rows(prepared, rows, &formats)?;
         }
         let count = if prepared.columns.is_some() { rows.len() as u64 } else { rows.affected() };
+        if self.copy_out.is_some() {
+            self.tell_selected(count);
+            return Ok(());
+        }
         let tag = match prepared.tag {
             Tag::Select => format!("SELECT {count}"),
             Tag::Insert => format!("INSERT 0 {count}"),
@@ -423,6 +458,31 @@ pub(super) fn put_rows(
             out.truncate(start);
             return Err(error);
         }
+    }
+    Ok(())
+}
+
+/// Rows as COPY writes them.
+fn put_copy(
+    out: &mut BytesMut,
+    prepared: &Prepared,
+    rows: &Rows,
+    form: &OutForm,
+    settings: &polyshard_lite::Settings,
+) -> Result<(), SqlError> {
+    let columns = prepared.columns.as_deref().unwrap_or_default();
+    for row in rows.iter() {
+        let mut values = Vec::with_capacity(columns.len());
+        for (value, column) in row.values().iter().zip(columns) {
+            if value.is_null() {
+                values.push(None);
+                continue;
+            }
+            let mut bytes = Vec::new();
+            polyshard_lite::encode(column.type_oid, value, Format::Text, settings, &mut bytes)?;
+            values.push(Some(bytes));
+        }
+        form.data(out, values.iter().map(Option::as_deref));
     }
     Ok(())
 }

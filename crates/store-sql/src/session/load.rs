@@ -10,6 +10,7 @@ use polyshard_sql::{
     Statement, Table, TypeOid,
 };
 
+use super::numbers::Numbers;
 use super::{Done, Session, Stop};
 use crate::backend::{Broken, Drained};
 use crate::door::ViewMaps;
@@ -22,10 +23,14 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Where rows go.
 struct Keyed {
     analysis: Analysis,
+    /// The table's name, for errors.
+    table: String,
     type_oid: TypeOid,
     /// The key's place among the fields.
     field: usize,
     columns: usize,
+    /// Whether keys come in binary form.
+    binary: bool,
     /// The last key and its shard: rows often come in runs.
     last: Option<(Vec<u8>, ShardId)>,
 }
@@ -38,20 +43,7 @@ impl Session {
         copy: &Copy,
         ranges: &[(MapName, Vec<KeyRange>)],
     ) -> Done {
-        if self.embedded {
-            return Err(SqlError::unsupported(
-                "COPY is not offered on SQLite shards",
-                "Use INSERT with several rows of one key, or PostgreSQL shards.",
-            )
-            .into());
-        }
-        if copy.other != CopyOther::Client {
-            return Err(SqlError::unsupported(
-                "COPY from or to files of a server is not offered",
-                "Use STDIN and STDOUT, as psql's \\copy does.",
-            )
-            .into());
-        }
+        check_client(copy)?;
         let CopyWhat::Table { .. } = &copy.what else {
             return Err(SqlError::unsupported(
                 "COPY of a query over several shards is not offered",
@@ -187,13 +179,9 @@ impl Session {
     ) -> Result<u64, Stop> {
         let form = Form::of(copy)?;
         let mut keyed = self.keyed(copy).await?;
-        reply::message(&mut self.client.out, b'G', |out| {
-            out.put_u8(0);
-            out.put_u16(u16::try_from(keyed.columns).unwrap_or(u16::MAX));
-            for _ in 0..keyed.columns {
-                out.put_u16(0);
-            }
-        });
+        keyed.binary = form.binary;
+        self.ask_for_data(keyed.columns, form.binary);
+        let mut numbers = Numbers::default();
         let mut header: Option<Vec<u8>> = None;
         let mut buffer = BytesMut::new();
         let (mut ended, mut over) = (false, false);
@@ -203,24 +191,20 @@ impl Session {
                 b'd' => buffer.extend_from_slice(&body),
                 b'c' => {
                     over = true;
-                    if !buffer.is_empty() && !buffer.ends_with(b"\n") {
+                    if !form.binary && !buffer.is_empty() && !buffer.ends_with(b"\n") {
                         buffer.put_u8(b'\n');
                     }
                 }
-                b'f' => {
-                    let why = crate::codec::text(&body).unwrap_or_default();
-                    let message = format!("COPY from stdin failed: {why}");
-                    return Err(SqlError::new(state::QUERY_CANCELED, message).into());
-                }
-                b'H' | b'S' => {}
-                _ => {
-                    let message = "another message came while data was copied";
-                    return Err(Stop::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)));
-                }
+                kind => other_than_data(kind, &body)?,
+            }
+            if form.binary && header.is_none() {
+                let Some(end) = Form::binary_header(&buffer)? else { continue };
+                header = Some(buffer.split_to(end).to_vec());
             }
             while let Some(end) = form.row_end(&buffer) {
                 let row = buffer.split_to(end);
                 if form.header && header.is_none() {
+                    numbers.header(&row);
                     header = Some(row.to_vec());
                     continue;
                 }
@@ -228,9 +212,12 @@ impl Session {
                     ended = true;
                     continue;
                 }
-                let key = form.field(&row, keyed.field)?;
-                let shard = self.shard_of(&mut keyed, key)?;
-                self.feed(statement, &shard, &mut tickets, &row, header.as_deref()).await?;
+                let key = form.field(&row, keyed.field);
+                let shard = key.and_then(|key| self.shard_of(&mut keyed, key));
+                let shard = shard.map_err(|error| numbers.here(error, &keyed.table))?;
+                numbers.row(&row, &shard);
+                let fed = self.feed(statement, &shard, &mut tickets, &row, header.as_deref()).await;
+                fed.map_err(|stop| placed(stop, &numbers, &shard))?;
             }
             if buffer.len() > ROW_BYTES_MAX {
                 let message = "a row of COPY is longer than 64 MiB: most likely a quote is left open";
@@ -240,7 +227,18 @@ impl Session {
         if buffer.has_remaining() {
             return Err(SqlError::new(state::BAD_COPY, "the last row of COPY is not whole").into());
         }
-        self.end_feeding().await
+        self.end_feeding(if form.binary { b"\xff\xff" } else { b"" }, &numbers).await
+    }
+
+    /// Tells the client to send its data.
+    pub(crate) fn ask_for_data(&mut self, columns: usize, binary: bool) {
+        reply::message(&mut self.client.out, b'G', |out| {
+            out.put_u8(u8::from(binary));
+            out.put_u16(u16::try_from(columns).unwrap_or(u16::MAX));
+            for _ in 0..columns {
+                out.put_u16(u16::from(binary));
+            }
+        });
     }
 
     async fn keyed(&mut self, copy: &Copy) -> Result<Keyed, Stop> {
@@ -254,15 +252,7 @@ impl Session {
         let Placement::Sharded { column, .. } = &table.placement else {
             return Err(SqlError::new(SqlState::INTERNAL_ERROR, "COPY by key of a table without one").into());
         };
-        let names: Vec<&str> = match columns.as_slice() {
-            [] => table
-                .columns
-                .iter()
-                .filter(|column| is_given(column))
-                .map(|column| column.name.as_str())
-                .collect(),
-            named => named.iter().map(String::as_str).collect(),
-        };
+        let names = given_columns(table, columns);
         let key = &table.columns[*column];
         let field = names.iter().position(|name| *name == key.name).ok_or_else(|| {
             SqlError::new(state::NOT_NULL_VIOLATION, format!("COPY leaves out the key column {}", key.name))
@@ -273,7 +263,15 @@ impl Session {
         let context = Context { schema: &schema, search_path: &self.search_path, strict: true };
         let insert = parsed.first().ok_or_else(|| SqlError::new(SqlState::INTERNAL_ERROR, "no statement"))?;
         let analysis = polyshard_sql::analyse(insert, &context)?;
-        Ok(Keyed { analysis, type_oid: key.type_oid, field, columns: names.len(), last: None })
+        Ok(Keyed {
+            analysis,
+            table: name.name.clone(),
+            type_oid: key.type_oid,
+            field,
+            columns: names.len(),
+            binary: false,
+            last: None,
+        })
     }
 
     fn shard_of(&self, keyed: &mut Keyed, key: Option<Vec<u8>>) -> Result<ShardId, SqlError> {
@@ -282,7 +280,8 @@ impl Session {
         {
             return Ok(shard.clone());
         }
-        let value = key.as_deref().map_or(ParamValue::Null, ParamValue::Text);
+        let form = if keyed.binary { ParamValue::Binary } else { ParamValue::Text };
+        let value = key.as_deref().map_or(ParamValue::Null, form);
         let param = Param { type_oid: keyed.type_oid, value };
         let view = self.door.router.view();
         match keyed.analysis.route(&[param], &ViewMaps(&view))? {
@@ -355,9 +354,12 @@ impl Session {
     }
 
     /// Ends the COPY of every shard; how many rows they took.
-    async fn end_feeding(&mut self) -> Result<u64, Stop> {
+    async fn end_feeding(&mut self, trailer: &[u8], numbers: &Numbers) -> Result<u64, Stop> {
         self.park();
         for backend in self.parked.values_mut() {
+            if !trailer.is_empty() {
+                backend.pass(b'd', trailer);
+            }
             backend.pass(b'c', b"");
             if let Err(broken) = backend.flush().await {
                 return Err(super::global::of_broken(broken, &backend.shard).into());
@@ -365,10 +367,55 @@ impl Session {
         }
         let mut count = 0;
         for backend in self.parked.values_mut() {
-            super::global::quietly(backend, &mut self.client).await?;
+            let ended = super::global::quietly(backend, &mut self.client).await;
+            ended.map_err(|error| numbers.placed(error, &backend.shard))?;
             count += backend.gathered().map_or(0, |(_, count)| count);
         }
         Ok(count)
+    }
+}
+
+/// Refuses files and programs of a server.
+pub(crate) fn check_client(copy: &Copy) -> Result<(), SqlError> {
+    if copy.other == CopyOther::Client {
+        return Ok(());
+    }
+    Err(SqlError::unsupported(
+        "COPY from or to files of a server is not offered",
+        "Use STDIN and STDOUT, as psql's \\copy does.",
+    ))
+}
+
+/// What a message other than data and its end means while data is copied.
+pub(crate) fn other_than_data(kind: u8, body: &[u8]) -> Done {
+    match kind {
+        b'f' => {
+            let why = crate::codec::text(body).unwrap_or_default();
+            Err(SqlError::new(state::QUERY_CANCELED, format!("COPY from stdin failed: {why}")).into())
+        }
+        b'H' | b'S' => Ok(()),
+        _ => {
+            let message = "another message came while data was copied";
+            Err(Stop::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)))
+        }
+    }
+}
+
+fn placed(stop: Stop, numbers: &Numbers, shard: &ShardId) -> Stop {
+    match stop {
+        Stop::Refused(error) => Stop::Refused(numbers.placed(error, shard)),
+        stop => stop,
+    }
+}
+
+/// The columns that COPY gives values, in order.
+pub(crate) fn given_columns<'t>(table: &'t Table, named: &'t [String]) -> Vec<&'t str> {
+    match named {
+        [] => {
+            let given = table.columns.iter().filter(|column| is_given(column));
+            given.map(|column| column.name.as_str()).collect()
+        }
+        named => named.iter().map(String::as_str).collect(),
     }
 }
 

@@ -18,12 +18,8 @@ impl Session {
         analysed: &Analysed,
         params: &[Param<'_>],
     ) -> Result<Option<String>, Stop> {
-        if let Kind::Copy(_) = analysed.statement.kind() {
-            return Err(SqlError::unsupported(
-                "COPY into a reference table is not offered",
-                "Use INSERT, with several rows at a time.",
-            )
-            .into());
+        if let Kind::Copy(copy) = analysed.statement.kind() {
+            return Box::pin(self.copy_reference(copy)).await;
         }
         self.go_global().await?;
         let Some(first) = self.first_shard() else { return Ok(None) };
