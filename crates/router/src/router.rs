@@ -142,17 +142,41 @@ impl Router {
     /// Records on a ticket's shard, once, that a dataset has rows there: before the first of them is written. The
     /// protocol then knows what a range holds.
     pub async fn bind(&self, ticket: &Ticket, dataset: &Dataset) -> Result<(), RouterError> {
-        let view = self.state.view();
-        let incarnation = view.shards.get(ticket.shard()).map_or(Uuid::nil(), |record| record.incarnation);
-        let key = (incarnation, dataset.name.clone());
-        if self.bound.lock().expect("no panic while held").contains(&key) {
+        if self.is_bound(ticket, dataset) {
             return Ok(());
         }
+        let key = self.bound_key(ticket, dataset);
         let fail = |error| RouterError::Shard { shard: ticket.shard().clone(), error };
         let shard = self.shards.get(ticket.shard()).await.map_err(fail)?;
         shard.bind(dataset).await.map_err(fail)?;
         self.bound.lock().expect("no panic while held").insert(key);
         Ok(())
+    }
+
+    /// The same inside a transaction that was begun by this ticket, where one beside it would wait for it: on SQLite.
+    /// Not remembered, since it may be rolled back.
+    pub async fn bind_within(
+        &self,
+        ticket: &Ticket,
+        dataset: &Dataset,
+        transaction: engine::Transaction,
+    ) -> (engine::Transaction, Result<(), RouterError>) {
+        if self.is_bound(ticket, dataset) {
+            return (transaction, Ok(()));
+        }
+        let (transaction, bound) = polyshard_shard::bind_within(transaction, ticket.dialect(), dataset).await;
+        (transaction, bound.map_err(|error| RouterError::Shard { shard: ticket.shard().clone(), error }))
+    }
+
+    fn is_bound(&self, ticket: &Ticket, dataset: &Dataset) -> bool {
+        let key = self.bound_key(ticket, dataset);
+        self.bound.lock().expect("no panic while held").contains(&key)
+    }
+
+    fn bound_key(&self, ticket: &Ticket, dataset: &Dataset) -> (Uuid, String) {
+        let view = self.state.view();
+        let incarnation = view.shards.get(ticket.shard()).map_or(Uuid::nil(), |record| record.incarnation);
+        (incarnation, dataset.name.clone())
     }
 
     /// What it has to say of itself.

@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use crate::RunOptions;
 use crate::config::{Config, SecretSource};
+use crate::enlist::OtherStores;
 use crate::error::ServerError;
 use crate::sql_door;
 use crate::watch::DoorCounters;
@@ -67,10 +68,12 @@ impl Doors {
             addresses: BTreeMap::new(),
         };
         let (accounts, transport) = (Arc::new(accounts(config, options)?), transport(config)?);
+        let mut stores = OtherStores { queues: None, tables: None, azure: config.azure.clone() };
         if let Some(listen) = config.queue {
             let random = Arc::new(rand::random::<u64>);
             let store = Arc::new(QueueStore::new(router.clone(), driver.clone(), Arc::new(ticks), random));
             doors.upkeep.push(store.keep_tidy());
+            stores.queues = Some(store.clone());
             let service = Arc::new(QueueService::new(store));
             let door = azure_door(service, &accounts, &transport);
             doors.serve("queue", listen, door, shutdown).await?;
@@ -78,12 +81,13 @@ impl Doors {
         if let Some(listen) = config.table {
             let store = Arc::new(TableStore::new(router.clone(), driver.clone(), Arc::new(ticks)));
             doors.upkeep.push(store.keep_tidy());
+            stores.tables = Some(store.clone());
             let service = Arc::new(TableService::new(store));
             let door = azure_door(service, &accounts, &transport);
             doors.serve("table", listen, door, shutdown).await?;
         }
         if let Some(sql) = &config.sql {
-            let door = sql_door::door(sql, options, router, &journal, driver.catalog())?;
+            let door = sql_door::door(sql, options, router, &journal, driver.catalog(), stores)?;
             doors.upkeep.push(door.keep_outcomes());
             let listener = Listener::bind("sql", sql.listen, ListenerLimits::default()).await?;
             let (user, address) = (&sql.user, listener.address());

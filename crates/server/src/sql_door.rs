@@ -11,6 +11,7 @@ use polyshard_store_sql::{Door, Limits, Login, Parts, Random, TlsAcceptor};
 
 use crate::RunOptions;
 use crate::config::{SqlConfig, TlsConfig};
+use crate::enlist::OtherStores;
 use crate::error::ServerError;
 use crate::failpoint;
 
@@ -35,6 +36,7 @@ pub(crate) fn door(
     router: &Arc<Router>,
     journal: &Arc<Journal>,
     catalog: &Arc<Catalog>,
+    stores: OtherStores,
 ) -> Result<Arc<Door>, ServerError> {
     let password = password(sql, options)?;
     if !sql.listen.ip().is_loopback() && password == DEVELOPMENT_PASSWORD {
@@ -61,6 +63,7 @@ pub(crate) fn door(
         random,
         clock: Arc::new(micros),
         failpoint: failpoint::from_variable(|name| options.variable(name)),
+        stores: Some(Arc::new(stores)),
     })))
 }
 

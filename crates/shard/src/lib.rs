@@ -19,6 +19,7 @@ mod shard;
 mod sql_local;
 mod tx;
 mod types;
+mod within;
 
 pub use carry::Captured;
 pub use dataset::{Dataset, Placement};
@@ -34,3 +35,4 @@ pub use types::{
     Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, Learnt,
     LocalEntry, Meta, OpId, OpRef, OpRow, Phase, Role, RouterId,
 };
+pub use within::bind_within;

@@ -38,6 +38,11 @@ impl SqlLocal {
         Ok(SqlLocal { tx, names: Names { dialect: db.dialect() } })
     }
 
+    /// A transaction that another has begun.
+    pub(crate) fn within(tx: Transaction, dialect: Dialect) -> SqlLocal {
+        SqlLocal { tx, names: Names { dialect } }
+    }
+
     pub(crate) fn dialect(&self) -> Dialect {
         self.names.dialect
     }

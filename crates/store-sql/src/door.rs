@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cache::Cache;
 use crate::cancel::Cancels;
+use crate::enlist::Stores;
 use crate::reply;
 use crate::scram::{SALT_BYTES, Verifier};
 use crate::settings;
@@ -85,6 +86,7 @@ pub struct Door {
     random: Random,
     clock: Clock,
     failpoint: Option<Failpoint>,
+    pub(crate) stores: Option<Arc<dyn Stores>>,
     defaults: OnceCell<Arc<Defaults>>,
 }
 
@@ -116,12 +118,14 @@ pub struct Parts {
     pub clock: Clock,
     /// Stops it at named places, for tests.
     pub failpoint: Option<Failpoint>,
+    /// The stores that take part in transactions, if any do.
+    pub stores: Option<Arc<dyn Stores>>,
 }
 
 impl Door {
     /// A door to the shards behind a router.
     pub fn new(parts: Parts) -> Door {
-        let Parts { router, journal, catalog, login, limits, random, clock, failpoint } = parts;
+        let Parts { router, journal, catalog, login, limits, random, clock, failpoint, stores } = parts;
         Door {
             router,
             journal,
@@ -133,6 +137,7 @@ impl Door {
             random,
             clock,
             failpoint,
+            stores,
             defaults: OnceCell::new(),
         }
     }

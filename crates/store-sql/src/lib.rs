@@ -8,6 +8,7 @@ mod client;
 pub mod codec;
 mod door;
 mod embedded;
+mod enlist;
 mod recover;
 mod refuse;
 mod reply;
@@ -20,6 +21,7 @@ mod tls;
 
 pub use door::{Clock, Door, Limits, Login, Parts, Random, Serving};
 pub use embedded::{schema, with_functions};
+pub use enlist::{Enlisted, Enlisting, Refusal, Step, StoreFunction, Stores};
 pub use scram::Verifier;
 pub use tls::{TlsError, tls_from_pem};
 pub use tokio_rustls::TlsAcceptor;

@@ -4,7 +4,7 @@ use percent_encoding::percent_decode_str;
 use polyshard_azure_http::Timestamp;
 
 /// The ETag of an entity that was last changed then: `W/"datetime'2026-11-15T07%3A25%3A16.2221997Z'"`.
-pub(crate) fn etag(timestamp: Timestamp) -> String {
+pub fn etag(timestamp: Timestamp) -> String {
     format!("W/\"datetime'{}'\"", timestamp.iso().replace(':', "%3A"))
 }
 

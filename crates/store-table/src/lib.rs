@@ -25,7 +25,10 @@ mod tests;
 
 /// Changing entities inside a caller's own transaction.
 pub mod transact {
-    pub use crate::store::transact::{EntityChange, change_entity, read_properties, upsert_entity};
+    pub use crate::etag::etag;
+    pub use crate::store::transact::{
+        EntityChange, EntityRead, change_entity, read_properties, upsert_entity,
+    };
 }
 
 pub use edm::{EdmType, EdmValue, Relation, Scalar};

@@ -192,6 +192,16 @@ pub(crate) fn one(entity: &Entity, place: &Place<'_>, level: Level, select: &Sel
     out
 }
 
+/// Properties as [`Draft::read`] reads them back: with the types that JSON does not show.
+pub(crate) fn write_properties(properties: &Properties) -> String {
+    let mut out = String::from("{");
+    for (name, value) in properties.iter() {
+        write_property(name, value, Level::Minimal, &mut out);
+    }
+    out.push('}');
+    out
+}
+
 /// A body of many entities.
 pub(crate) fn many(entities: &[Entity], place: &Place<'_>, level: Level, select: &Select) -> String {
     let mut out = String::with_capacity(256 * (entities.len() + 1));

@@ -43,6 +43,15 @@ impl Backend {
         self.lent().run(statement).await.map(drop)
     }
 
+    /// Likewise, with its rows.
+    pub async fn run_rows(
+        &mut self,
+        statement: &polyshard_engine::Statement,
+    ) -> Result<polyshard_engine::Rows, polyshard_engine::Error> {
+        self.calm().await?;
+        self.lent().run(statement).await
+    }
+
     /// Waits for the answers to what was sent quietly, so that something of our own can be asked.
     async fn calm(&mut self) -> Result<(), polyshard_engine::Error> {
         debug_assert!(self.steps.iter().all(|step| matches!(step, Step::Query { quiet: true })));

@@ -9,7 +9,9 @@ use crate::reply::{self, Field};
 
 /// The commands, for those who mistype one.
 const COMMANDS: &str = "shard_table(table, map, column), reference_table(table), local_table(table, shard), \
-     table_free(function) and create_map(name, scheme, key type) are known, and next_id() in any expression";
+     table_free(function) and create_map(name, scheme, key type) are known, entity_upsert, entity_merge, \
+     entity_insert, entity_delete, entity_get and enqueue where tables and queues are served, and next_id() in any \
+     expression";
 
 impl Session {
     /// Carries out a command; its answer is one row of one text.
@@ -22,7 +24,10 @@ impl Session {
                 Argument::Parameter(number) => parameter(params, *number)?,
             });
         }
-        let answer = self.carry_out(call, &arguments).await?;
+        let answer = match self.store_function(call) {
+            Some(function) => self.call_store(function, call, &arguments).await?,
+            None => self.carry_out(call, &arguments).await?,
+        };
         self.columns(&[Field::text(&call.function)]);
         reply::data_row(&mut self.client.out, [answer.as_deref()].into_iter());
         reply::complete(&mut self.client.out, "SELECT 1");
@@ -128,10 +133,32 @@ fn parameter(params: &[Param<'_>], number: u32) -> Result<Option<String>, SqlErr
     match given.map(|param| param.value) {
         None => Err(wrong("a parameter is missing")),
         Some(ParamValue::Null) => Ok(None),
+        Some(ParamValue::Binary(bytes)) if !is_text(given) => binary(given, bytes)
+            .map(Some)
+            .ok_or_else(|| wrong("a parameter's type cannot be read in its binary form; send it as text")),
         // The door says that all of them are texts, whose two forms are the same.
         Some(ParamValue::Text(text) | ParamValue::Binary(text)) => {
             let text = std::str::from_utf8(text).map_err(|_| wrong("a parameter is not UTF-8"))?;
             Ok(Some(text.to_owned()))
         }
     }
+}
+
+/// Whether a type's binary form is its text: text, varchar, bpchar, name, json, and what has no type.
+fn is_text(param: Option<&Param<'_>>) -> bool {
+    param.is_none_or(|param| [0, 25, 1043, 1042, 19, 114, 705].contains(&param.type_oid.0))
+}
+
+/// A value in the binary form of a type that drivers choose by themselves, as text.
+fn binary(param: Option<&Param<'_>>, bytes: &[u8]) -> Option<String> {
+    Some(match param?.type_oid.0 {
+        16 => (bytes == [1]).to_string(),
+        20 => i64::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        21 => i16::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        23 => i32::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        2950 => uuid::Uuid::from_slice(bytes).ok()?.to_string(),
+        // jsonb: a version, and then the text.
+        3802 => String::from_utf8(bytes.strip_prefix(&[1])?.to_vec()).ok()?,
+        _ => return None,
+    })
 }

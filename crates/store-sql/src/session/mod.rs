@@ -2,6 +2,7 @@
 
 mod command;
 mod copy;
+mod enlist;
 mod extended;
 mod global;
 mod load;

@@ -152,6 +152,7 @@ impl Cluster {
             random,
             clock: Arc::new(micros),
             failpoint: setup.failpoint.clone(),
+            stores: None,
         };
         let door = Arc::new(Door::new(parts));
         let prepared = door.clone();

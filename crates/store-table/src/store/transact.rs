@@ -5,9 +5,11 @@
 //! ([`EntityChange::dataset`]), and runs either [`change_entity`] on a transaction of the engine, or the statements of
 //! [`EntityChange::read`] and [`EntityChange::write`] on a session of its own. Nothing is there until it commits.
 
+use std::sync::Arc;
+
 use polyshard_azure_http::Timestamp;
 use polyshard_catalog::DatasetRecord;
-use polyshard_engine::{self as engine, Dialect, Statement, Transaction};
+use polyshard_engine::{self as engine, Dialect, Rows, Statement, Transaction};
 use polyshard_map::{Key, Map, MapName};
 use polyshard_router::descriptor;
 use polyshard_shard::Dataset;
@@ -15,11 +17,11 @@ use polyshard_shard::Dataset;
 use super::changes::{Change, ChangeKind};
 use super::rows::{self, Target};
 use super::statements::texts;
-use super::{StoreError, TableStore, broken, number, place, timestamp};
+use super::{Home, StoreError, TableStore, broken, entities, number, place, timestamp};
 use crate::entity::{InputError, PartitionKey, Properties, RowKey};
 use crate::etag::IfMatch;
 use crate::name::TableName;
-use crate::odata::Draft;
+use crate::odata::{Draft, write_properties};
 use crate::schema::ENTITIES;
 
 /// A change of one entity: checked, placed, and given its time.
@@ -114,6 +116,46 @@ impl EntityChange {
     }
 }
 
+/// A question for one entity: placed.
+#[derive(Clone, Debug)]
+pub struct EntityRead {
+    record: Arc<DatasetRecord>,
+    key: Key,
+    partition: PartitionKey,
+    row: RowKey,
+}
+
+impl EntityRead {
+    /// The map that places it.
+    pub fn map(&self) -> &MapName {
+        &self.record.map
+    }
+
+    /// Its key there.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// What the shard knows of its table, once it has rows.
+    pub fn dataset(&self, dialect: Dialect) -> Dataset {
+        descriptor(&self.record, dialect.own_table(ENTITIES))
+    }
+
+    /// The statement that reads it.
+    pub fn read(&self, dialect: Dialect) -> Statement {
+        let statement = Statement::new(texts(dialect).get.clone()).bind(number(self.record.id));
+        statement.bind(self.partition.as_str()).bind(self.row.as_str())
+    }
+
+    /// Its properties as [`read_properties`] reads them, of what the statement of [`EntityRead::read`] answered; none
+    /// if there is no such entity.
+    pub fn answer(&self, rows: &Rows) -> Result<Option<String>, StoreError> {
+        let Some(row) = rows.first() else { return Ok(None) };
+        let properties = entities::read_properties(row.text(1).map_err(broken)?)?;
+        Ok(Some(write_properties(&properties)))
+    }
+}
+
 /// Makes a change inside a transaction. An error of the store leaves the transaction as it was; one of the engine
 /// ends it.
 pub async fn change_entity(
@@ -167,5 +209,16 @@ impl TableStore {
         let view = self.router.view();
         let known = view.maps.get(&record.map).ok_or_else(|| StoreError::NoMap(record.map.to_string()))?;
         EntityChange::new(&record, &known.map, partition, Change { row, kind }, self.next_tick())
+    }
+
+    /// A question for one entity inside a transaction of the caller's.
+    pub async fn enlist_read(
+        &self,
+        table: &TableName,
+        partition: PartitionKey,
+        row: RowKey,
+    ) -> Result<EntityRead, StoreError> {
+        let Home { record, key: [key], .. } = self.home(table, &partition).await?;
+        Ok(EntityRead { record, key, partition, row })
     }
 }

@@ -1,0 +1,199 @@
+//! Functions of other stores, run inside the client's transaction on its own session (H2).
+
+use polyshard_engine::{Dialect, Rows, Statement};
+use polyshard_map::{Key, MapName};
+use polyshard_router::{Access, RouterError};
+use polyshard_shard::Dataset;
+use polyshard_sql::{PolyshardCall, SqlError, SqlState};
+
+use super::place::Wanted;
+use super::{Done, Session, Stop};
+use crate::enlist::{Enlisted, Refusal, Step, StoreFunction};
+use crate::reply::{self, state};
+
+impl Session {
+    /// The function of another store that a call means, if it means one.
+    pub(super) fn store_function(&self, call: &PolyshardCall) -> Option<&'static StoreFunction> {
+        let functions = self.door.stores.as_ref()?.functions();
+        functions.iter().find(|function| function.name == call.function)
+    }
+
+    /// Carries out a call of another store's function; its answer is one text, or NULL.
+    pub(super) async fn call_store(
+        &mut self,
+        function: &StoreFunction,
+        call: &PolyshardCall,
+        given: &[Option<String>],
+    ) -> Result<Option<String>, Stop> {
+        let arguments = in_order(function, call, given)?;
+        let Some(stores) = self.door.stores.clone() else { return Ok(None) };
+        let mut enlisted = match stores.enlist(function.name, arguments).await {
+            Ok(enlisted) => enlisted,
+            Err(Refusal::Sql(error)) => return Err(error.into()),
+            Err(Refusal::Router(error)) => return Err(reply::of_router(&error).into()),
+        };
+        let writes = enlisted.access() == Access::Write;
+        if writes {
+            self.check_may_write()?;
+        }
+        if self.transaction.is_none() && self.backend.is_some() {
+            // As for other writes that need a transaction of their own: what the series did so far is committed.
+            self.told = false;
+            self.end_series().await?;
+            if self.told {
+                return Err(Stop::Told);
+            }
+        }
+        let alone = self.begin_alone();
+        let mut answer = None;
+        let done = match self.enlist(enlisted.as_mut()).await {
+            Ok(said) => {
+                answer = said;
+                Ok(())
+            }
+            Err(stop) => Err(stop),
+        };
+        self.end_alone(alone, done).await?;
+        Ok(answer)
+    }
+
+    /// A transaction that only reads, or that is on every shard, writes nothing of another store.
+    fn check_may_write(&self) -> Done {
+        if self.transaction.read_only {
+            let message = "cannot write to a store in a read-only transaction";
+            return Err(SqlError::new(state::READ_ONLY, message).into());
+        }
+        if self.transaction.global.is_some() || self.transaction.lite_turn.is_some() {
+            return Err(SqlError::unsupported(
+                "a transaction that changes what every shard has cannot write what one shard has",
+                "Change schema and reference tables in a transaction of their own.",
+            )
+            .into());
+        }
+        Ok(())
+    }
+
+    async fn enlist(&mut self, enlisted: &mut dyn Enlisted) -> Result<Option<String>, Stop> {
+        let access = enlisted.access();
+        let keys: Vec<(MapName, Vec<Key>)> = vec![(enlisted.map().clone(), vec![enlisted.key().clone()])];
+        let shard = {
+            let view = self.door.router.view();
+            let known = view.maps.get(enlisted.map());
+            let known =
+                known.ok_or_else(|| reply::of_router(&RouterError::NoSuchMap(enlisted.map().clone())))?;
+            let located = known.map.locate(enlisted.key());
+            located.map_err(|error| reply::of_router(&RouterError::Locate(error)))?.shard().clone()
+        };
+        let wanted = Wanted::Keys { keys: &keys, ranges: &[], shard: &shard };
+        if self.embedded {
+            return self.enlist_lite(enlisted, &wanted, access).await;
+        }
+        let joined = self.backend.is_some();
+        self.acquire(&wanted, access).await?;
+        self.transaction.movable = false;
+        if access == Access::Write {
+            self.let_shard_know(&enlisted.dataset(Dialect::Postgres), joined).await?;
+            self.note_write(true);
+        }
+        let mut answer: Option<Rows> = None;
+        loop {
+            match enlisted.step(Dialect::Postgres, answer.as_ref())? {
+                Step::Run(statement) => answer = Some(self.run_for_store(&statement).await?),
+                Step::Done(said) => return Ok(said),
+            }
+        }
+    }
+
+    /// Lets the shard know of a dataset before its first row there.
+    async fn let_shard_know(&mut self, dataset: &Dataset, joined: bool) -> Done {
+        let router = self.door.router.clone();
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        let bound = router.bind(backend.ticket(), dataset).await;
+        bound.map_err(|error| reply::of_router(&error))?;
+        if !joined {
+            return Ok(());
+        }
+        // A transaction with a snapshot of before would write rows that a move under way takes for nobody's: its
+        // triggers look the dataset up in that snapshot.
+        let sql =
+            format!("SELECT 1 FROM {} WHERE name = $1 AND map = $2", Dialect::Postgres.own_table("dataset"));
+        let known = Statement::new(sql).bind(dataset.name.clone()).bind(dataset.map.to_string());
+        if self.run_for_store(&known).await?.is_empty() {
+            let message = format!("{} is new on this shard since the transaction began", dataset.name);
+            return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again.").into());
+        }
+        Ok(())
+    }
+
+    /// Runs a statement of another store's on the shard's session, inside the transaction that is open there.
+    async fn run_for_store(&mut self, statement: &Statement) -> Result<Rows, Stop> {
+        let Some(backend) = &mut self.backend else { return Err(Stop::Told) };
+        let ran = backend.run_rows(statement).await;
+        if let Some(body) = self.backend.as_mut().and_then(|backend| backend.take_quiet_error()) {
+            // What begins the transaction there has failed.
+            self.show_error(&body);
+            self.transaction.failed = true;
+            return Err(Stop::Told);
+        }
+        match ran {
+            Ok(rows) => Ok(rows),
+            Err(error @ polyshard_engine::Error::Unavailable { .. }) => {
+                Err(self.lose(reply::of_engine(&error), true).await)
+            }
+            Err(error) => Err(reply::of_engine(&error).into()),
+        }
+    }
+}
+
+/// The arguments of a call in the order of the function's parameters: first those without a name, then by name.
+fn in_order(
+    function: &StoreFunction,
+    call: &PolyshardCall,
+    given: &[Option<String>],
+) -> Result<Vec<Option<String>>, SqlError> {
+    let StoreFunction { name, parameters, required } = function;
+    let signature = || {
+        let optional = |(at, name): (usize, &&str)| {
+            if at < *required { (*name).to_owned() } else { format!("[{name}]") }
+        };
+        let parameters: Vec<_> = parameters.iter().enumerate().map(optional).collect();
+        format!("polyshard.{name}({}): arguments are literals or parameters", parameters.join(", "))
+    };
+    let wrong = |state: SqlState, message: String| SqlError::new(state, message).hint(signature());
+    let mut arguments: Vec<Option<Option<String>>> = vec![None; parameters.len()];
+    let mut named = false;
+    for (at, value) in given.iter().enumerate() {
+        let place = match call.names.get(at).and_then(Option::as_deref) {
+            Some(written) => {
+                named = true;
+                parameters.iter().position(|parameter| *parameter == written)
+            }
+            None if named => {
+                let message = "positional argument cannot follow named argument";
+                return Err(wrong(SqlState::SYNTAX_ERROR, message.to_owned()));
+            }
+            None => Some(at),
+        };
+        match place.and_then(|place| arguments.get_mut(place)) {
+            Some(slot @ None) => *slot = Some(value.clone()),
+            _ => {
+                let message = format!("polyshard.{name} does not take these arguments");
+                return Err(wrong(SqlState::UNDEFINED_FUNCTION, message));
+            }
+        }
+    }
+    for (at, argument) in arguments.iter().enumerate().take(*required) {
+        match argument {
+            None => {
+                let message = format!("polyshard.{name} needs {}", parameters[at]);
+                return Err(wrong(SqlState::UNDEFINED_FUNCTION, message));
+            }
+            Some(None) => {
+                let message = format!("{} of polyshard.{name} cannot be NULL", parameters[at]);
+                return Err(wrong(SqlState::INVALID_PARAMETER_VALUE, message));
+            }
+            Some(Some(_)) => {}
+        }
+    }
+    Ok(arguments.into_iter().map(Option::flatten).collect())
+}

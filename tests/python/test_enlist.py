@@ -1,0 +1,233 @@
+"""SQL rows, entities and messages of one tenant in one transaction (H2): together or not at all, seen by the SDKs."""
+
+import json
+import threading
+import time
+
+import psycopg
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.core.exceptions import ResourceNotFoundError
+from azure.data.tables import TableServiceClient
+from azure.storage.queue import QueueServiceClient
+
+from conftest import ACCOUNT, KEY
+from test_move import ended
+
+TENANTS = range(1, 9)
+
+
+class World:
+    """An order table, an entity table and a queue for each tenant, all of the map `tenants`."""
+
+    def __init__(self, doors):
+        self.doors = doors
+        self.shards = [shard["id"] for shard in doors.cli("shard", "list")["shards"]]
+        doors.cli("map", "create", "tenants", "--kind", "list", "--key", "bigint")
+        for tenant in TENANTS:
+            shard = self.shards[tenant % 2]
+            doors.cli("map", "add", "tenants", "--key", str(tenant), "--to", shard)
+            doors.cli("bind", f"queue:{tenant}-outbox", "--map", "tenants", "--rule", "before:-")
+        doors.cli("bind", "table:Totals", "--map", "tenants", "--key", "PartitionKey")
+        with self.connect() as connection:
+            connection.execute("CREATE TABLE orders (tenant bigint, id bigint, item text, PRIMARY KEY (tenant, id))")
+            connection.commit()
+            connection.execute("SELECT polyshard.shard_table('orders', 'tenants', 'tenant')")
+        self.tables().create_table("Totals")
+        for tenant in TENANTS:
+            self.queues().create_queue(f"{tenant}-outbox")
+        self.queues().create_queue("elsewhere")
+
+    def connect(self, **options):
+        host, port = self.doors.sql.rsplit(":", 1)
+        words = f"host={host} port={port} user=polyshard password=polyshard dbname=polyshard sslmode=disable"
+        return psycopg.connect(words, **options)
+
+    def tables(self):
+        return TableServiceClient(self.doors.table, credential=AzureNamedKeyCredential(ACCOUNT, KEY), retry_total=0)
+
+    def queues(self):
+        return QueueServiceClient(self.doors.queue, {"account_name": ACCOUNT, "account_key": KEY}, retry_total=0)
+
+    def messages(self, tenant):
+        return [message.content for message in self.queues().get_queue_client(f"{tenant}-outbox").peek_messages(32)]
+
+    def total(self, tenant, row="t"):
+        try:
+            return dict(self.tables().get_table_client("Totals").get_entity(str(tenant), row))
+        except ResourceNotFoundError:
+            return None
+
+    def orders(self, tenant):
+        with self.connect() as connection:
+            return connection.execute("SELECT count(*) FROM orders WHERE tenant = %s", (tenant,)).fetchone()[0]
+
+
+@pytest.fixture(scope="module")
+def world(own_doors):
+    return World(own_doors)
+
+
+def order(connection, tenant, number, text):
+    """An order, its total and its message."""
+    connection.execute("INSERT INTO orders VALUES (%s, %s, 'thing')", (tenant, number))
+    etag = connection.execute("SELECT polyshard.entity_upsert('Totals', %s, 't', %s)",
+                              (str(tenant), json.dumps({"orders": number}))).fetchone()[0]
+    assert etag.startswith("W/")
+    sent = connection.execute("SELECT polyshard.enqueue(%s, %s, 0, -1)", (f"{tenant}-outbox", text)).fetchone()[0]
+    assert len(sent) == 36
+
+
+def test_all_of_it_is_seen_after_the_commit_and_nothing_before(world):
+    with world.connect() as connection:
+        order(connection, 1, 1, "first")
+        assert (world.messages(1), world.total(1)) == ([], None)
+        assert json.loads(connection.execute("SELECT polyshard.entity_get('Totals', '1', 't')").fetchone()[0]) == {
+            "orders": 1}
+        connection.commit()
+        assert world.messages(1) == ["first"] and world.total(1)["orders"] == 1 and world.orders(1) == 1
+        order(connection, 1, 2, "never")
+        connection.rollback()
+        assert world.messages(1) == ["first"] and world.total(1)["orders"] == 1 and world.orders(1) == 1
+        # What fails takes all of it along.
+        order(connection, 1, 2, "never")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute("INSERT INTO orders VALUES (1, 1, 'again')")
+        connection.rollback()
+        order(connection, 1, 2, "never")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute("SELECT polyshard.entity_insert('Totals', '1', 't', '{}')")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            connection.execute("SELECT polyshard.enqueue('1-outbox', 'x')")
+        connection.rollback()
+        assert world.messages(1) == ["first"] and world.orders(1) == 1
+
+
+def test_a_savepoint_takes_back_what_came_after_it(world):
+    with world.connect() as connection:
+        order(connection, 2, 1, "kept")
+        connection.execute("SAVEPOINT here")
+        order(connection, 2, 2, "undone")
+        connection.execute("SELECT polyshard.entity_delete('Totals', '2', 't')")
+        connection.execute("ROLLBACK TO SAVEPOINT here")
+        connection.execute("SELECT polyshard.enqueue(queue => '2-outbox', message => 'after', ttl_seconds => 60)")
+        # A refusal of the store's is undone by a savepoint as well.
+        connection.execute("SAVEPOINT there")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute("SELECT polyshard.entity_insert('Totals', '2', 't', '{}')")
+        connection.execute("ROLLBACK TO SAVEPOINT there")
+        connection.commit()
+    assert world.messages(2) == ["kept", "after"] and world.total(2)["orders"] == 1 and world.orders(2) == 1
+
+
+def test_each_statement_alone_is_a_transaction(world):
+    with world.connect(autocommit=True) as connection:
+        run = connection.execute
+        run("SELECT polyshard.enqueue('3-outbox', 'alone')")
+        run("SELECT polyshard.entity_insert('totals', '3', 't', %s)", ('{"n@odata.type": "Edm.Int64", "n": "5"}',))
+        run("SELECT * FROM polyshard.entity_merge('Totals', '3', 't', '{\"m\": true}'::jsonb)")
+        assert world.messages(3) == ["alone"]
+        assert world.total(3)["n"].value == 5 and world.total(3)["m"] is True
+        got = run("SELECT polyshard.entity_get('Totals', '3', 't')").fetchone()[0]
+        assert json.loads(got) == {"n@odata.type": "Edm.Int64", "n": "5", "m": True}
+        assert run("SELECT polyshard.entity_delete('Totals', '3', 't')").fetchone()[0].startswith("W/")
+        assert run("SELECT polyshard.entity_delete('Totals', '3', 't')").fetchone() == (None,)
+        assert run("SELECT polyshard.entity_get('Totals', '3', 't')").fetchone() == (None,)
+        # Several statements in one message are one transaction.
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            run("INSERT INTO orders VALUES (3, 1, 'x'); SELECT polyshard.enqueue('3-outbox', 'never'); "
+                "INSERT INTO orders VALUES (3, 1, 'x')")
+        run("INSERT INTO orders VALUES (3, 1, 'x'); SELECT polyshard.enqueue('3-outbox', 'both')")
+        assert world.messages(3) == ["alone", "both"] and world.orders(3) == 1
+        # Prepared, with numbers in their binary form.
+        for n in range(7):
+            run("SELECT polyshard.enqueue(%b, %b, %b, %b)", ("3-outbox", f"p{n}", 0, 60), prepare=True)
+        assert world.messages(3)[2:] == [f"p{n}" for n in range(7)]
+
+
+def test_what_cannot_be_is_refused(world):
+    def refused(connection, state, sql, *arguments):
+        with pytest.raises(psycopg.Error) as caught:
+            connection.execute(sql, arguments)
+        assert caught.value.sqlstate == state, caught.value
+        connection.rollback()
+        return caught.value
+
+    with world.connect() as connection:
+        refused(connection, "42704", "SELECT polyshard.enqueue('nowhere', 'x')")
+        refused(connection, "42704", "SELECT polyshard.entity_upsert('Nowhere', '1', 'r', '{}')")
+        refused(connection, "42704", "SELECT polyshard.enqueue('nobody/4-outbox', 'x')")
+        refused(connection, "22023", "SELECT polyshard.entity_upsert('Totals', '1', 'r', '[]')")
+        refused(connection, "22023", "SELECT polyshard.entity_upsert('Totals', 'x', 'r', '{}')")
+        refused(connection, "22023", "SELECT polyshard.entity_upsert('Totals', '1', 'a/b', '{}')")
+        refused(connection, "22023", "SELECT polyshard.enqueue('4-outbox', 'x', 5, 1)")
+        refused(connection, "22023", "SELECT polyshard.enqueue('4-outbox', 'x', 'soon')")
+        refused(connection, "22023", "SELECT polyshard.enqueue('4-outbox', %s)", "x" * 65537)
+        refused(connection, "22023", "SELECT polyshard.enqueue('4-outbox', NULL)")
+        error = refused(connection, "42883", "SELECT polyshard.enqueue('4-outbox')")
+        assert "visibility_seconds" in error.diag.message_hint
+        refused(connection, "25006", "SET TRANSACTION READ ONLY; SELECT polyshard.enqueue('4-outbox', 'x')")
+        # Rows of a tenant of one shard, a message of a tenant of another.
+        connection.execute("INSERT INTO orders VALUES (4, 1, 'x')")
+        error = refused(connection, "0A000", "SELECT polyshard.enqueue('5-outbox', 'x')")
+        assert "shard" in error.diag.message_primary
+        connection.execute("SELECT polyshard.enqueue('4-outbox', 'x')")
+        refused(connection, "0A000", "INSERT INTO orders VALUES (5, 1, 'x')")
+    assert world.messages(4) == [] and world.messages(5) == [] and world.orders(4) == 0
+    # A queue that no map of the user's places may be anywhere; the transaction goes where it is.
+    with world.connect() as connection:
+        connection.execute("SELECT polyshard.enqueue('elsewhere', 'x')")
+
+
+def test_together_through_moves_and_a_kill(world):
+    """Workers order while the tenant moves to and fro and the server is killed: never one without the other."""
+    doors, tenant, stop = world.doors, 6, threading.Event()
+    acknowledged, wrong = [], []
+
+    def work(worker):
+        number = worker * 1_000_000
+        while not stop.is_set():
+            number += 1
+            try:
+                with world.connect(connect_timeout=5) as connection:
+                    connection.execute("INSERT INTO orders VALUES (%s, %s, 'x')", (tenant, number))
+                    connection.execute("SELECT polyshard.enqueue(%s, %s)", (f"{tenant}-outbox", str(number)))
+                    connection.execute("SELECT polyshard.entity_upsert('Totals', %s, %s, '{}')",
+                                       (str(tenant), f"o{number}"))
+                acknowledged.append(number)
+            except psycopg.errors.SerializationFailure:
+                continue  # the range was being moved; the next one is another try
+            except psycopg.OperationalError:
+                time.sleep(0.05)  # killed
+            except psycopg.Error as error:
+                wrong.append(repr(error))
+                return
+
+    workers = [threading.Thread(target=work, args=(worker,)) for worker in (1, 2, 3)]
+    for worker in workers:
+        worker.start()
+    for round_ in range(3):
+        here = doors.cli("map", "locate", "tenants", str(tenant))["shard"]
+        there = next(shard for shard in world.shards if shard != here)
+        part = doors.cli("move", "tenants", "--key", str(tenant), "--to", there)["parts"][0]
+        if round_ == 1:
+            doors.kill()
+        ended(doors, part["operation"])
+        time.sleep(0.2)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert wrong == [] and len(acknowledged) > 5
+    with world.connect() as connection:
+        rows = connection.execute("SELECT id FROM orders WHERE tenant = %s", (tenant,)).fetchall()
+    rows = {row[0] for row in rows}
+    queue = world.queues().get_queue_client(f"{tenant}-outbox")
+    messages = []
+    while page := list(queue.receive_messages(messages_per_page=32, visibility_timeout=600, max_messages=32)):
+        messages += [int(message.content) for message in page]
+    entities = world.tables().get_table_client("Totals").query_entities(f"PartitionKey eq '{tenant}'")
+    entities = {int(entity["RowKey"][1:]) for entity in entities}
+    assert len(messages) == len(set(messages))
+    assert rows == set(messages) == entities
+    assert set(acknowledged) <= rows
+    assert doors.cli("check", "tenants")[0]["misplaced"] == []
