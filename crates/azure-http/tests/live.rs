@@ -228,6 +228,24 @@ fn bodies_over_the_limit_are_refused_and_the_answer_arrives() {
 }
 
 #[test]
+fn a_body_larger_than_announced_is_no_part_of_its_request() {
+    let door = door();
+    let mut client = door.connect();
+    client.send(&request("PUT", TARGET, "Content-Length: 5\r\n", "hello, and much more than that\r\n\r\n"));
+    // The request is the five bytes it said; what follows would be the next request, and is none.
+    assert_eq!(client.reply().status, 200);
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.header("Connection")), (400, Some("close")));
+    client.closed();
+    // A smaller one is waited for, within its time, and never taken for a whole one.
+    let limits = Limits { body_time: Duration::from_millis(50), ..Limits::default() };
+    let door = Running::start_with(StoreKind::Table, limits, Transport::Plain);
+    let mut client = door.connect();
+    client.send(&request("PUT", TARGET, "Content-Length: 6\r\n", "hello"));
+    client.closed();
+}
+
+#[test]
 fn heads_over_the_limit_are_refused() {
     let door = door();
     let long = request("GET", TARGET, &format!("x-ms-meta-a: {}\r\n", "x".repeat(70_000)), "");

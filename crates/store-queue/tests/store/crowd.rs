@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use polyshard_store_queue::{Clock, Metadata, NewMessage, QueueName, QueueStore, Ttl};
+use polyshard_store_queue::{Clock, Metadata, NewMessage, QueueName, QueueStore, StoreError, Ttl};
 
 use crate::Cluster;
 use crate::place::Place;
@@ -19,6 +19,7 @@ async fn sqlite() {
     let place = Place::sqlite();
     let cluster: Cluster = place.open_at(wall_clock()).await;
     crowd(vec![cluster.store.clone()]).await;
+    cleared(cluster.store.clone()).await;
     cluster.close().await;
 }
 
@@ -29,8 +30,50 @@ async fn postgres() {
     let one: Cluster = place.open_at(wall_clock()).await;
     let two: Cluster = place.open_at(wall_clock()).await;
     crowd(vec![one.store.clone(), two.store.clone()]).await;
+    cleared(one.store.clone()).await;
     one.close().await;
     two.close().await;
+}
+
+/// Consumers and producers go on while the queue is cleared again and again: whatever was got can be deleted or is
+/// gone, nothing is got twice, and what was put after the last clear stays.
+async fn cleared(store: Arc<QueueStore>) {
+    let jobs = QueueName::new("acct", "cleared").unwrap();
+    store.create(&jobs, Metadata::new()).await.unwrap();
+    let put = async |body: String| {
+        store.put(&jobs, NewMessage { body, invisible_ms: 0, ttl: Ttl::Never }).await.unwrap();
+    };
+    let producer = async {
+        for number in 0..400 {
+            put(number.to_string()).await;
+        }
+    };
+    let consumer = async || {
+        let mut had = Vec::new();
+        for _ in 0..150 {
+            for message in store.get(&jobs, 2, 60_000).await.unwrap() {
+                had.push(message.body.clone());
+                match store.delete_message(&jobs, &message.id, message.receipt).await {
+                    Ok(()) | Err(StoreError::NoSuchMessage) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        had
+    };
+    let clearer = async {
+        for _ in 0..20 {
+            store.clear(&jobs).await.unwrap();
+        }
+    };
+    let ((), (), mut had, more) = tokio::join!(producer, clearer, consumer(), consumer());
+    had.extend(more);
+    let all = had.len();
+    assert_eq!(had.into_iter().collect::<HashSet<_>>().len(), all, "something was got twice");
+    store.clear(&jobs).await.unwrap();
+    assert_eq!(store.count(&jobs).await.unwrap(), 0);
+    put("last".to_owned()).await;
+    assert_eq!(store.get(&jobs, 32, 1000).await.unwrap().len(), 1);
 }
 
 /// Every message is put once while consumers get, some of them dropping what they got (it comes back after a while),

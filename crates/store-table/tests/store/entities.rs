@@ -146,6 +146,12 @@ async fn transactions_are_made_whole_or_not_at_all(place: Place) {
         assert_eq!(cluster.all("", 1000).await, ["p/a", "p/b", "p/c"]);
         assert_eq!(cluster.get(("p", "b")).await.unwrap().properties, number("m", 1));
     }
+    // However late the one that cannot be made: its number is told, and nothing of the others is there.
+    let mut many: Vec<_> = (0..100).map(|n| change(&format!("m{n:03}"), insert(n))).collect();
+    many[57] = change("a", insert(2));
+    let (at, error) = cluster.change("p", many).await.unwrap_err();
+    assert!(matches!((at, &error), (57, StoreError::EntityExists)), "{at}: {error}");
+    assert_eq!(cluster.all("", 1000).await, ["p/a", "p/b", "p/c"]);
     let hundred = (0..100).map(|n| change(&format!("r{n:03}"), insert(n))).collect();
     cluster.change("q", hundred).await.unwrap();
     assert_eq!(cluster.all("PartitionKey eq 'q'", 7).await.len(), 100);
