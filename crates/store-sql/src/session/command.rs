@@ -25,7 +25,7 @@ impl Session {
             });
         }
         let answer = match self.store_function(call) {
-            Some(function) => self.call_store(function, call, &arguments).await?,
+            Some(function) => Box::pin(self.call_store(function, call, &arguments)).await?,
             None => self.carry_out(call, &arguments).await?,
         };
         self.columns(&[Field::text(&call.function)]);
