@@ -85,6 +85,9 @@ impl World {
         }
         if changed {
             self.check_owners();
+            if self.moving {
+                self.check_rows();
+            }
         }
     }
 
@@ -114,6 +117,9 @@ impl World {
 
     /// Checked once everything has come to rest.
     pub fn check_end(&self) {
+        if self.moving {
+            self.check_rows_end();
+        }
         for (map, space) in self.spaces.iter().enumerate() {
             let name = space.name();
             let entries = self.entries(name);

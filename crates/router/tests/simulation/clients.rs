@@ -133,14 +133,20 @@ impl World {
             Phase::Holding(ticket) => self.find_session(router, ticket),
             Phase::Cleared(ticket, session) => Phase::Sent(ticket, session),
             Phase::Sent(..) => unreachable!("what is sent is the database's"),
-            Phase::Executed(ticket, session) => match self.rng.random_range(0..10) {
-                0..2 => Phase::Sent(ticket, session),
-                2..4 => Phase::Holding(ticket),
-                _ => {
-                    self.leave(router, &ticket);
-                    Phase::Idle
+            Phase::Executed(ticket, session) => {
+                let next = self.rng.random_range(0..10);
+                if next >= 2 {
+                    self.commit_rows(ticket.shard, Some(session));
                 }
-            },
+                match next {
+                    0..2 => Phase::Sent(ticket, session),
+                    2..4 => Phase::Holding(ticket),
+                    _ => {
+                        self.leave(router, &ticket);
+                        Phase::Idle
+                    }
+                }
+            }
         }
     }
 
@@ -200,12 +206,15 @@ impl World {
             self.leave(router, &ticket);
             return Phase::Idle;
         }
-        self.execute_statement(request, ticket.shard, &format!("client {index} of r{router}"));
+        if !self.execute_statement(request, ticket.shard, session, &format!("client {index} of r{router}")) {
+            // Another transaction has the row.
+            return Phase::Sent(ticket, session);
+        }
         Phase::Executed(ticket, session)
     }
 
-    /// The promise: only the owner executes, and only what the state allows.
-    fn execute_statement(&mut self, request: Request, shard: usize, who: &str) {
+    /// The promise: only the owner executes, and only what the state allows. False if it has to wait for another.
+    fn execute_statement(&mut self, request: Request, shard: usize, session: u64, who: &str) -> bool {
         let space = &self.spaces[request.map];
         let local = &self.shards[shard].db.state;
         let owned = local.owned(space.name(), space.bound(request.unit).as_slice());
@@ -216,13 +225,19 @@ impl World {
         self.executed += 1;
         self.note(text.clone());
         assert!(allowed, "{text}, where that is not allowed: the shard's own entry is {found}");
+        if !self.moving || access == Access::Read {
+            return true;
+        }
+        self.write_row(shard, Some(session), request.map, unit)
     }
 
     /// A statement of a dead router gets to the database.
     pub fn haunt(&mut self, index: usize) {
         let Ghost { request, shard, session } = self.ghosts.swap_remove(index);
         if self.shards[shard].sessions.contains_key(&session) {
-            self.execute_statement(request, shard, "the ghost of a router");
+            // Whoever waits for another's row is gone when the session is.
+            self.execute_statement(request, shard, session, "the ghost of a router");
+            self.commit_rows(shard, Some(session));
         }
     }
 

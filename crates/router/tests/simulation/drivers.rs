@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polyshard_catalog::fence::{self, Verdict};
 use polyshard_catalog::saga::{Action, Outcome, Saga};
-use polyshard_catalog::{CatalogError, FenceLimits, LEASE, OpRecord, OpState, Step, protocol};
+use polyshard_catalog::{CatalogError, FenceLimits, LEASE, OpRecord, OpState, Step, moving, protocol};
 use polyshard_map::{Entry, KeyRange, ShardId, State};
 use polyshard_shard::{LocalTx, OpId, RouterId, ShardError, protocol as local};
 use rand::RngExt;
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::database::{Trouble, now};
 use crate::model::{UNITS, Units, Wish};
+use crate::moves::Moving;
 use crate::world::World;
 
 /// The first and the longest pause before an action is tried again.
@@ -33,6 +34,8 @@ pub struct SimDriver {
     /// While it waits for acknowledgements: since when, and the sessions it has just listed.
     waiting_since: Option<i64>,
     listed: Option<BTreeSet<RouterId>>,
+    /// How far it is with carrying rows.
+    moving: Moving,
 }
 
 impl SimDriver {
@@ -106,7 +109,7 @@ impl World {
         }
     }
 
-    fn employ(&mut self, name: String, record: OpRecord, staging: Option<Vec<Entry>>) {
+    pub fn employ(&mut self, name: String, record: OpRecord, staging: Option<Vec<Entry>>) {
         let driver = SimDriver {
             name,
             saga: Saga::new(&record),
@@ -118,6 +121,7 @@ impl World {
             decided: None,
             waiting_since: None,
             listed: None,
+            moving: Moving::default(),
         };
         self.drivers.push(driver);
     }
@@ -207,8 +211,18 @@ impl World {
         let record = driver.record.clone();
         let message = driver.saga.message().map(str::to_owned);
         let done = match action {
-            Action::Record(step) => {
-                self.on_catalog(|tx| now(protocol::record(tx, &record, step, message.as_deref())))
+            Action::Record(step) => self.on_catalog(|tx| {
+                if step == Step::Departing {
+                    now(moving::refuse_cancelled(tx, record.op.id))?;
+                }
+                now(protocol::record(tx, &record, step, message.as_deref()))
+            }),
+            Action::End => self.on_catalog(|tx| now(protocol::end(tx, &record))),
+            Action::Carry(task) => {
+                let mut moving = std::mem::take(&mut driver.moving);
+                let outcome = self.carry(&record, &mut moving, task);
+                driver.moving = moving;
+                return outcome.map_or(Progress::Same, Progress::Outcome);
             }
             Action::Publish => self.on_catalog(|tx| now(protocol::publish(tx, &record))),
             Action::Discard => self.on_catalog(|tx| now(protocol::discard(tx, &record))),
@@ -254,6 +268,11 @@ impl World {
             }
             _ => vec![],
         };
+        // The switch waits for those who have written and not committed: they share the move's lock.
+        let shared = edit.carried.is_some_and(|capture| self.is_shared(shard, capture));
+        if shared && matches!(action, Action::Depart(..)) {
+            return Outcome::CannotDrain("somebody is still writing".into());
+        }
         let done = self.on_shard(shard, |tx| match action {
             Action::Prepare(_) => now(local::prepare(tx, op, &edit)).map(|()| Outcome::Done),
             Action::Load(_) => now(local::load(tx, op, &edit, &staged)).map(|()| Outcome::Done),
@@ -279,6 +298,7 @@ impl World {
         match done {
             Ok(outcome) => outcome,
             Err(Trouble::Refused(ShardError::FenceBroken(_))) => Outcome::FenceBroken,
+            Err(Trouble::Refused(ShardError::TailLeft(_))) => Outcome::CannotDrain("a tail is left".into()),
             Err(trouble) => failure(trouble, |error| matches!(error, ShardError::Superseded(_))),
         }
     }

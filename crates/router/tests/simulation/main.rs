@@ -8,8 +8,10 @@ mod clients;
 mod database;
 mod drivers;
 mod model;
+mod moves;
 mod rescue;
 mod routers;
+mod rows;
 mod world;
 
 use polyshard_shard::HelloState;
@@ -20,10 +22,17 @@ use crate::world::World;
 
 /// Seeds run unless told otherwise: hundreds, in well under a minute.
 const SEEDS_DEFAULT: u64 = 400;
+/// The same where rows move, which takes longer.
+const MOVE_SEEDS_DEFAULT: u64 = 200;
 /// Steps of a run before faults end.
 const STEPS: usize = 1_200;
+/// The same where rows move: a move takes many steps.
+const MOVE_STEPS: usize = 1_800;
 /// Rounds in which everything must come to rest once faults have ended.
 const ROUNDS_MAX: usize = 5_000;
+
+/// Of these the first, in which moves are still undone.
+const UNDO_ROUNDS: usize = 300;
 
 #[test]
 fn the_protocol_keeps_its_promises_in_a_faulty_world() {
@@ -42,6 +51,44 @@ fn the_protocol_keeps_its_promises_in_a_faulty_world() {
     // A world in which nothing happens would keep every promise.
     assert!(executed > 30 * seeds, "only {executed} statements were executed under {seeds} seeds");
     assert!(done > 3 * seeds, "only {done} operations were carried out under {seeds} seeds");
+}
+
+/// Moves that were done, rolled back and undone in a world.
+type Moved = [u64; 3];
+
+#[test]
+fn rows_that_move_are_found_once_in_a_faulty_world() {
+    if let Some(seed) = number("POLYSHARD_SEED") {
+        run_moves(seed);
+        return;
+    }
+    let seeds = number("POLYSHARD_SEEDS").unwrap_or(MOVE_SEEDS_DEFAULT);
+    let mut all = [0; 3];
+    for seed in 0..seeds {
+        all.iter_mut().zip(run_moves(seed)).for_each(|(sum, count)| *sum += count);
+    }
+    // A world in which nothing moves would keep every promise.
+    let [done, rolled_back, undone] = all;
+    assert!(done > seeds && rolled_back > seeds / 4 && undone > seeds / 8, "{all:?} under {seeds} seeds");
+}
+
+/// Runs a world of rows to its end.
+fn run_moves(seed: u64) -> Moved {
+    let mut world = World::with_rows(seed);
+    for _ in 0..MOVE_STEPS {
+        world.step();
+        world.forget_writes();
+        world.settle();
+        world.check();
+    }
+    world.come_to_rest();
+    world.check_end();
+    let count = |state| {
+        let moves = world.catalog.state.operations.values().filter(|record| record.op.carry.is_some());
+        moves.filter(|record| record.state == state).count() as u64
+    };
+    let (done, back) = (polyshard_catalog::OpState::Done, polyshard_catalog::OpState::RolledBack);
+    [count(done), count(back), world.undone]
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -70,18 +117,25 @@ impl World {
             self.now_ms += self.rng.random_range(50..700);
         }
         match self.rng.random_range(0..1000) {
+            340..380 if self.moving => self.stray(),
             0..380 => {
                 let client = self.rng.random_range(0..self.clients.len());
                 (0..self.rng.random_range(1..=6)).for_each(|_| self.serve(client));
+            }
+            560..720 if self.moving && !self.drivers.is_empty() => {
+                let driver = self.rng.random_range(0..self.drivers.len());
+                self.drive(driver);
             }
             380..720 => {
                 let router = self.rng.random_range(0..self.routers.len());
                 self.route(router);
             }
-            720..930 if !self.drivers.is_empty() => {
+            720..930 if !self.drivers.is_empty() && (!self.moving || self.chance(0.97)) => {
                 let driver = self.rng.random_range(0..self.drivers.len());
                 self.drive(driver);
             }
+            930..945 if self.moving => self.steer(),
+            720..945 if self.moving && self.chance(0.7) => self.begin_move(),
             720..945 => self.operate(),
             945..960 => self.resolve(),
             960..970 if !self.ghosts.is_empty() => {
@@ -150,6 +204,10 @@ impl World {
     fn come_to_rest(&mut self) {
         self.note("faults end");
         self.faulty = false;
+        self.catalog.decide(&mut self.rng);
+        // Nobody wants anything to wait any more, and strangers commit.
+        self.catalog.state.wishes.retain(|_, wish| *wish != polyshard_catalog::Wish::Pause);
+        (0..self.shards.len()).for_each(|shard| self.commit_rows(shard, None));
         self.catalog_down_until = 0;
         for router in 0..self.routers.len() {
             self.routers[router].paused_until = 0;
@@ -160,12 +218,20 @@ impl World {
             self.shards[shard].down_until = 0;
         }
         self.catalog.decide(&mut self.rng);
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
+            // Some moves are taken back even now.
+            if self.moving && round < UNDO_ROUNDS && self.chance(0.1) {
+                self.take_back_one();
+            }
             // When nobody has anything to do, the clock goes on to when somebody has.
             let idle = self.drivers.iter().all(|driver| driver.is_waiting(self.now_ms));
             self.now_ms += if idle { 200 } else { 20 };
             (0..self.clients.len()).for_each(|client| self.serve(client));
             (0..self.routers.len()).for_each(|router| self.route_all(router));
+            if self.moving {
+                (0..self.shards.len()).for_each(|shard| self.forget_orphans(shard));
+                self.forget_writes();
+            }
             (0..self.drivers.len()).rev().for_each(|driver| self.drive(driver));
             self.resolve();
             self.settle();

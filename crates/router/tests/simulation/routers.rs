@@ -17,6 +17,7 @@ use rand::RngExt;
 use crate::database::{Trouble, now};
 use crate::drivers::short;
 use crate::rescue::Rescue;
+use crate::rows::Store;
 use crate::world::{Hello, Session, SimShard, World};
 
 /// How long requests are held for a fence before they are let go again.
@@ -246,7 +247,8 @@ impl World {
     fn ask(&mut self, router: usize, shard: usize) -> Option<HelloReply> {
         let known = self.routers[router].state.known(&self.shards[shard].id);
         let fault = self.shard_fault(shard);
-        let hello = |tx: &mut _| now(protocol::hello(tx, known)).expect("memory answers");
+        let hello =
+            |store: &mut Store| now(protocol::hello(&mut store.local, known)).expect("memory answers");
         self.shards[shard].db.look(&mut self.rng, fault, hello)
     }
 
@@ -281,7 +283,7 @@ impl World {
         match std::mem::replace(&mut session.hello, Hello::Ready) {
             Hello::Locked(known) => {
                 // Plain reads: they do not wait for a commit that is under way.
-                let reply = now(protocol::hello(&mut db.state, known)).expect("memory answers");
+                let reply = now(protocol::hello(&mut db.state.local, known)).expect("memory answers");
                 session.hello = Hello::Answered(reply);
             }
             Hello::Answered(reply) => {

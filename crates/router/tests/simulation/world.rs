@@ -17,6 +17,7 @@ use crate::database::{Database, Fault, Trouble};
 use crate::drivers::SimDriver;
 use crate::model::{Effect, Space, UNITS, Units, Wish};
 use crate::routers::SimRouter;
+use crate::rows::{OpenWrite, RowId, Store};
 
 /// Events shown when a seed fails.
 const EVENTS_SHOWN: usize = 80;
@@ -41,8 +42,10 @@ pub struct Session {
 
 pub struct SimShard {
     pub id: ShardId,
-    pub db: Database<MemoryLocal>,
+    pub db: Database<Store>,
     pub sessions: BTreeMap<u64, Session>,
+    /// What is written and not committed yet.
+    pub writes: Vec<OpenWrite>,
     /// Nothing gets to it before.
     pub down_until: i64,
 }
@@ -68,12 +71,32 @@ pub struct World {
     pub model: Vec<Units>,
     pub watch: Watch,
     pub executed: u64,
+    /// There are rows, and they move.
+    pub moving: bool,
+    /// The rows, as they were last committed.
+    pub truth: BTreeMap<RowId, u64>,
+    /// Names and placements of the units of the maps.
+    pub placements: Vec<(MapName, Vec<Vec<u8>>)>,
+    /// What an operator is about to want of a move, and whether it had left when he asked.
+    pub steering: Option<(OpId, polyshard_catalog::Wish, bool)>,
+    /// Moves that were taken back.
+    pub undone: u64,
     numbers: u64,
     events: VecDeque<String>,
 }
 
 impl World {
+    /// A world in which maps change.
     pub fn new(seed: u64) -> World {
+        World::start(seed, false)
+    }
+
+    /// A world in which there are rows, too, and they move.
+    pub fn with_rows(seed: u64) -> World {
+        World::start(seed, true)
+    }
+
+    fn start(seed: u64, moving: bool) -> World {
         let mut rng = StdRng::seed_from_u64(seed);
         let cluster = Uuid::from_u128(1);
         let names: Vec<ShardId> = (0..rng.random_range(3..=5))
@@ -81,6 +104,7 @@ impl World {
             .collect();
         let shard_records = names.iter().map(|id| record(id.clone())).collect();
         let shards = names.iter().map(|id| SimShard::new(id.clone(), cluster)).collect();
+        let spaces = vec![Space::range("ranges"), Space::hash("buckets")];
         let mut world = World {
             seed,
             rng,
@@ -95,11 +119,16 @@ impl World {
             drivers: Vec::new(),
             clients: Vec::new(),
             ghosts: Vec::new(),
-            spaces: vec![Space::range("ranges"), Space::hash("buckets")],
+            placements: World::placements(&spaces),
+            spaces,
             effects: BTreeMap::new(),
             model: vec![Units::default(), Units::default()],
             watch: Watch::default(),
             executed: 0,
+            moving,
+            truth: BTreeMap::new(),
+            steering: None,
+            undone: 0,
             numbers: 0,
             events: VecDeque::new(),
         };
@@ -137,6 +166,9 @@ impl World {
             local.definitions.insert(name.clone(), definition.clone());
             local.ranges.insert(key.clone(), LocalEntry { entry: entry.clone(), incoming: None });
             self.catalog.state.entries.insert(key, entry);
+        }
+        if self.moving {
+            self.fill(map);
         }
     }
 
@@ -216,7 +248,7 @@ impl World {
         work: impl FnOnce(&mut MemoryLocal) -> Result<R, ShardError>,
     ) -> Result<R, Trouble<ShardError>> {
         let fault = self.shard_fault(shard);
-        let reply = self.shards[shard].db.transact(&mut self.rng, fault, work);
+        let reply = self.shards[shard].db.transact(&mut self.rng, fault, |store| work(&mut store.local));
         if fault != Fault::None {
             self.note(format!("  fault at s{shard}: {fault:?}"));
         }
@@ -254,7 +286,13 @@ impl SimShard {
             fence_epoch: FenceEpoch::ZERO,
             pruned_epoch: Epoch::ZERO,
         };
-        SimShard { id, db: Database::new(MemoryLocal::new(meta)), sessions: BTreeMap::new(), down_until: 0 }
+        SimShard {
+            id,
+            db: Database::new(Store::new(MemoryLocal::new(meta))),
+            sessions: BTreeMap::new(),
+            writes: Vec::new(),
+            down_until: 0,
+        }
     }
 }
 
