@@ -68,6 +68,11 @@ impl<'a> Shape<'a> {
         &self.text
     }
 
+    /// What its literals say.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().map(|(_, value)| value.as_ref())
+    }
+
     fn push(&mut self, text: &'a str, start: usize, token: Token) -> Option<()> {
         if self.values.len() >= VALUES_MAX {
             return None;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
-use polyshard_sql::{Analysis, SqlError, Statement, TypeOid};
+use polyshard_sql::{Analysis, Lane, Shape, SqlError, Statement, TypeOid};
 
 use crate::reply::{self, Field};
 
@@ -69,10 +69,17 @@ impl<K: Hash + Eq, V> Halves<K, V> {
 /// What a prepared statement is kept by: its text, and its parameters' types.
 type PreparedKey = (Arc<str>, Arc<[u32]>);
 
+/// What is known of a shape on a basis; no lane if its statements are looked at one by one.
+pub(crate) struct KnownLane {
+    basis: Basis,
+    pub lane: Option<Lane>,
+}
+
 /// All that is kept of statements.
 pub(crate) struct Cache {
     queries: Kept<Arc<str>, Arc<Query>>,
     prepared: Kept<PreparedKey, Arc<Prepared>>,
+    lanes: Kept<Box<str>, Arc<KnownLane>>,
     ids: AtomicU64,
 }
 
@@ -229,7 +236,7 @@ impl Prepared {
 
 impl Cache {
     pub fn new() -> Cache {
-        Cache { queries: Kept::new(), prepared: Kept::new(), ids: AtomicU64::new(1) }
+        Cache { queries: Kept::new(), prepared: Kept::new(), lanes: Kept::new(), ids: AtomicU64::new(1) }
     }
 
     /// A number that no other prepared statement has.
@@ -240,6 +247,24 @@ impl Cache {
     /// The position of a schema that only one transaction has: no other has it, ever.
     pub fn passing_position(&self) -> u64 {
         1 << 63 | self.next_id()
+    }
+
+    /// What is known of a shape on this basis, made if need be.
+    pub fn lane(
+        &self,
+        shape: &Shape<'_>,
+        basis: Basis,
+        make: impl FnOnce(&Shape<'_>, &Basis) -> Option<Lane>,
+    ) -> Arc<KnownLane> {
+        if let Some(known) = self.lanes.get(shape.text())
+            && known.basis.is(&basis)
+        {
+            return known;
+        }
+        let lane = make(shape, &basis);
+        let known = Arc::new(KnownLane { basis, lane });
+        self.lanes.put(shape.text().into(), known.clone());
+        known
     }
 
     /// A text of the simple protocol.

@@ -11,8 +11,11 @@ use tokio_rustls::server::TlsStream;
 
 use crate::codec::{self, Head, Malformed};
 
-/// Room made for each read.
+/// Room made for reads when there is little left.
 const READ_BYTES: usize = 8 * 1024;
+/// With less room than this a read is too short to be worth a call; with more, no new buffer is made while a message
+/// taken from this one is still in use.
+const READ_BYTES_MIN: usize = 2 * 1024;
 /// Bytes of answers gathered before they are sent; fewer when the client waits.
 pub(crate) const OUT_BYTES: usize = 32 * 1024;
 /// A buffer that has grown beyond this is given back once it is empty.
@@ -88,7 +91,9 @@ impl Client {
         if self.incoming.is_empty() && self.incoming.capacity() > BUFFER_KEPT_BYTES_MAX {
             self.incoming = BytesMut::new();
         }
-        self.incoming.reserve(READ_BYTES);
+        if self.incoming.capacity() - self.incoming.len() < READ_BYTES_MIN {
+            self.incoming.reserve(READ_BYTES);
+        }
         match self.stream.read_buf(&mut self.incoming).await? {
             0 => Err(Gone::Io(io::ErrorKind::UnexpectedEof.into())),
             _ => Ok(()),

@@ -39,6 +39,14 @@ pub(crate) fn refusal(statement: &Statement) -> Option<SqlError> {
     ))
 }
 
+/// Whether a text has something in it for which a statement may be refused: then the whole statement is looked at.
+pub(crate) fn is_suspect(text: &str) -> bool {
+    // Most values are shorter than any of the names.
+    let shortest = SESSION_FUNCTIONS.iter().map(|(function, _)| function.len()).min();
+    shortest.is_some_and(|shortest| text.len() >= shortest)
+        && SESSION_FUNCTIONS.iter().any(|(function, _)| contains(text, function))
+}
+
 /// Whether a word is in a text, in capitals or not.
 fn contains(text: &str, word: &str) -> bool {
     let (text, word) = (text.as_bytes(), word.as_bytes());

@@ -3,6 +3,7 @@
 mod deep;
 mod generate;
 mod golden;
+mod lane;
 mod random;
 mod truth;
 mod world;

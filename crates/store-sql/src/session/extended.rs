@@ -67,7 +67,12 @@ impl Session {
             return Err(SqlError::new(state::DUPLICATE_STATEMENT, message).into());
         }
         self.check_names(self.statements.len())?;
-        let prepared = self.door.cache.prepared(parse.text, &parse.types)?;
+        // The unnamed statement is commonly sent again and again.
+        let same = |known: &&Arc<Prepared>| *known.text == *parse.text && *known.types == *parse.types;
+        let prepared = match self.statements.get("").filter(same) {
+            Some(known) if parse.name.is_empty() => known.clone(),
+            _ => self.door.cache.prepared(parse.text, &parse.types)?,
+        };
         if let Some(analysed) = &prepared.analysed {
             self.check_transaction(analysed.statement.kind())?;
         }

@@ -5,6 +5,7 @@ mod copy;
 mod enlist;
 mod extended;
 mod global;
+mod lane;
 mod load;
 mod moving;
 mod place;
@@ -19,6 +20,7 @@ mod statement;
 mod transaction;
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -236,8 +238,9 @@ impl Session {
 
     /// Serves the client until it ends, or the server does.
     pub async fn run(mut self, shutdown: Shutdown) {
+        let mut stopping = std::pin::pin!(shutdown.started());
         let stop = loop {
-            match self.step(&shutdown).await {
+            match self.step(stopping.as_mut()).await {
                 Ok(true) => {}
                 Ok(false) => break None,
                 Err(stop) => break Some(stop),
@@ -257,8 +260,8 @@ impl Session {
     }
 
     /// Carries out the next message; false when the client has said goodbye.
-    async fn step(&mut self, shutdown: &Shutdown) -> Result<bool, Stop> {
-        let (kind, body) = self.next(shutdown).await?;
+    async fn step(&mut self, stopping: Pin<&mut impl Future<Output = ()>>) -> Result<bool, Stop> {
+        let (kind, body) = self.next(stopping).await?;
         let done = match kind {
             b'Q' => return self.query(body).await.map(|()| true),
             b'S' => return self.sync().await.map(|()| true),
@@ -290,7 +293,7 @@ impl Session {
 
     /// The next message. A session that waits outside a transaction ends when the server does; one that waits too
     /// long inside is ended.
-    async fn next(&mut self, shutdown: &Shutdown) -> Result<(u8, BytesMut), Stop> {
+    async fn next(&mut self, stopping: Pin<&mut impl Future<Output = ()>>) -> Result<(u8, BytesMut), Stop> {
         if let Some(head) = self.client.whole()? {
             return Ok((head.kind, self.client.take(head)));
         }
@@ -302,11 +305,12 @@ impl Session {
         tokio::select! {
             biased;
             next = self.client.next() => Ok(next?),
-            () = shutdown.started(), if idle => {
+            () = stopping, if idle => {
                 let message = "terminating connection due to administrator command";
                 Err(Stop::Fatal(SqlError::new(state::ADMIN_SHUTDOWN, message)))
             }
-            () = tokio::time::sleep(limit), if !idle => {
+            // Inside a block, so that no timer is made where none is needed.
+            () = async { tokio::time::sleep(limit).await }, if !idle => {
                 let message = "terminating connection due to idle-in-transaction timeout";
                 Err(Stop::Fatal(SqlError::new(state::IDLE_IN_TRANSACTION, message)))
             }

@@ -31,6 +31,9 @@ impl Session {
 
     async fn run_query(&mut self, body: &[u8]) -> Done {
         let text = codec::text(body)?;
+        if self.run_in_lane(text).await? {
+            return self.end_failed_autocommit().await;
+        }
         let query = self.door.cache.query(text)?;
         match query.statements.as_slice() {
             [] => {

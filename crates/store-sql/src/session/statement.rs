@@ -77,7 +77,7 @@ impl Session {
         match Wanted::of(&route) {
             Some(wanted) => {
                 self.check_global(&analysis)?;
-                let done = self.run_here(&wanted, statement, &analysis).await;
+                let done = self.run_here(&wanted, statement.text(), statement, &analysis).await;
                 self.note_movable(statement, &route, &analysis);
                 done
             }
@@ -144,9 +144,14 @@ impl Session {
         Ok(true)
     }
 
-    /// Runs a statement on one shard, as it is.
-    async fn run_here(&mut self, wanted: &Wanted<'_>, statement: &Statement, analysis: &Analysis) -> Done {
-        let text = statement.text();
+    /// Runs a statement on one shard, by a text that says it.
+    pub(super) async fn run_here(
+        &mut self,
+        wanted: &Wanted<'_>,
+        text: &str,
+        statement: &Statement,
+        analysis: &Analysis,
+    ) -> Done {
         let alone = self.backend.is_none() && self.transaction.is_none();
         let access = if analysis.writes() { Access::Write } else { Access::Read };
         let writes = may_change(analysis);

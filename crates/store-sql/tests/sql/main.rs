@@ -5,6 +5,7 @@ mod support;
 
 mod embedded;
 mod first;
+mod lane;
 mod moving;
 mod prepared;
 mod programs;

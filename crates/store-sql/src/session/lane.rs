@@ -1,0 +1,40 @@
+//! The short way of the simple protocol: statements that differ in their literals alone are looked at once.
+
+use polyshard_sql::{Context, Lane, Route, Shape};
+
+use super::place::Wanted;
+use super::{Session, Stop};
+use crate::door::ViewMaps;
+use crate::refuse;
+
+impl Session {
+    /// Carries out a text that goes to one shard as it is, by what is known of others of its shape. False, and nothing
+    /// done, if it must be looked at by itself.
+    pub(super) async fn run_in_lane(&mut self, text: &str) -> Result<bool, Stop> {
+        if self.embedded || self.transaction.failed {
+            return Ok(false);
+        }
+        let Some(shape) = Shape::of(text) else { return Ok(false) };
+        if shape.values().any(refuse::is_suspect) {
+            return Ok(false);
+        }
+        let schema = self.current_schema().await?;
+        let basis = self.basis(schema.position);
+        let known = self.door.cache.lane(&shape, basis, |shape, basis| {
+            let (search_path, strict) = (&basis.search_path, basis.strict);
+            let context = Context { schema: &schema, search_path, strict };
+            Lane::new(shape, &context).filter(|lane| !refuse::is_suspect(lane.statement().text()))
+        });
+        let Some(lane) = &known.lane else { return Ok(false) };
+        let Some(route) = lane.route(&shape, &ViewMaps(&self.door.router.view())) else { return Ok(false) };
+        if !matches!(route, Route::One { .. }) && !self.transaction.is_none() {
+            // Whether the transaction may move on from it depends on every word.
+            return Ok(false);
+        }
+        let Some(wanted) = Wanted::of(&route) else { return Ok(false) };
+        self.check_global(lane.analysis())?;
+        let done = self.run_here(&wanted, text, lane.statement(), lane.analysis()).await;
+        self.note_movable(lane.statement(), &route, lane.analysis());
+        done.map(|()| true)
+    }
+}
