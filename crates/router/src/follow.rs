@@ -33,6 +33,10 @@ impl Follower {
         Follower { catalog, state, refreshing: Mutex::default(), down: std::sync::Mutex::default(), applied }
     }
 
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.clone()
+    }
+
     /// Why the catalog cannot be asked at the moment, if it cannot.
     pub(crate) fn down(&self) -> Option<String> {
         self.down.lock().expect("no panic while held").clone()

@@ -98,7 +98,9 @@ impl Router {
             }
         }
         let (stop, stopped) = watch::channel(false);
-        let mut tasks = vec![tokio::spawn(follower.clone().run(options.poll, stopped.clone()))];
+        let barriers = crate::barrier::follow(follower.catalog(), state.clone(), options.poll, stopped.clone());
+        let mut tasks =
+            vec![tokio::spawn(follower.clone().run(options.poll, stopped.clone())), tokio::spawn(barriers)];
         if let Some(path) = options.saved.clone() {
             tasks.push(tokio::spawn(save_changes(state.clone(), follower.applied(), path, stopped)));
         }
