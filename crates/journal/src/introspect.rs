@@ -117,13 +117,22 @@ struct RawFunction {
 /// Reads everything. The transaction must not have run a statement yet.
 pub(crate) async fn read(tx: &mut Transaction) -> Result<Found, JournalError> {
     let mut found = read_tables(tx).await?;
-    for raw in rows::<RawView>(tx, &views()).await? {
+    add_views(&mut found, rows::<RawView>(tx, &views()).await?);
+    add_functions(&mut found, rows::<RawFunction>(tx, &functions()).await?);
+    Ok(found)
+}
+
+fn add_views(found: &mut Found, raw: Vec<RawView>) {
+    for raw in raw {
         let name = TableName { schema: raw.schema, name: raw.name };
         let definition = raw.definition.trim().trim_end_matches(';').to_owned();
         let view = View { name: name.clone(), columns: raw.columns.unwrap_or_default(), definition };
         found.schema.views.insert(name, Arc::new(view));
     }
-    for raw in rows::<RawFunction>(tx, &functions()).await? {
+}
+
+fn add_functions(found: &mut Found, raw: Vec<RawFunction>) {
+    for raw in raw {
         let volatility = volatility(&raw.volatility);
         if raw.schema == "pg_catalog" {
             found.schema.unstable_builtins.insert(raw.name, volatility);
@@ -133,7 +142,6 @@ pub(crate) async fn read(tx: &mut Transaction) -> Result<Found, JournalError> {
             found.schema.functions.insert(name, Arc::new(function));
         }
     }
-    Ok(found)
 }
 
 /// The tables alone, in whatever transaction.
@@ -149,6 +157,21 @@ pub(crate) fn tables_alone() -> String {
 /// What its rows say.
 pub(crate) fn from_tables(rows: &[String]) -> Result<Found, JournalError> {
     join(rows.iter().map(|row| parse(row)).collect::<Result<_, _>>()?)
+}
+
+/// The queries of everything, for those who ask them themselves; their answers go to [`from_all`]. Names in views are
+/// written as the asking session's search path has them found.
+pub(crate) fn all_queries() -> [String; 3] {
+    [tables(), views(), functions()]
+}
+
+/// What the answers to [`all_queries`] say.
+pub(crate) fn from_all(answers: [Vec<String>; 3]) -> Result<Found, JournalError> {
+    let [tables, views, functions] = answers;
+    let mut found = from_tables(&tables)?;
+    add_views(&mut found, views.iter().map(|row| parse(row)).collect::<Result<_, _>>()?);
+    add_functions(&mut found, functions.iter().map(|row| parse(row)).collect::<Result<_, _>>()?);
+    Ok(found)
 }
 
 fn join(raw: Vec<RawTable>) -> Result<Found, JournalError> {

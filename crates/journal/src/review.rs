@@ -71,8 +71,11 @@ impl Turn {
         A: FnMut(String) -> F,
         F: Future<Output = Result<Vec<String>, JournalError>>,
     {
-        let rows = ask(introspect::tables_alone()).await?;
-        Ok(self.placed(introspect::from_tables(&rows)?))
+        let mut answers = [Vec::new(), Vec::new(), Vec::new()];
+        for (query, answer) in introspect::all_queries().into_iter().zip(&mut answers) {
+            *answer = ask(query).await?;
+        }
+        Ok(self.placed(introspect::from_all(answers)?))
     }
 
     /// Likewise, for a transaction of the engine on the first shard.
@@ -82,7 +85,7 @@ impl Turn {
         tx: &mut Transaction,
     ) -> Result<polyshard_sql::Schema, JournalError> {
         let found = match dialect {
-            Dialect::Postgres => introspect::read_tables(tx).await?,
+            Dialect::Postgres => introspect::read(tx).await?,
             Dialect::Sqlite => self.inner().read_embedded(tx).await?,
         };
         Ok(self.placed(found))
@@ -93,6 +96,15 @@ impl Turn {
         let known = self.schema();
         let mut schema = polyshard_sql::Schema::clone(known);
         schema.tables = found.schema.tables;
+        // A view or function that the transaction has made is as little to be taken for a part of the engine as others.
+        schema.views = found.schema.views;
+        schema.functions = found.schema.functions;
+        for (name, function) in &mut schema.functions {
+            if known.functions.get(name).is_some_and(|before| before.table_free) {
+                *function =
+                    std::sync::Arc::new(polyshard_sql::Function { table_free: true, ..(**function).clone() });
+            }
+        }
         for (name, table) in &mut schema.tables {
             if let Some(before) = known.tables.get(name)
                 && before.placement != table.placement
