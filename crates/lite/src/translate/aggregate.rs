@@ -158,11 +158,11 @@ impl Translator<'_> {
         let none = || no_such(&format!("function {name}"), &given);
         let each = if distinct { "DISTINCT " } else { "" };
         if distinct {
-            for value in &values {
-                check_ordered(value.type_oid, "DISTINCT")?;
-            }
             if values.len() > 1 {
                 return Err(unsupported(format!("DISTINCT in {name} of two arguments")));
+            }
+            for value in &values {
+                check_ordered(value.type_oid, "DISTINCT")?;
             }
         }
         if star {

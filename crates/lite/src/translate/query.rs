@@ -44,6 +44,7 @@ impl Translator<'_> {
         {
             return Err(unsupported("a clause of this query"));
         }
+        check_once(query)?;
         let is_top = std::mem::replace(&mut self.is_top, false);
         let level = self.scopes.len();
         let mut uses = Ex::of("", TypeOid::UNKNOWN);
@@ -254,6 +255,24 @@ impl Ex {
 
 pub(super) fn known_type(oid: TypeOid) -> TypeOid {
     if oid == TypeOid::UNKNOWN { TypeOid::TEXT } else { oid }
+}
+
+/// Refuses clauses that a query in parentheses has already, as PostgreSQL's grammar does.
+fn check_once(query: &Query) -> Result<(), SqlError> {
+    let mut body = query.body.as_ref();
+    while let SetExpr::Query(inner) = body {
+        let limited = |query: &Query| query.limit_clause.is_some() || query.fetch.is_some();
+        let twice = [
+            ("ORDER BY", query.order_by.is_some() && inner.order_by.is_some()),
+            ("LIMIT", limited(query) && limited(inner)),
+            ("WITH", query.with.is_some() && inner.with.is_some()),
+        ];
+        if let Some((clause, _)) = twice.iter().find(|(_, twice)| *twice) {
+            return Err(fail("42601", format!("multiple {clause} clauses not allowed")));
+        }
+        body = inner.body.as_ref();
+    }
+    Ok(())
 }
 
 /// `x ASC NULLS LAST`: PostgreSQL has NULLs last going up and first going down, SQLite the other way round.

@@ -1,6 +1,6 @@
 //! SELECT: its list, its groups, its order.
 
-use polyshard_sql::SqlError;
+use polyshard_sql::{SqlError, TypeOid};
 use polyshard_sql::ast::{
     Distinct, Expr, GroupByExpr, OrderByExpr, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
     SetExpr, TableFactor, TableWithJoins, Value,
@@ -10,7 +10,7 @@ use super::body::Body;
 use super::expr::Literal;
 use super::query::sort_text;
 use super::scope::{Aggregates, check_grouped};
-use super::{Ex, Ids, Scope, Translator, check_ordered, collated, fold, name_parts, quoted};
+use super::{Ex, How, Ids, Scope, Translator, check_ordered, collated, fold, name_parts, quoted};
 use crate::fail::{fail, unsupported};
 
 impl Translator<'_> {
@@ -133,8 +133,13 @@ impl Translator<'_> {
         let head = match &select.distinct {
             None | Some(Distinct::All) => "SELECT".to_owned(),
             Some(Distinct::Distinct) => {
-                for item in &items {
+                for item in &mut items {
                     check_ordered(item.type_oid_or_text(), "SELECT DISTINCT")?;
+                    if item.type_oid == TypeOid::UNKNOWN {
+                        // To be compared it needs a type, whatever a UNION around it would make of it.
+                        let name = item.name.clone();
+                        *item = Ex { name, ..self.coerce(item.clone(), TypeOid::TEXT, -1, How::Implicit)? };
+                    }
                 }
                 "SELECT DISTINCT".to_owned()
             }
