@@ -40,6 +40,18 @@ pub enum Declaration {
     },
 }
 
+impl Declaration {
+    /// The table that it is about, if it is about one.
+    pub fn table(&self) -> Option<&TableName> {
+        match self {
+            Declaration::Sharded { table, .. }
+            | Declaration::Reference { table }
+            | Declaration::Local { table, .. } => Some(table),
+            Declaration::TableFree { .. } => None,
+        }
+    }
+}
+
 /// What is stored of a table or function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]

@@ -157,6 +157,8 @@ pub struct SqlConfig {
     pub idle_in_transaction: Duration,
     /// Sessions to each PostgreSQL shard.
     pub sessions_max: usize,
+    /// What happens to tables that nobody has declared.
+    pub undeclared: polyshard_store_sql::Undeclared,
 }
 
 /// The router.

@@ -53,7 +53,11 @@ pub(crate) fn door(
         tls: sql.tls.as_ref().map(tls).transpose()?,
         tls_only: sql.require_tls,
     };
-    let limits = Limits { idle_in_transaction: sql.idle_in_transaction, ..Limits::default() };
+    let limits = Limits {
+        idle_in_transaction: sql.idle_in_transaction,
+        undeclared: sql.undeclared,
+        ..Limits::default()
+    };
     Ok(Arc::new(Door::new(Parts {
         router: router.clone(),
         journal: journal.clone(),

@@ -1,7 +1,7 @@
 //! `SELECT polyshard.f(…)` as a whole statement: a command of Polyshard's.
 
 use crate::cursor::Cursor;
-use crate::kind::{Argument, PolyshardCall};
+use crate::kind::{Argument, PolyshardCall, Setting};
 use crate::lexer::Lexeme;
 
 /// Functions of the schema `polyshard` that are ordinary expressions, wherever they stand.
@@ -35,6 +35,32 @@ pub(crate) fn call(cursor: &Cursor<'_>) -> Option<PolyshardCall> {
         cursor.name()?;
     }
     cursor.is_at_end().then_some(PolyshardCall { function, arguments, names })
+}
+
+/// Reads the statement if it is `SELECT set_config('name', 'value', true or false)`, and nothing else.
+pub(crate) fn set_config(cursor: &Cursor<'_>) -> Option<Setting> {
+    let mut cursor = cursor.clone();
+    if !cursor.take("select") {
+        return None;
+    }
+    let (schema, function) = cursor.qualified()?;
+    let known = function == "set_config" && schema.is_none_or(|schema| schema == "pg_catalog");
+    if !known || !cursor.take_mark(b'(') {
+        return None;
+    }
+    let name = cursor.literal()?.to_ascii_lowercase();
+    if !cursor.take_mark(b',') {
+        return None;
+    }
+    let value = cursor.literal()?;
+    if !cursor.take_mark(b',') {
+        return None;
+    }
+    let local = cursor.take("true");
+    if !local && !cursor.take("false") || !cursor.take_mark(b')') {
+        return None;
+    }
+    cursor.is_at_end().then_some(Setting { local, name, values: Some(vec![value]) })
 }
 
 fn argument_name(cursor: &mut Cursor<'_>) -> Option<String> {

@@ -56,6 +56,8 @@ pub enum Kind {
     RollbackPrepared(String),
     /// SET name = value, SET ROLE, SET TIME ZONE and their like.
     Set(Setting),
+    /// `SELECT set_config('name', 'value', …)` as a whole statement, in literals.
+    SetConfig(Setting),
     /// SET TRANSACTION, or SET SESSION CHARACTERISTICS AS TRANSACTION.
     SetTransaction {
         /// For this session's later transactions, not for the running one.

@@ -22,7 +22,8 @@ pub(crate) fn kind(cursor: &mut Cursor<'_>) -> Result<Option<Kind>, SqlError> {
         return Err(syntax_error(cursor));
     }
     if word == "select" {
-        return Ok(call::call(cursor).map(Kind::Polyshard));
+        let setting = || call::set_config(cursor).map(Kind::SetConfig);
+        return Ok(call::call(cursor).map(Kind::Polyshard).or_else(setting));
     }
     if matches!(word.as_str(), "with" | "insert" | "update" | "delete" | "merge" | "values" | "table") {
         return Ok(None);

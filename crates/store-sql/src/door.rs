@@ -49,6 +49,19 @@ pub struct Limits {
     pub names_max: usize,
     /// How long a prepared transaction may wait for its outcome before it is rolled back.
     pub prepared_patience: Duration,
+    /// What happens to tables that nobody has declared.
+    pub undeclared: Undeclared,
+}
+
+/// What happens to tables that nobody has declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undeclared {
+    /// Their rows are on every shard.
+    Reference,
+    /// They cannot be used before they are declared.
+    Refuse,
+    /// A new one is declared to be on the first shard alone.
+    Local,
 }
 
 impl Default for Limits {
@@ -58,6 +71,7 @@ impl Default for Limits {
             idle_in_transaction: Duration::from_secs(60),
             names_max: 10_000,
             prepared_patience: Duration::from_secs(30),
+            undeclared: Undeclared::Reference,
         }
     }
 }
@@ -98,6 +112,8 @@ pub(crate) struct Defaults {
     pub search_path: Arc<[String]>,
     /// Whether the shards are SQLite files.
     pub embedded: bool,
+    /// Whether transactions have one snapshot unless they say otherwise.
+    pub one_snapshot: bool,
 }
 
 /// What a door is made of.
@@ -215,10 +231,14 @@ impl Door {
             let shown =
                 lent.run_simple("SHOW search_path").await.map_err(|error| reply::of_engine(&error))?;
             let shown = shown.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
+            let isolation = lent.run_simple("SHOW default_transaction_isolation").await;
+            let isolation = isolation.map_err(|error| reply::of_engine(&error))?;
+            let isolation = isolation.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
+            let one_snapshot = isolation.is_some_and(|isolation| settings::is_one_snapshot(&isolation));
             let parameters = lent.parameters().to_vec();
             lent.finish();
             let search_path = settings::search_path(&shown.unwrap_or_default());
-            Ok(Arc::new(Defaults { parameters, search_path, embedded: false }))
+            Ok(Arc::new(Defaults { parameters, search_path, embedded: false, one_snapshot }))
         };
         self.defaults.get_or_try_init(ask).await.cloned()
     }
@@ -240,7 +260,8 @@ impl Defaults {
             ("standard_conforming_strings", "on"),
         ];
         let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        Defaults { parameters, search_path: ["public".to_owned()].into(), embedded: true }
+        let search_path = ["public".to_owned()].into();
+        Defaults { parameters, search_path, embedded: true, one_snapshot: false }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod codec;
 mod door;
 mod embedded;
 mod enlist;
+mod out_form;
 mod recover;
 mod refuse;
 mod reply;
@@ -19,7 +20,7 @@ mod settings;
 mod startup;
 mod tls;
 
-pub use door::{Clock, Door, Limits, Login, Parts, Random, Serving};
+pub use door::{Clock, Door, Limits, Login, Parts, Random, Serving, Undeclared};
 pub use embedded::{schema, with_functions};
 pub use enlist::{Enlisted, Enlisting, Refusal, Step, StoreFunction, Stores};
 pub use scram::Verifier;

@@ -10,6 +10,10 @@ const SESSION_FUNCTIONS: [(&str, &str); 4] = [
     ("set_config", "Use SET, or SET LOCAL inside a transaction."),
 ];
 
+/// Settings that the door must know of.
+const READ_BY_THE_DOOR: [&str; 4] =
+    ["search_path", "standard_conforming_strings", "client_encoding", "transaction_isolation"];
+
 /// Why a statement is refused, whatever tables it concerns.
 pub(crate) fn refusal(statement: &Statement) -> Option<SqlError> {
     if let Kind::Ddl(ddl) = statement.kind()
@@ -58,7 +62,10 @@ fn is_local_config(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.split("set_config").skip(1).all(|after| {
         let Some(end) = after.find(')') else { return false };
-        let arguments = after[..end].trim_start().trim_start_matches('(');
-        arguments.rsplit(',').next().is_some_and(|last| last.trim() == "true")
+        let arguments = after[..end].trim_start().trim_start_matches('(').trim_start();
+        // Names and texts must be read alike by the door and by the shard: those that change it are set by SET.
+        let name = arguments.strip_prefix('\'').and_then(|rest| rest.split('\'').next());
+        let harmless = name.is_some_and(|name| !READ_BY_THE_DOOR.contains(&name));
+        harmless && arguments.rsplit(',').next().is_some_and(|last| last.trim() == "true")
     })
 }

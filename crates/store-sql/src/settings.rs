@@ -65,7 +65,7 @@ pub(crate) fn set_statement(name: &str, value: &str) -> String {
 }
 
 /// A name with its dots, as SET and RESET take it.
-fn quoted_name(name: &str) -> String {
+pub(crate) fn quoted_name(name: &str) -> String {
     let parts = name.split('.').map(|part| format!("\"{}\"", part.replace('"', "\"\"")));
     parts.collect::<Vec<_>>().join(".")
 }
@@ -102,6 +102,12 @@ pub(crate) fn search_path(text: &str) -> Arc<[String]> {
         rest = after.trim_start().trim_start_matches(',').trim_start();
     }
     found.into()
+}
+
+/// Whether an isolation level, or a statement that sets one, gives all statements of a transaction one snapshot.
+pub(crate) fn is_one_snapshot(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    said.contains("repeatable") || said.contains("serializable")
 }
 
 /// Settings of the door's own, `SET polyshard.…`.

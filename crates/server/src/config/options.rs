@@ -181,6 +181,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Sessions to each PostgreSQL shard that clients of the SQL door share.",
     ),
     option(
+        "sql.undeclared",
+        Kind::Choice(&["reference", "refuse", "local"]),
+        "reference",
+        "Tables that nobody has declared: kept on every shard, refused until declared, or kept on the first shard.",
+    ),
+    option(
         "router.hold_ms_max",
         MILLISECONDS,
         "500",

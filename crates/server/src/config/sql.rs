@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use polyshard_store_sql::Undeclared;
+
 use super::build::{door, milliseconds, number, secret};
 use super::error::ConfigErrors;
 use super::secret::SecretSource;
@@ -37,6 +39,11 @@ pub(super) fn build(values: &Values, errors: &mut ConfigErrors) -> Option<Option
         require_tls: require_tls.text == "true",
         idle_in_transaction: milliseconds(values, "sql.idle_in_transaction_ms_max")?,
         sessions_max: number(values, "sql.sessions_max")?,
+        undeclared: match values.get("sql.undeclared")?.text.as_str() {
+            "refuse" => Undeclared::Refuse,
+            "local" => Undeclared::Local,
+            _ => Undeclared::Reference,
+        },
     }))
 }
 

@@ -24,6 +24,8 @@ pub struct Analysis {
     pub(super) tables: Vec<(TableName, bool)>,
     /// Relations that are not known.
     pub(super) unknown: Vec<String>,
+    /// A table that nobody has declared.
+    pub(super) undeclared: Option<TableName>,
     pub(super) called: Vec<Called>,
 }
 
@@ -103,6 +105,11 @@ impl Analysis {
     /// Relations that are neither known nor the system's: temporary tables, or mistakes.
     pub fn unknown_relations(&self) -> &[String] {
         &self.unknown
+    }
+
+    /// A table that it names and nobody has declared, so that its rows are on every shard.
+    pub fn undeclared(&self) -> Option<&TableName> {
+        self.undeclared.as_ref()
     }
 
     /// The functions it calls.

@@ -43,7 +43,15 @@ pub(super) fn build(statement: &Statement, context: &Context<'_>) -> Result<Anal
         Kind::Lock(tables) => whole(tables, false, context),
         Kind::Ddl(ddl) => schema_change(statement, ddl, context),
         Kind::Vacuum => Ok(plain(Action::Everywhere, true, context)),
-        Kind::Call | Kind::Do | Kind::Unparsed => unparsed(statement, context),
+        Kind::Do => {
+            super::block::check(statement.text(), context)?;
+            Ok(plain(Action::Everywhere, true, context))
+        }
+        Kind::Call => Err(SqlError::unsupported(
+            "CALL is not offered: a procedure may touch rows of any shard",
+            "Send the statements of the procedure themselves, or call a function in a statement that names a key.",
+        )),
+        Kind::Unparsed => unparsed(statement, context),
         Kind::Begin(_)
         | Kind::Commit { .. }
         | Kind::Rollback { .. }
@@ -54,6 +62,7 @@ pub(super) fn build(statement: &Statement, context: &Context<'_>) -> Result<Anal
         | Kind::CommitPrepared(_)
         | Kind::RollbackPrepared(_)
         | Kind::Set(_)
+        | Kind::SetConfig(_)
         | Kind::SetTransaction { .. }
         | Kind::SetConstraints
         | Kind::Reset(_)
@@ -80,6 +89,7 @@ fn plain(action: Action, writes: bool, context: &Context<'_>) -> Analysis {
         separable: true,
         tables: Vec::new(),
         unknown: Vec::new(),
+        undeclared: None,
         called: Vec::new(),
     }
 }
@@ -117,11 +127,15 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
     let called = called(&builder, context.schema);
     let mut occurrences = Vec::new();
     let (mut reads_reference, mut reference_written) = (false, None);
+    let mut undeclared = None;
     let mut tables = Vec::with_capacity(builder.instances.len());
     for instance in 0..builder.instances.len() {
         let table = builder.instances[instance].table.clone();
         let use_ = builder.instances[instance].use_.clone();
         tables.push((table.name.clone(), use_ != Use::Read));
+        if table.placement == (Placement::Reference { declared: false }) {
+            undeclared.get_or_insert_with(|| table.name.clone());
+        }
         match &table.placement {
             Placement::Reference { .. } if use_ == Use::Read => reads_reference = true,
             Placement::Reference { .. } => reference_written = Some(table.name.clone()),
@@ -185,6 +199,7 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
         separable,
         tables,
         unknown,
+        undeclared,
         called,
     })
 }
@@ -288,9 +303,13 @@ fn whole(tables: &[RelationName], writes: bool, context: &Context<'_>) -> Result
     }
     let mut occurrences = Vec::new();
     let (mut reference, mut names) = (false, Vec::new());
+    let mut undeclared = None;
     for instance in 0..builder.instances.len() {
         let table = builder.instances[instance].table.clone();
         names.push((table.name.clone(), writes));
+        if table.placement == (Placement::Reference { declared: false }) {
+            undeclared.get_or_insert_with(|| table.name.clone());
+        }
         match &table.placement {
             Placement::Reference { .. } => reference = true,
             _ => occurrences.push(occurrence(&mut builder, instance, &table, Use::Read)?),
@@ -307,6 +326,7 @@ fn whole(tables: &[RelationName], writes: bool, context: &Context<'_>) -> Result
         reads_reference: reference && !writes,
         tables: names,
         unknown: builder.unknown,
+        undeclared,
         ..analysis
     })
 }

@@ -66,7 +66,7 @@ pub(super) fn check_unknown(
 }
 
 /// Deepest nesting of texts in texts that is looked into; what is deeper counts as found.
-const DEPTH_MAX: usize = 3;
+pub(super) const DEPTH_MAX: usize = 3;
 
 fn find(text: &str, depth: usize, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
     let Ok(tokens) = Lexer::tokens(text) else {

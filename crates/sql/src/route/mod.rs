@@ -6,6 +6,7 @@
 
 mod analysis;
 mod array;
+mod block;
 mod build;
 mod builder;
 mod cte;

@@ -146,7 +146,7 @@ impl Session {
                 return self.enter_more(wanted, access).await;
             }
             if lite.transaction.is_some() {
-                return Err(crate::session::other_shard(&lite.shard, shard).into());
+                return Err(crate::session::other_file(&lite.shard, shard).into());
             }
             // Nothing was done there that counts.
             self.lite = None;
@@ -166,6 +166,9 @@ impl Session {
             tokio::time::sleep(std::time::Duration::from_millis(5 << tries.min(6))).await;
         };
         let shard = tickets[0].shard().clone();
+        if tickets[0].dialect() != polyshard_engine::Dialect::Sqlite {
+            return Err(crate::session::other_engine(&shard).into());
+        }
         // In a turn of our own the shard has everything, and asking would wait for ourselves.
         if self.transaction.lite_turn.is_none() {
             self.door.journal.ready(&shard).await.map_err(|error| error.to_sql())?;
@@ -176,6 +179,11 @@ impl Session {
             }
             _ => Vec::new(),
         };
+        if let Some(schema) = self.routed_by.take()
+            && schema.position < self.door.journal.position()
+        {
+            Box::pin(self.check_routed(&schema)).await?;
+        }
         self.lite = Some(Lite { shard, tickets, keys, transaction: None });
         Ok(())
     }

@@ -5,6 +5,7 @@ use polyshard_map::{MapName, ShardId};
 use polyshard_sql::{Argument, Param, ParamValue, PolyshardCall, SqlError, SqlState, TableName};
 
 use super::{Done, Session};
+use crate::door::Undeclared;
 use crate::reply::{self, Field};
 
 /// The commands, for those who mistype one.
@@ -80,6 +81,19 @@ impl Session {
             self.door.journal.declare(declaration).await.map_err(|error| error.to_sql())?;
         }
         Ok(Some(String::new()))
+    }
+
+    /// Declarations for the new tables of a transaction that has none for them, where they are to be on one shard.
+    pub(super) async fn placed_by_default(&self) -> Result<Vec<Declaration>, SqlError> {
+        let Some(within) = &self.transaction.schema else { return Ok(Vec::new()) };
+        if self.door.limits.undeclared != Undeclared::Local {
+            return Ok(Vec::new());
+        }
+        let said = &self.transaction.after;
+        let (before, shard) = (self.door.schema().await?, self.door.home()?);
+        let is_said = |table: &TableName| said.iter().any(|declaration| declaration.table() == Some(table));
+        let new = within.tables.keys().filter(|table| !before.tables.contains_key(*table) && !is_said(table));
+        Ok(new.map(|table| Declaration::Local { table: table.clone(), shard: shard.clone() }).collect())
     }
 
     /// Declares what a transaction has left for its end.

@@ -195,6 +195,7 @@ impl Session {
             match analysed.statement.kind() {
                 Kind::Show(name) => columns.push(Field::text(name)),
                 Kind::Polyshard(call) => columns.push(Field::text(&call.function)),
+                Kind::SetConfig(_) => columns.push(Field::text("set_config")),
                 _ => {}
             }
         }
@@ -521,6 +522,7 @@ fn is_own(kind: &Kind, own: &crate::settings::Own) -> bool {
         | Kind::CommitPrepared(_)
         | Kind::RollbackPrepared(_)
         | Kind::Set(_)
+        | Kind::SetConfig(_)
         | Kind::SetTransaction { .. }
         | Kind::SetConstraints
         | Kind::Reset(_)

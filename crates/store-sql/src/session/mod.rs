@@ -8,6 +8,7 @@ mod global;
 mod lane;
 mod load;
 mod moving;
+mod numbers;
 mod place;
 mod ports;
 mod prepare;
@@ -16,7 +17,9 @@ mod savepoint;
 mod set;
 mod several;
 mod simple;
+mod spool;
 mod statement;
+mod target;
 mod transaction;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,9 +28,10 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use polyshard_map::ShardId;
-use polyshard_sql::{SqlError, SqlState};
+use polyshard_sql::{Schema, SqlError, SqlState};
 use polyshard_wire::Shutdown;
 
+use crate::across::HeldAnswers;
 use crate::backend::Backend;
 use crate::cache::{Basis, Prepared};
 use crate::cancel::Cancellable;
@@ -35,14 +39,17 @@ use crate::client::{Client, Gone};
 use crate::codec::Malformed;
 use crate::door::Door;
 use crate::embedded::Lite;
+use crate::out_form::OutForm;
 use crate::reply::{self, Severity, state};
-use crate::across::HeldAnswers;
 use crate::settings::{self, Own, Settings};
 use crate::startup;
 use extended::Portal;
-pub(crate) use place::{Wanted, other_shard};
+pub(crate) use load::{check_client, given_columns};
+pub(crate) use place::{Wanted, other_engine, other_file};
 pub(crate) use savepoint::Extent;
 pub(crate) use several::PREPARED_PREFIX;
+pub(crate) use spool::Spool;
+pub(crate) use target::{CopyTarget, only};
 use transaction::Transaction;
 
 /// A client's session.
@@ -65,6 +72,16 @@ pub(crate) struct Session {
     pub(crate) lite_settings: Arc<polyshard_lite::Settings>,
     /// Other shards' sessions of the same transaction.
     parked: BTreeMap<ShardId, Backend>,
+    /// Answers across shards that the client takes in parts.
+    pub(crate) held: HeldAnswers,
+    /// The portal that is being run, and how many rows of it are wanted; 0 for all.
+    asked: Option<(String, i32)>,
+    /// How rows are written instead of as an answer, on SQLite shards.
+    pub(crate) copy_out: Option<Arc<OutForm>>,
+    /// The schema that the statement at hand was routed by, until it has its shard.
+    pub(crate) routed_by: Option<Arc<Schema>>,
+    /// Whether transactions have one snapshot unless they or the client say otherwise.
+    one_snapshot: bool,
     /// After an error in a series, everything up to its end is passed over.
     skipping: bool,
     /// Whether the shard's session that was lost last may have done what it was asked.
@@ -78,12 +95,6 @@ pub(crate) struct Session {
     /// The types that the client gave for its parameters.
     types: Arc<[u32]>,
 }
-    /// Answers across shards that the client takes in parts.
-    pub(crate) held: HeldAnswers,
-    /// The portal that is being run, and how many rows of it are wanted; 0 for all.
-    asked: Option<(String, i32)>,
-    /// How rows are written instead of as an answer, on SQLite shards.
-    pub(crate) copy_out: Option<Arc<OutForm>>,
 
 /// Why a message was not carried out.
 #[derive(Debug)]
@@ -169,6 +180,11 @@ impl Session {
             lite: None,
             lite_settings: Arc::new(lite_settings(door)),
             parked: BTreeMap::new(),
+            held: HeldAnswers::default(),
+            asked: None,
+            copy_out: None,
+            routed_by: None,
+            one_snapshot: defaults.one_snapshot,
             skipping: false,
             cut: false,
             told: false,
@@ -182,9 +198,6 @@ impl Session {
             Err(Stop::Gone(gone)) => return Err(gone),
             Err(Stop::Told) => return Ok(None),
         }
-            held: HeldAnswers::default(),
-            asked: None,
-            copy_out: None,
         client = session.client;
         for (name, value) in &reported {
             reply::parameter(&mut client.out, name, value);
@@ -211,8 +224,8 @@ impl Session {
                 self.own.set(&name, Some(&value)).map_err(bad_setting)?;
                 continue;
             }
+            set::check_value(&name, Some(&value))?;
             if name == "client_encoding" {
-                set::check_encoding(&value)?;
                 continue;
             }
             if name == "search_path" {

@@ -1,8 +1,11 @@
 //! On which shard a statement runs, and how its session is lent, used and given back.
 
+use std::sync::Arc;
+
+use polyshard_engine::Dialect;
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
-use polyshard_sql::{Analysis, Kind, Route, SqlError, Statement};
+use polyshard_sql::{Analysis, Kind, Route, Schema, SqlError, SqlState, Statement};
 
 use super::extended::Portal;
 use super::{Done, Session, Stop};
@@ -40,6 +43,29 @@ impl<'a> Wanted<'a> {
 impl Session {
     /// Makes sure that a shard's session for this place works for us, with our settings and in our transaction.
     pub(super) async fn acquire(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        let routed_by = self.routed_by.take();
+        self.acquire_as_routed(wanted, access).await?;
+        match routed_by {
+            Some(schema) if schema.position < self.door.journal.position() => {
+                Box::pin(self.check_routed(&schema)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A statement may have waited long for its shard: what was true of the tables then must still be so.
+    pub(crate) async fn check_routed(&mut self, by: &Arc<Schema>) -> Done {
+        let now = self.door.schema().await?;
+        if now.tables == by.tables && now.views == by.views && now.functions == by.functions {
+            return Ok(());
+        }
+        if self.transaction.is_none() && self.backend.as_ref().is_some_and(|backend| !backend.in_series) {
+            self.release().await;
+        }
+        Err(outdated().into())
+    }
+
+    async fn acquire_as_routed(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
         if let Some(first) = self.first_shard() {
             let shard = match wanted {
                 Wanted::Anywhere => &first,
@@ -124,6 +150,9 @@ impl Session {
             let entered = self.enter(wanted, access).await;
             let error = match entered {
                 Ok(tickets) => {
+                    if tickets[0].dialect() != Dialect::Postgres {
+                        return Err(other_engine(tickets[0].shard()).into());
+                    }
                     if ready {
                         door.journal.ready(tickets[0].shard()).await.map_err(|error| error.to_sql())?;
                     }
@@ -360,6 +389,28 @@ pub(crate) fn other_shard(mine: &ShardId, other: &ShardId) -> SqlError {
     SqlError::new(polyshard_sql::SqlState::FEATURE_NOT_SUPPORTED, message).hint(
         "Keep a transaction to keys of one shard, or SET polyshard.multi_shard = 'two_phase' before it begins.",
     )
+}
+
+/// The same between SQLite files, which no transaction can commit as one.
+pub(crate) fn other_file(mine: &ShardId, other: &ShardId) -> SqlError {
+    SqlError {
+        hint: Some("Keep a transaction to keys of one shard; SQLite shards cannot commit together.".into()),
+        ..other_shard(mine, other)
+    }
+}
+
+/// A shard on another engine than the one that the session speaks to.
+pub(crate) fn other_engine(shard: &ShardId) -> SqlError {
+    SqlError::unsupported(
+        format!("shard {shard} is on another engine than the first shard of this cluster"),
+        "Serve SQL when all shards are on one engine: move the ranges of the others, and take them out.",
+    )
+}
+
+/// What a statement is told that was routed by a schema that is not the last any more.
+pub(super) fn outdated() -> SqlError {
+    let message = "tables were changed while the statement waited for its shard";
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again.")
 }
 
 /// The answer to a write whose shard was lost on the way.

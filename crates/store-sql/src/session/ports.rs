@@ -80,13 +80,7 @@ impl Session {
             )
             .into());
         }
-        let fixed = |text: &str| {
-            let text = text.to_ascii_uppercase();
-            text.contains("REPEATABLE") || text.contains("SERIALIZABLE")
-        };
-        if let Some((begin, prelude)) = self.transaction.opening()
-            && (fixed(begin) || prelude.iter().any(|said| fixed(said)))
-        {
+        if self.transaction.has_one_snapshot() {
             return Err(SqlError::unsupported(
                 "a transaction whose statements share one snapshot cannot query across shards",
                 "Use READ COMMITTED; each statement then reads one snapshot of each shard.",

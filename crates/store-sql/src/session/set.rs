@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use polyshard_router::Access;
-use polyshard_sql::{Discard, Isolation, Setting, SqlError, SqlState, Statement, TransactionModes};
+use polyshard_sql::{Discard, Isolation, Kind, Setting, SqlError, SqlState, Statement, TransactionModes};
 
 use super::place::Wanted;
 use super::transaction::Transaction;
@@ -21,8 +21,12 @@ impl Session {
             reply::complete(&mut self.client.out, "SET");
             return Ok(());
         }
+        check_value(name, value.as_deref())?;
+        if name == "transaction_isolation" && value.as_deref().is_some_and(settings::is_one_snapshot) {
+            let isolation = Some(Isolation::RepeatableRead);
+            self.note_modes(&TransactionModes { isolation, ..TransactionModes::default() });
+        }
         if name == "client_encoding" || name == "names" {
-            check_encoding(value.as_deref().unwrap_or("UTF8"))?;
             reply::complete(&mut self.client.out, "SET");
             return Ok(());
         }
@@ -41,6 +45,41 @@ impl Session {
             };
             self.transaction.note_search_path(setting.local, &self.search_path);
         }
+        Ok(())
+    }
+
+    /// `SELECT set_config(…)` as a whole statement: SET, answered by the value.
+    pub(super) async fn set_config(&mut self, setting: &Setting) -> Done {
+        let value = setting.values.as_deref().and_then(<[String]>::first).cloned().unwrap_or_default();
+        let local = if setting.local { "LOCAL " } else { "" };
+        let text = match (setting.name.as_str(), value.is_empty()) {
+            // A list of names, which would be one name in quotes.
+            ("search_path", false) => format!("SET {local}search_path TO {value}"),
+            (name, _) => {
+                format!("SET {local}{} TO {}", settings::quoted_name(name), settings::quoted(&value))
+            }
+        };
+        let parsed = polyshard_sql::statements(&text)?;
+        let Some((statement, Kind::Set(setting))) = parsed.first().map(|set| (set, set.kind())) else {
+            return Err(bad_setting(format!("invalid value for parameter \"{}\"", setting.name)).into());
+        };
+        // Nothing else is in the way of taking its tag out again; what is reported of settings stays.
+        self.client.flush().await?;
+        Box::pin(self.set(statement, setting)).await?;
+        if self.told {
+            return Ok(());
+        }
+        let mut said = self.client.out.split();
+        while said.len() >= 5 {
+            let length = u32::from_be_bytes([said[1], said[2], said[3], said[4]]) as usize + 1;
+            let message = said.split_to(length.min(said.len()));
+            if message[0] != b'C' {
+                self.client.out.extend_from_slice(&message);
+            }
+        }
+        self.columns(&[Field::text("set_config")]);
+        reply::data_row(&mut self.client.out, [Some(value.as_str())].into_iter());
+        reply::complete(&mut self.client.out, "SELECT 1");
         Ok(())
     }
 
@@ -147,6 +186,7 @@ impl Session {
 
     /// Acts as if there were no transaction until [`Session::step_inside`]: it is not on a shard so far.
     pub(super) fn step_outside(&mut self) -> Transaction {
+        self.routed_by = None;
         std::mem::replace(&mut self.transaction, Transaction::none())
     }
 
@@ -313,8 +353,24 @@ fn characteristics(modes: &TransactionModes) -> Vec<(&'static str, Option<String
     all.into_iter().filter_map(said).collect()
 }
 
+/// Refuses values of settings under which the door and the shards would read a text differently.
+pub(super) fn check_value(name: &str, value: Option<&str>) -> Result<(), SqlError> {
+    match (name, value) {
+        ("client_encoding" | "names", Some(value)) => check_encoding(value),
+        ("standard_conforming_strings", Some(value))
+            if !["on", "true", "yes", "1"].contains(&value.to_ascii_lowercase().as_str()) =>
+        {
+            Err(SqlError::unsupported(
+                "standard_conforming_strings is always on here",
+                "Write texts with backslashes as E'…'.",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Only UTF-8 is spoken: a key in another encoding would be placed by other bytes.
-pub(super) fn check_encoding(value: &str) -> Result<(), SqlError> {
+fn check_encoding(value: &str) -> Result<(), SqlError> {
     let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
     if plain.eq_ignore_ascii_case("utf8") || plain.eq_ignore_ascii_case("unicode") || plain == "auto" {
         return Ok(());

@@ -1,10 +1,11 @@
 //! Writes on several shards in one transaction: asked for by `polyshard.multi_shard`, committed in two phases.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, Ticket};
-use polyshard_sql::{Param, Part, SqlError, SqlState};
+use polyshard_sql::{Param, Part, Schema, SqlError, SqlState};
 use uuid::Uuid;
 
 use super::global::{quietly, two_sessions};
@@ -24,6 +25,16 @@ impl Session {
         self.own.multi_shard == MultiShard::TwoPhase && !self.embedded
     }
 
+    /// Why a write on several shards is refused.
+    fn several(&self, shards: usize) -> SqlError {
+        let hint = if self.embedded {
+            "Write rows of one shard at a time; SQLite shards cannot commit together."
+        } else {
+            "Write rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase'."
+        };
+        SqlError::unsupported(format!("the statement writes on {shards} shards"), hint)
+    }
+
     /// Runs a write on each of several shards; their counts are added up.
     pub(super) async fn write_many(
         &mut self,
@@ -31,21 +42,27 @@ impl Session {
         shards: usize,
         ranges: &[(MapName, Vec<KeyRange>)],
         params: &[Param<'_>],
+        routed_by: Option<Arc<Schema>>,
     ) -> Done {
         if !self.is_two_phase() {
-            return Err(several(shards).into());
+            return Err(self.several(shards).into());
         }
         let text = self.literal_text(analysed, params).await?;
         let tickets = self.door.router.enter_ranges(ranges, Access::Write).await;
         let tickets = tickets.map_err(|error| reply::of_router(&error))?;
         let parts = tickets.into_iter().map(|(shard, tickets)| (shard, (tickets, text.clone()))).collect();
-        self.run_parts(parts, true).await
+        self.run_parts(parts, true, routed_by).await
     }
 
     /// Inserts rows of several shards.
-    pub(super) async fn insert_split(&mut self, parts: Vec<Part>, params: &[Param<'_>]) -> Done {
+    pub(super) async fn insert_split(
+        &mut self,
+        parts: Vec<Part>,
+        params: &[Param<'_>],
+        routed_by: Option<Arc<Schema>>,
+    ) -> Done {
         if !self.is_two_phase() {
-            return Err(several(parts.len()).into());
+            return Err(self.several(parts.len()).into());
         }
         let mut by_shard: BTreeMap<ShardId, (Vec<Ticket>, String)> = BTreeMap::new();
         for part in parts {
@@ -63,13 +80,18 @@ impl Session {
             }
             by_shard.insert(part.shard, (tickets, text));
         }
-        self.run_parts(by_shard, false).await
+        self.run_parts(by_shard, false, routed_by).await
     }
 
     /// Runs each shard's part, and answers for all. What finds its rows itself must be kept to those of their owners.
-    async fn run_parts(&mut self, parts: BTreeMap<ShardId, (Vec<Ticket>, String)>, finds: bool) -> Done {
+    async fn run_parts(
+        &mut self,
+        parts: BTreeMap<ShardId, (Vec<Ticket>, String)>,
+        finds: bool,
+        routed_by: Option<Arc<Schema>>,
+    ) -> Done {
         let alone = self.begin_alone();
-        let done = self.run_parts_inside(parts, finds).await;
+        let done = self.run_parts_inside(parts, finds, routed_by).await;
         self.end_and_tell(alone, done.map(Some)).await
     }
 
@@ -77,11 +99,17 @@ impl Session {
         &mut self,
         parts: BTreeMap<ShardId, (Vec<Ticket>, String)>,
         finds: bool,
+        routed_by: Option<Arc<Schema>>,
     ) -> Result<String, Stop> {
         let mut described = self.extended;
         let (mut tag, mut count) = (String::new(), 0_u64);
         for (shard, (tickets, mut text)) in parts {
             self.turn_to(&shard, tickets).await?;
+            if let Some(schema) = &routed_by
+                && schema.position < self.door.journal.position()
+            {
+                Box::pin(self.check_routed(schema)).await?;
+            }
             let mut before = None;
             if finds {
                 self.settle().await?;
@@ -313,13 +341,6 @@ impl Session {
         let lent = first.raw().await.map_err(|error| reply::of_engine(&error))?;
         self.begin_on(lent, tickets, keys).await
     }
-}
-
-fn several(shards: usize) -> SqlError {
-    SqlError::unsupported(
-        format!("the statement writes on {shards} shards"),
-        "Write rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase'.",
-    )
 }
 
 /// The answer to a COMMIT or PREPARE that the shard answered by rolling back.

@@ -54,7 +54,12 @@ impl Session {
             let last = at + 1 == query.statements.len();
             let controls = matches!(
                 analysed.statement.kind(),
-                Kind::Begin(_) | Kind::Commit { .. } | Kind::Rollback { .. } | Kind::Set(_) | Kind::Show(_)
+                Kind::Begin(_)
+                    | Kind::Commit { .. }
+                    | Kind::Rollback { .. }
+                    | Kind::Set(_)
+                    | Kind::SetConfig(_)
+                    | Kind::Show(_)
             );
             // The last one alone after a COMMIT needs no transaction of its own.
             if self.transaction.is_none() && !controls && !last {

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use polyshard_journal::EntryKind;
 use polyshard_router::Access;
 use polyshard_sql::{
-    Analysis, Called, Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, Volatility,
+    Analysis, Called, Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TableName,
+    Volatility,
 };
 
-use super::place::{Wanted, unknown_outcome};
+use super::place::{Wanted, outdated, unknown_outcome};
 use super::transaction::failed_transaction;
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
-use crate::door::ViewMaps;
+use crate::door::{Undeclared, ViewMaps};
 use crate::reply::{self, state};
 
 /// PostgreSQL's own functions whose answer is another each time, but that change nothing.
@@ -26,6 +27,9 @@ const HARMLESS_FUNCTIONS: [&str; 8] = [
     "currval",
     "lastval",
 ];
+
+/// How often a statement is looked at again because tables were changed while it waited for its shard.
+const OUTDATED_TRIES_MAX: u32 = 5;
 
 impl Session {
     /// The tables as they are now, or as the transaction itself has made them.
@@ -50,6 +54,10 @@ impl Session {
         })?;
         let view = self.door.router.view();
         let route = analysis.route(params, &ViewMaps(&view))?;
+        self.check_declared(&analysis)?;
+        if self.transaction.schema.is_none() {
+            self.routed_by = Some(schema);
+        }
         Ok((route, analysis))
     }
 
@@ -73,6 +81,22 @@ impl Session {
         if let Some(refusal) = &analysed.refusal {
             return Err(refusal.clone().into());
         }
+        let mut tries = 0;
+        loop {
+            match self.run_routed(analysed).await {
+                // Nothing was sent: it is looked at again as things are now.
+                Err(Stop::Refused(error))
+                    if error == outdated() && self.transaction.is_none() && tries < OUTDATED_TRIES_MAX =>
+                {
+                    tries += 1;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn run_routed(&mut self, analysed: &Analysed) -> Done {
+        let statement = &analysed.statement;
         let (route, analysis) = self.route(analysed, &[]).await?;
         match Wanted::of(&route) {
             Some(wanted) => {
@@ -101,6 +125,7 @@ impl Session {
                 .into());
             }
             Kind::Set(setting) => self.set(statement, setting).await?,
+            Kind::SetConfig(setting) => Box::pin(self.set_config(setting)).await?,
             Kind::SetTransaction { session, modes } => {
                 self.set_transaction(statement, *session, modes).await?
             }
@@ -132,11 +157,11 @@ impl Session {
             }
             Kind::Unlisten(None) => reply::complete(&mut self.client.out, "UNLISTEN"),
             Kind::Deallocate(name) => self.deallocate(name.as_deref())?,
-            Kind::Prepare(prepare) => self.prepare_statement(prepare).await?,
-            Kind::Execute(execute) => self.execute_statement(execute).await?,
+            Kind::Prepare(prepare) => Box::pin(self.prepare_statement(prepare)).await?,
+            Kind::Execute(execute) => Box::pin(self.execute_statement(execute)).await?,
             Kind::Explain(explain) => {
                 let Kind::Execute(execute) = explain.statement.kind() else { return Ok(false) };
-                self.explain_execute(explain, execute).await?;
+                Box::pin(self.explain_execute(explain, execute)).await?;
             }
             Kind::Polyshard(call) => self.command(call, &[]).await?,
             _ => return Ok(false),
@@ -217,6 +242,7 @@ impl Session {
 
     /// A transaction on every shard writes nothing that is on one.
     pub(super) fn check_global(&self, analysis: &Analysis) -> Done {
+        self.check_declared(analysis)?;
         if self.transaction.global.is_some() && analysis.writes() {
             return Err(SqlError::unsupported(
                 "a transaction that changes what every shard has cannot write what one shard has",
@@ -225,6 +251,14 @@ impl Session {
             .into());
         }
         Ok(())
+    }
+
+    /// Refuses tables that nobody has declared, where that is how they are to be treated.
+    pub(super) fn check_declared(&self, analysis: &Analysis) -> Result<(), SqlError> {
+        match analysis.undeclared() {
+            Some(table) if self.door.limits.undeclared == Undeclared::Refuse => Err(undeclared(table)),
+            _ => Ok(()),
+        }
     }
 
     /// Runs a text on the shard that works for us, in the protocol that the client uses.
@@ -252,6 +286,7 @@ impl Session {
         route: Route,
         params: &[Param<'_>],
     ) -> Done {
+        let routed_by = self.routed_by.take();
         if self.transaction.is_none() && self.backend.is_some() && !reads(analysed.statement.kind()) {
             // What the series did so far is on a session that is in no transaction, and could not be prepared in one.
             self.told = false;
@@ -271,8 +306,10 @@ impl Session {
                 let Kind::Copy(copy) = statement.kind() else { return Ok(()) };
                 self.copy_many(&statement, copy, &ranges).await
             }
-            Route::Many { shards, ranges } => self.write_many(analysed, shards.len(), &ranges, params).await,
-            Route::Split(parts) => self.insert_split(parts, params).await,
+            Route::Many { shards, ranges } => {
+                self.write_many(analysed, shards.len(), &ranges, params, routed_by).await
+            }
+            Route::Split(parts) => self.insert_split(parts, params, routed_by).await,
             Route::ReferenceWrite => {
                 let alone = self.begin_alone();
                 let done = self.write_reference(analysed, params).await;
@@ -334,7 +371,14 @@ impl Session {
         }
         self.door.journal.check_ddl(statement)?;
         let text = self.literal_text(analysed, params).await?;
-        self.run_everywhere(&text, EntryKind::Schema).await.map(Some)
+        let tag = self.run_everywhere(&text, EntryKind::Schema).await?;
+        if *statement.kind() == Kind::Do {
+            // Code that is not looked into may leave settings and temporary tables behind.
+            for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {
+                backend.closing = true;
+            }
+        }
+        Ok(Some(tag))
     }
 
     /// VACUUM and its like: on one shard after the other, in no transaction.
@@ -386,6 +430,14 @@ fn reads(kind: &Kind) -> bool {
         Kind::Explain(explain) => reads(explain.statement.kind()),
         _ => false,
     }
+}
+
+fn undeclared(table: &TableName) -> SqlError {
+    let message = format!("table {table} was not declared, and sql.undeclared is \"refuse\"");
+    SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).hint(format!(
+        "SELECT polyshard.shard_table('{table}', map, column), polyshard.reference_table('{table}') or \
+         polyshard.local_table('{table}', shard) says where its rows are."
+    ))
 }
 
 fn no_cursor(name: &str) -> SqlError {

@@ -13,7 +13,7 @@ use super::savepoint::Mark;
 use super::{Done, Session, Stop};
 use crate::embedded::LiteTurn;
 use crate::reply::{self, Severity, state};
-use crate::settings::{Own, Settings};
+use crate::settings::{Own, Settings, is_one_snapshot};
 
 /// How a transaction came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,20 @@ pub(crate) struct Transaction {
     search_path_set: bool,
     /// What the session's search path is once it is committed.
     pub(super) search_path_after: Option<Arc<[String]>>,
+}
+
+/// What a transaction passes on to the one that AND CHAIN begins.
+struct Again {
+    begin: Arc<str>,
+    read_only: bool,
+    one_snapshot: bool,
+}
+
+impl Again {
+    fn of(transaction: &Transaction) -> Again {
+        let Transaction { begin, read_only, one_snapshot, .. } = transaction;
+        Again { begin: begin.clone(), read_only: *read_only, one_snapshot: *one_snapshot }
+    }
 }
 
 impl Transaction {
@@ -140,8 +154,21 @@ impl Session {
         if self.transaction.is_none() {
             self.transaction = Transaction::none();
             self.transaction.begun = Begun::Implicitly;
+            self.transaction.one_snapshot = self.has_one_snapshot_by_default();
+            self.transaction.movable = !self.transaction.one_snapshot;
             self.transaction.before = Some(self.remembered());
         }
+    }
+
+    /// Whether all statements of a transaction see one moment, unless it says otherwise.
+    fn has_one_snapshot_by_default(&self) -> bool {
+        const NAME: &str = "default_transaction_isolation";
+        let named = || self.lite_settings.named.iter().find(|(name, _)| name == NAME);
+        let said = match self.embedded {
+            true => named().map(|(_, value)| value.as_str()),
+            false => self.settings.statement(NAME),
+        };
+        said.map_or(self.one_snapshot, is_one_snapshot)
     }
 
     pub(super) fn remembered(&self) -> Remembered {
@@ -180,8 +207,9 @@ impl Session {
                 self.transaction.begun = Begun::Explicitly;
                 self.transaction.begin = statement.text().clone();
                 self.transaction.read_only = modes.read_only.unwrap_or(false);
-                self.transaction.movable = is_by_statement(modes) && !joined;
-                self.transaction.one_snapshot = !is_by_statement(modes);
+                let by_default = modes.isolation.is_none() && self.has_one_snapshot_by_default();
+                self.transaction.one_snapshot = by_default || !is_by_statement(modes);
+                self.transaction.movable = !self.transaction.one_snapshot && !joined;
                 self.transaction.before = Some(before);
             }
         }
@@ -209,7 +237,7 @@ impl Session {
             let warning = SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress");
             self.notice(Severity::Warning, &warning);
         }
-        let again = chain.then(|| (self.transaction.begin.clone(), self.transaction.read_only));
+        let again = chain.then(|| Again::of(&self.transaction));
         let tag = if self.transaction.failed { "ROLLBACK" } else { "COMMIT" };
         let ended = if self.transaction.failed {
             self.end_transaction(false).await
@@ -228,20 +256,22 @@ impl Session {
             let warning = SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress");
             self.notice(Severity::Warning, &warning);
         }
-        let again = chain.then(|| (self.transaction.begin.clone(), self.transaction.read_only));
+        let again = chain.then(|| Again::of(&self.transaction));
         self.end_transaction(false).await?;
         reply::complete(&mut self.client.out, "ROLLBACK");
         self.begin_again(again);
         Ok(())
     }
 
-    fn begin_again(&mut self, again: Option<(Arc<str>, bool)>) {
-        let Some((begin, read_only)) = again else { return };
+    fn begin_again(&mut self, again: Option<Again>) {
+        let Some(again) = again else { return };
         let before = self.remembered();
         self.transaction = Transaction::none();
         self.transaction.begun = Begun::Explicitly;
-        self.transaction.begin = begin;
-        self.transaction.read_only = read_only;
+        self.transaction.begin = again.begin;
+        self.transaction.read_only = again.read_only;
+        self.transaction.one_snapshot = again.one_snapshot;
+        self.transaction.movable = !again.one_snapshot;
         self.transaction.before = Some(before);
     }
 
@@ -249,7 +279,14 @@ impl Session {
     /// is committed, the settings are what they were before.
     pub(super) async fn end_transaction(&mut self, commit: bool) -> Done {
         let before = self.transaction.before.clone();
-        let ended = self.end_parts(commit).await;
+        let placed = if commit { self.placed_by_default().await } else { Ok(Vec::new()) };
+        let ended = match placed {
+            Ok(placed) => {
+                self.transaction.after.extend(placed);
+                self.end_parts(commit).await
+            }
+            Err(error) => self.end_parts(false).await.and(Err(error.into())),
+        };
         if ended.is_err()
             && let Some(before) = before
         {

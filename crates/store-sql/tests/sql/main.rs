@@ -11,6 +11,7 @@ mod prepared;
 mod programs;
 mod savepoints;
 mod series;
+mod session;
 mod several;
 mod sharing;
 mod strangers;
