@@ -1,5 +1,8 @@
 //! SQL tables: the PostgreSQL protocol over the router.
 
+// A session is one future, and the compiler looks through all that it is made of.
+#![recursion_limit = "256"]
+
 mod across;
 mod backend;
 mod cache;
