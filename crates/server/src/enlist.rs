@@ -233,12 +233,12 @@ impl Enlisted for Changing {
                 self.change.write(dialect, found).map(Step::Run).map_err(refused)
             }
             Stage::Write => {
-                let ticks = row.map(|row| row.int(0)).transpose().map_err(damaged)?;
-                if ticks.is_none() && self.deletes {
+                if row.is_none() && self.deletes {
                     // As DELETE does, that finds nothing.
                     return Ok(Step::Done(None));
                 }
-                let time = self.change.answer(ticks).map_err(refused)?;
+                let Some(rows) = answer else { return Ok(Step::Done(None)) };
+                let time = self.change.answer(rows).map_err(refused)?;
                 Ok(Step::Done(Some(etag(time))))
             }
         }

@@ -171,7 +171,7 @@ impl Work {
             batch = batch.push(statement.expect(expect));
         }
         match ticket.write(batch.order_key(self.order_key())).await {
-            Ok(answers) => ticks(&answers),
+            Ok(answers) => ticks(&answers, self.now),
             Err(engine::Error::Expectation { statement, .. }) => Ok(Attempt::Lost(statement)),
             Err(error) => Err(error),
         }
@@ -193,11 +193,11 @@ impl Work {
 }
 
 /// The times of change that the statements answered with; one without an answer has found nothing.
-fn ticks(answers: &[Rows]) -> Result<Attempt, engine::Error> {
+fn ticks(answers: &[Rows], now: i64) -> Result<Attempt, engine::Error> {
     let mut ticks = Vec::with_capacity(answers.len());
-    for (at, rows) in answers.iter().enumerate() {
-        match rows.first() {
-            Some(row) => ticks.push(row.int(0)?),
+    for (at, answer) in answers.iter().enumerate() {
+        match rows::ticks_of(answer, now)? {
+            Some(time) => ticks.push(time),
             None => return Ok(Attempt::Lost(at)),
         }
     }

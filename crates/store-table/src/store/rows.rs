@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyshard_engine::Statement;
+use polyshard_engine::{self as engine, Rows, Statement};
 
 use super::changes::{Change, ChangeKind};
 use super::entities::read_properties;
@@ -37,8 +37,7 @@ impl Target<'_> {
         self.at(&texts.get, change)
     }
 
-    /// The statement of a change, which answers with the new time of change, or with no row if it found nothing to
-    /// do. `found` is what [`Target::read`] found.
+    /// The statement of a change, whose answer [`ticks_of`] reads. `found` is what [`Target::read`] found.
     pub fn write(
         &self,
         texts: &Texts,
@@ -92,6 +91,16 @@ impl Target<'_> {
 
     fn set(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
         self.at(text, change).bind(self.now).bind(stored::write(properties))
+    }
+}
+
+/// The new time of change, of the answer to the statement of a change made at `now`; none if it found nothing to do.
+pub(super) fn ticks_of(rows: &Rows, now: i64) -> Result<Option<i64>, engine::Error> {
+    match rows.first() {
+        Some(row) => row.int(0).map(Some),
+        // An insert has no columns.
+        None if rows.columns().is_empty() && rows.affected() == 1 => Ok(Some(now)),
+        None => Ok(None),
     }
 }
 

@@ -97,9 +97,9 @@ impl EntityChange {
         self.target().write(texts(dialect), &self.change, found)
     }
 
-    /// The new time of change, of what the statement of [`EntityChange::write`] answered: a row of one bigint, or none.
-    pub fn answer(&self, ticks: Option<i64>) -> Result<Timestamp, StoreError> {
-        match (ticks, &self.change.kind) {
+    /// The new time of change, of what the statement of [`EntityChange::write`] answered; the old one, if it deletes.
+    pub fn answer(&self, rows: &Rows) -> Result<Timestamp, StoreError> {
+        match (rows::ticks_of(rows, self.now).map_err(broken)?, &self.change.kind) {
             (Some(ticks), _) => timestamp(ticks),
             (None, ChangeKind::Insert(_)) => Err(StoreError::EntityExists),
             (None, ChangeKind::Replace(_, IfMatch::Any) | ChangeKind::Delete(IfMatch::Any)) => {
@@ -173,7 +173,7 @@ pub async fn change_entity(
         None => None,
     };
     let rows = tx.run(change.write(dialect, found)?).await.map_err(failed)?;
-    change.answer(rows.first().map(|row| row.int(0)).transpose().map_err(failed)?)
+    change.answer(&rows)
 }
 
 /// Inserts an entity or replaces the one that is there, inside a transaction.
