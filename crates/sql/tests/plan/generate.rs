@@ -26,28 +26,37 @@ struct Relation {
 }
 
 pub struct Generator<'w> {
-    dice: Dice,
-    world: &'w World,
+    pub dice: Dice,
+    pub world: &'w World,
+    /// Whether it uses more of SQL than all engines have.
+    wide: bool,
     aliases: usize,
     /// CTEs in sight, with their columns.
     commons: Vec<(String, Vec<(String, Kind)>)>,
 }
 
 /// A generated SELECT without ORDER BY.
-struct Select {
-    sql: String,
-    columns: Vec<(String, Kind)>,
+pub struct Select {
+    pub sql: String,
+    pub columns: Vec<(String, Kind)>,
 }
 
 impl<'w> Generator<'w> {
     pub fn new(seed: u64, world: &'w World) -> Generator<'w> {
-        Generator { dice: Dice::new(seed), world, aliases: 0, commons: Vec::new() }
+        Generator { dice: Dice::new(seed), world, wide: true, aliases: 0, commons: Vec::new() }
+    }
+
+    /// Of what SQLite shards have too.
+    #[allow(dead_code, reason = "one of the test programs asks no SQLite shards")]
+    pub fn common(seed: u64, world: &'w World) -> Generator<'w> {
+        Generator { wide: false, ..Generator::new(seed, world) }
     }
 
     pub fn case(&mut self) -> Case {
         self.commons.clear();
         let with = if self.dice.percent(18) { self.with() } else { String::new() };
-        let select = self.body(2);
+        let wide = self.wide && with.is_empty() && self.dice.percent(30);
+        let select = if wide { self.wide() } else { self.body(2) };
         let mut sql = format!("{with}{}", select.sql);
         let ordered = self.dice.percent(55);
         if ordered {
@@ -572,7 +581,7 @@ impl<'w> Generator<'w> {
     }
 }
 
-fn quote(name: &str) -> String {
+pub fn quote(name: &str) -> String {
     if name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
         name.to_owned()
     } else {

@@ -4,6 +4,7 @@ mod cases;
 mod execute;
 mod generate;
 mod plans;
+mod wide;
 mod world;
 
 use std::collections::BTreeMap;
@@ -241,14 +242,15 @@ fn queries_per_world() -> u64 {
 async fn random_queries_over_three_shards_answer_as_one_database_does() {
     let server =
         Arc::new(PgServer::start_with(PgOptions { durability: Durability::NoFsync, ..PgOptions::default() }));
-    let count =
-        std::env::var("PLAN_QUERIES").ok().and_then(|n| n.parse().ok()).unwrap_or_else(queries_per_world);
+    let asked = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let count = asked("POLYSHARD_QUERIES").unwrap_or_else(queries_per_world);
+    let first = asked("POLYSHARD_SEED").unwrap_or(0);
     let (mut different, mut refused, mut totals) =
         (Vec::new(), BTreeMap::<String, usize>::new(), [0_usize; 4]);
     for seed in 0..4_u64 {
         let world = World::new(seed);
         let bench = Bench::new(&server, &format!("w{seed}"), &world).await;
-        for number in 0..count {
+        for number in first..first + count {
             let mut generator = Generator::new(seed * 1_000_000 + number, &world);
             let case = generator.case();
             match bench.try_query(&case.sql, case.ordered).await {
