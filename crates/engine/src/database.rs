@@ -27,6 +27,16 @@ enum Inner {
     Postgres(Arc<postgres::Engine>),
 }
 
+/// When what is written is safe from a loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// When it is answered.
+    Now,
+    /// With the next write that is durable when it is answered: until then all of it may be lost, and never a part
+    /// without what was written before.
+    WithTheNext,
+}
+
 /// What a database has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -78,6 +88,25 @@ impl Database {
         match &self.inner {
             Inner::Sqlite(engine) => engine.write(batch).await,
             Inner::Postgres(engine) => engine.write(batch).await,
+        }
+    }
+
+    /// Applies a batch to this SQLite database, by itself, that sees `other` beside it under a name and may read it. The
+    /// writers of the other go on.
+    pub async fn write_beside(
+        &self,
+        other: (&str, &Database),
+        batch: Batch,
+        durable: Durable,
+    ) -> Result<Vec<Rows>, Error> {
+        for statement in &batch.statements {
+            check_no_control(statement)?;
+        }
+        match (&self.inner, &other.1.inner) {
+            (Inner::Sqlite(engine), Inner::Sqlite(beside)) => {
+                engine.write_beside((other.0, beside), batch, durable).await
+            }
+            _ => Err(Error::invalid("only SQLite databases can be used beside each other")),
         }
     }
 

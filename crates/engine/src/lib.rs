@@ -21,7 +21,7 @@ mod target;
 mod transaction;
 mod value;
 
-pub use database::{ATTACHED_MAX, Database, Stats};
+pub use database::{ATTACHED_MAX, Database, Durable, Stats};
 pub use dialect::Dialect;
 pub use error::{ConstraintKind, Error};
 pub use functions::{Accumulator, AccumulatorMaker, Aggregate, Collation, ScalarBody, ScalarFunction};

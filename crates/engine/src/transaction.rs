@@ -13,6 +13,15 @@ pub enum Access {
     Write,
 }
 
+/// What statements that run together may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// What earlier ones among them make.
+    Earlier,
+    /// Only what there is.
+    Nothing,
+}
+
 /// An open transaction; dropping it rolls it back.
 pub struct Transaction {
     inner: Inner,
@@ -45,8 +54,19 @@ impl Transaction {
         Ok(answers.pop().unwrap_or_else(Rows::none))
     }
 
-    /// Runs statements in order, on PostgreSQL in one round trip; stops at the first that fails.
+    /// Runs statements in order; stops at the first that fails. On PostgreSQL in one round trip, once the session knows
+    /// all of them.
     pub async fn run_all(&mut self, statements: Vec<Statement>) -> Result<Vec<Rows>, Error> {
+        self.run_as(statements, Needs::Earlier).await
+    }
+
+    /// As [`Transaction::run_all`], where no statement needs a table or column that an earlier one makes: those that are
+    /// new to the session are made known to it all at once.
+    pub async fn run_known(&mut self, statements: Vec<Statement>) -> Result<Vec<Rows>, Error> {
+        self.run_as(statements, Needs::Nothing).await
+    }
+
+    async fn run_as(&mut self, statements: Vec<Statement>, needs: Needs) -> Result<Vec<Rows>, Error> {
         for statement in &statements {
             statement.check()?;
             check_control(statement)?;
@@ -58,7 +78,7 @@ impl Transaction {
         let result = match &mut self.inner {
             Inner::SqliteRead(transaction) => transaction.run_all(&statements),
             Inner::SqliteWrite(transaction) => transaction.run_all(statements).await,
-            Inner::Postgres(transaction) => transaction.run_all(&statements).await,
+            Inner::Postgres(transaction) => transaction.run_all(&statements, needs).await,
         };
         self.failed = result.is_err();
         result

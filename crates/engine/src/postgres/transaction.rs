@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use super::connect::Connector;
 use super::error::{Failure, Fitness};
 use super::outcome;
 use super::pool::Lent;
 use super::session::Sent;
 use crate::group::{self, Answer};
+use crate::transaction::Needs;
 use crate::{Access, Error, Statement};
 
 pub(crate) struct PostgresTransaction {
@@ -46,10 +49,10 @@ impl PostgresTransaction {
         Ok(PostgresTransaction { connector, lent: Some(lent), busy: false })
     }
 
-    pub async fn run_all(&mut self, statements: &[Statement]) -> Answer {
+    pub async fn run_all(&mut self, statements: &[Statement], needs: Needs) -> Answer {
         let lent = self.lent.as_ref().ok_or(Error::Closed)?;
         self.busy = true;
-        let result = run_all(lent, statements).await;
+        let result = run_all(lent, statements, needs).await;
         self.busy = false;
         result.map_err(|failure| {
             match failure.session {
@@ -124,11 +127,24 @@ fn lent_forget(lent: Option<&Lent>) {
     }
 }
 
-/// One round trip if all statements are prepared, else one after the other: a statement may need the table
-/// an earlier one makes.
-async fn run_all(lent: &Lent, statements: &[Statement]) -> Result<Vec<crate::Rows>, Failure> {
+/// One round trip if all statements are prepared. Else they are prepared together, or run one after the other if a
+/// statement may need the table an earlier one makes.
+async fn run_all(
+    lent: &Lent,
+    statements: &[Statement],
+    needs: Needs,
+) -> Result<Vec<crate::Rows>, Failure> {
     let session = &lent.session;
     let mut answers = Vec::with_capacity(statements.len());
+    if needs == Needs::Nothing && statements.len() > 1 {
+        let mut new: Vec<&Statement> =
+            statements.iter().filter(|statement| session.prepared(statement).is_none()).collect();
+        new.sort_by_key(|statement| statement.text());
+        new.dedup_by_key(|statement| statement.text());
+        for prepared in join_all(new.into_iter().map(|statement| session.prepare(statement))).await {
+            prepared?;
+        }
+    }
     let plan: Option<Vec<_>> = statements.iter().map(|statement| session.prepared(statement)).collect();
     match plan {
         Some(plan) if statements.len() > 1 => {

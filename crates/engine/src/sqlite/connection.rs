@@ -95,11 +95,7 @@ impl Connection {
     /// snapshot of every one of them.
     pub fn attach(&mut self, others: &[(String, PathBuf)]) -> Result<(), Error> {
         for (name, path) in others {
-            let path = path.to_str().ok_or_else(|| {
-                Error::invalid(format!("the path {} is not UTF-8 and cannot be attached", path.display()))
-            })?;
-            let attach = format!("ATTACH DATABASE ?1 AS {}", quoted(name));
-            self.raw.execute(&attach, [path]).map_err(translate)?;
+            self.attach_one(name, path)?;
         }
         self.control("BEGIN").map_err(translate)?;
         let names = std::iter::once("main").chain(others.iter().map(|(name, _)| name.as_str()));
@@ -109,6 +105,20 @@ impl Connection {
             self.raw.query_row(&touch, [], |_| Ok(())).map_err(translate)?;
         }
         Ok(())
+    }
+
+    /// Opens another file beside this one under a name.
+    pub fn attach_one(&self, name: &str, path: &Path) -> Result<(), Error> {
+        let path = path.to_str().ok_or_else(|| {
+            Error::invalid(format!("the path {} is not UTF-8 and cannot be attached", path.display()))
+        })?;
+        let attach = format!("ATTACH DATABASE ?1 AS {}", quoted(name));
+        self.raw.execute(&attach, [path]).map(drop).map_err(translate)
+    }
+
+    /// Closes a file that was opened beside this one.
+    pub fn detach(&self, name: &str) -> Result<(), Error> {
+        self.raw.execute(&format!("DETACH DATABASE {}", quoted(name)), []).map(drop).map_err(translate)
     }
 
     /// Limits every statement from now on until the next call.

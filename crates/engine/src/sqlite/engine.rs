@@ -21,7 +21,7 @@ use crate::group::{Answer, Counters, Op};
 use crate::listener::LISTENER_EVENTS_MAX;
 use crate::session::{SessionHandle, SessionInner};
 use crate::statement::Action;
-use crate::{Batch, Error, Listener, Options, Rows, SessionHook, SqliteTarget, Statement, Stats};
+use crate::{Batch, Durable, Error, Listener, Options, Rows, SessionHook, SqliteTarget, Statement, Stats};
 
 pub(crate) struct Engine {
     // Dropped in this order: the queue ends, then the threads, then the lock is released.
@@ -111,6 +111,23 @@ impl Engine {
             }
             Err(TrySendError::Closed(_)) => return Err(Error::Closed),
         }
+        answer.await.map_err(|_| Error::Closed)?
+    }
+
+    /// A batch by itself that sees the file of another beside this one, under a name.
+    pub async fn write_beside(
+        &self,
+        other: (&str, &Arc<Engine>),
+        batch: Batch,
+        durable: Durable,
+    ) -> Answer {
+        let (name, other) = other;
+        // It is not closed while it is read.
+        let _permit = other.long_read().await?;
+        let (reply, answer) = oneshot::channel();
+        let other = (name.to_owned(), other.readers.path().to_owned());
+        let command = Command::WriteBeside { op: Op { batch, reply }, other, durable };
+        self.queue.send(command).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 

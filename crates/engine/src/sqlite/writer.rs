@@ -1,6 +1,7 @@
 //! The writer thread: drains the queue into one transaction, commits it, answers everybody.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,12 +11,14 @@ use super::connection::Connection;
 use super::error::{leaves_commit_open, translate};
 use super::transaction::{Ask, Notices, run_all};
 use crate::group::{self, Answer, Counters, Op};
-use crate::{Error, Event, Options};
+use crate::{Durable, Error, Event, Options};
 
 /// What the queue carries.
 pub(crate) enum Command {
     Write(Op),
     Begin(oneshot::Sender<Result<std::sync::mpsc::SyncSender<Ask>, Error>>),
+    /// A batch that reads another file, which is there under a name meanwhile.
+    WriteBeside { op: Op, other: (String, PathBuf), durable: Durable },
     Close,
 }
 
@@ -85,6 +88,7 @@ impl Writer {
                     self.lend(reply);
                     self.keep_undo(Undo::Memory);
                 }
+                Command::WriteBeside { op, other, durable } => self.write_beside(op, &other, durable),
                 // What was queued before is still answered.
                 Command::Close => queue.close(),
             }
@@ -195,8 +199,39 @@ impl Writer {
         Ok(result)
     }
 
+    /// Runs a batch by itself with another file attached.
+    fn write_beside(&mut self, op: Op, (name, path): &(String, PathBuf), durable: Durable) {
+        Counters::add(&self.counters.writes, 1);
+        let Some(op) = group::refuse_void(vec![op]).pop() else { return };
+        let answer = self.connection.attach_one(name, path).and_then(|()| {
+            self.set_durable(durable);
+            // Not immediate: that would keep the other file's writer out, too.
+            let answer = self.write_within("BEGIN", &op);
+            self.set_durable(Durable::Now);
+            // The next batch must not see it, and the file may be closed.
+            self.connection.detach(name)?;
+            answer
+        });
+        group::reply_all(vec![op], vec![answer]);
+    }
+
+    fn set_durable(&self, durable: Durable) {
+        let synchronous = match durable {
+            Durable::Now => "FULL",
+            Durable::WithTheNext => "NORMAL",
+        };
+        // What cannot be set stays as it is; `FULL` is set again before anything else is written.
+        if let Err(error) = self.connection.raw.pragma_update(Some("main"), "synchronous", synchronous) {
+            tracing::error!(%error, "an SQLite writer syncs as it did before");
+        }
+    }
+
     fn write_alone(&mut self, op: &Op) -> Answer {
-        self.connection.control("BEGIN IMMEDIATE").map_err(translate)?;
+        self.write_within("BEGIN IMMEDIATE", op)
+    }
+
+    fn write_within(&mut self, begin: &str, op: &Op) -> Answer {
+        self.connection.control(begin).map_err(translate)?;
         let limit = self.options.statement_timeout;
         let result =
             run_all(&mut self.connection, &op.batch.statements, |connection| connection.limit(Some(limit)));
