@@ -257,7 +257,7 @@ impl Inner {
             }
             let place = place(action, saga.operation());
             self.pass(&format!("{place}.before"))?;
-            if renewed.elapsed() > self.catalog.lease() / 3 {
+            if renewed.elapsed() > self.catalog.lease() / 3 && !is_held(action) {
                 if self.renew(record).await == Renewed::Superseded {
                     return Ok(Ending::Superseded);
                 }
@@ -491,8 +491,9 @@ impl Inner {
         let wrap = |error| CatalogError::Shard { shard: id.clone(), error };
         let began = Instant::now();
         loop {
-            let routers = shard.routers().await.map_err(wrap)?;
-            let acks = shard.acks(op).await.map_err(wrap)?;
+            // Both at once: a session that is not in the list was opened after the fence was raised, and has heard of it.
+            let (acks, routers) = tokio::join!(shard.acks(op), shard.routers());
+            let (acks, routers) = (acks.map_err(wrap)?, routers.map_err(wrap)?);
             match fence::verdict(&routers, &acks, began.elapsed(), self.limits) {
                 Verdict::Clear => return Ok(Outcome::Done),
                 Verdict::Wait => tokio::time::sleep(ACK_POLL).await,
@@ -519,6 +520,20 @@ impl Inner {
             }
         }
     }
+}
+
+/// Whether requests are held, so that nothing is done that can wait. The lease is longer than they ever are.
+fn is_held(action: Action) -> bool {
+    matches!(
+        action,
+        Action::AwaitAcks(..)
+            | Action::CheckEmpty(_)
+            | Action::Carry(CarryTask::Settle)
+            | Action::Record(Step::Departing)
+            | Action::Depart(..)
+            | Action::ActivateFrom { .. }
+            | Action::Release(_)
+    )
 }
 
 /// How often a lease is renewed at most.

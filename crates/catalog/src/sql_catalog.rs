@@ -22,9 +22,11 @@ const EVENTS_KEPT: i64 = 10_000;
 /// Ended operations kept for people to look at.
 const OPERATIONS_KEPT: i64 = 1_000;
 
-/// One transaction on the catalog.
+/// One transaction on the catalog. Requests may be held meanwhile, so it makes few round trips: writes wait for the next
+/// read, or for the commit, and go with it.
 pub(crate) struct SqlCatalog {
     tx: Transaction,
+    pending: Vec<Statement>,
     dialect: Dialect,
     lease: Duration,
 }
@@ -34,23 +36,29 @@ pub(crate) const ENTRY_COLUMNS: &str = "lo, hi, shard, state, epoch, grp, lock_o
 
 impl SqlCatalog {
     pub(crate) async fn begin(db: &Database, lease: Duration) -> Reply<SqlCatalog> {
-        Ok(SqlCatalog { tx: db.begin(Access::Write).await?, dialect: db.dialect(), lease })
+        let tx = db.begin(Access::Write).await?;
+        Ok(SqlCatalog { tx, pending: Vec::new(), dialect: db.dialect(), lease })
     }
 
     pub(crate) fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    pub(crate) async fn commit(self) -> Reply<()> {
+    pub(crate) async fn commit(mut self) -> Reply<()> {
+        if !self.pending.is_empty() {
+            self.tx.run_known(self.pending).await?;
+        }
         Ok(self.tx.commit().await?)
     }
 
     pub(crate) async fn rows(&mut self, statement: Statement) -> Reply<Vec<Row>> {
-        Ok(self.tx.run(statement).await?.into_rows())
+        self.pending.push(statement);
+        let mut answers = self.tx.run_known(std::mem::take(&mut self.pending)).await?;
+        Ok(answers.pop().map(polyshard_engine::Rows::into_rows).unwrap_or_default())
     }
 
     pub(crate) async fn done(&mut self, statement: Statement) -> Reply<()> {
-        self.tx.run(statement).await?;
+        self.pending.push(statement);
         Ok(())
     }
 
@@ -227,7 +235,7 @@ impl CatalogTx for SqlCatalog {
                 .bind(entry.lock.as_ref().map(|lock| lock.until_ms()))
         });
         let statements: Vec<Statement> = removals.chain(puts).collect();
-        self.tx.run_all(statements).await?;
+        self.pending.extend(statements);
         Ok(())
     }
 
@@ -296,7 +304,7 @@ impl CatalogTx for SqlCatalog {
             Statement::new(old).bind(OPERATIONS_KEPT),
             Statement::notify(CHANGE_CHANNEL, seq.to_string()),
         ];
-        self.tx.run_all(statements).await?;
+        self.pending.extend(statements);
         Ok(())
     }
 }

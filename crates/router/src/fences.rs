@@ -17,6 +17,9 @@ use crate::state::State;
 
 /// How often fences are looked for without being told: the safety net under the notifications.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long short requests may take to end before the shard is told that others are held: far less than the time after
+/// which a silent router is cut off.
+const DRAIN_SOON: Duration = Duration::from_millis(20);
 /// The pause before an unreachable shard is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -130,10 +133,13 @@ async fn answer(state: Arc<State>, shard: Arc<Shard>, fence: FenceRow, hold_max:
     let id = shard.id().clone();
     let ack = |phase| shard.acknowledge(fence.op, fence.attempt, state.router, phase);
     let drain = async {
-        if !ack(AckPhase::Held).await? {
-            return Ok(false);
+        // One that is drained in a moment says so and nothing before: each word is a transaction on the shard.
+        if tokio::time::timeout(DRAIN_SOON, state.gate.drained(&id, &fence)).await.is_err() {
+            if !ack(AckPhase::Held).await? {
+                return Ok(false);
+            }
+            state.gate.drained(&id, &fence).await;
         }
-        state.gate.drained(&id, &fence).await;
         ack(AckPhase::Drained).await
     };
     match tokio::time::timeout(hold_max, drain).await {

@@ -229,28 +229,34 @@ impl Watch<'_> {
 }
 
 /// Closes a capture for good in the transaction by which its ranges leave. False if something is left to carry, or a
-/// writer is still in the ranges: then nothing is closed.
+/// writer is still in the ranges: then the transaction must be rolled back.
 pub(crate) async fn seal(tx: &mut Transaction, dialect: Dialect, capture: OpId) -> Result<bool, ShardError> {
+    let own = |name| dialect.own_table(name);
+    // In one round trip: requests are held.
+    let mut statements = Vec::new();
     if dialect == Dialect::Postgres {
         let sql = "SELECT pg_try_advisory_xact_lock($1::int, $2::int)";
-        let lock = Statement::new(sql).bind(MOVE_LOCK_CLASS).bind(lock_number(capture));
-        if !tx.run(lock).await?.one()?.bool(0)? {
-            return Ok(false);
-        }
+        statements.push(Statement::new(sql).bind(MOVE_LOCK_CLASS).bind(lock_number(capture)));
     }
-    let own = |name| dialect.own_table(name);
-    let left = format!("SELECT 1 FROM {} WHERE capture = $1 LIMIT 1", own("capture_log"));
-    if !tx.run(Statement::new(left).bind(capture.to_string())).await?.is_empty() {
+    let close = format!(
+        "UPDATE {} SET state = 'sealed' WHERE capture = $1 AND ready = 1 \
+         AND NOT EXISTS (SELECT 1 FROM {} WHERE capture = $1)",
+        own("capture"),
+        own("capture_log")
+    );
+    statements.push(Statement::new(close).bind(capture.to_string()));
+    let answers = tx.run_all(statements).await?;
+    let (Some(closed), alone) = (answers.last(), answers.first()) else { return Ok(false) };
+    if dialect == Dialect::Postgres && !alone.map(|rows| rows.one()?.bool(0)).transpose()?.unwrap_or(false) {
         return Ok(false);
     }
-    let close = format!("UPDATE {} SET state = 'sealed' WHERE capture = $1 AND ready = 1", own("capture"));
-    if tx.run(Statement::new(close).bind(capture.to_string())).await?.affected() != 1 {
+    if closed.affected() != 1 {
         return Ok(false);
     }
     if dialect == Dialect::Postgres {
-        for (_, definition) in functions(tx, capture).await? {
-            tx.run(Statement::new(definition.replace(OPEN_MARK, SEALED_MARK))).await?;
-        }
+        let functions = functions(tx, capture).await?;
+        let sealed = functions.iter().map(|(_, definition)| definition.replace(OPEN_MARK, SEALED_MARK));
+        tx.run_all(sealed.map(Statement::new).collect()).await?;
     }
     Ok(true)
 }

@@ -84,7 +84,9 @@ impl Shard {
     /// The shape of a table; none if it is not there.
     pub async fn shape(&self, table: &str) -> Result<Option<Shape>, ShardError> {
         let mut tx = self.carrier().await?.begin(Access::Read).await?;
-        shape::read(&mut tx, self.dialect(), table).await
+        let shape = shape::read(&mut tx, self.dialect(), table).await?;
+        tx.rollback().await?;
+        Ok(shape)
     }
 
     /// Makes the driver of this token the only one who may carry for an operation from now on. A former one that has
@@ -130,7 +132,9 @@ impl Shard {
         let datasets = {
             let mut tx = SqlLocal::begin(self.control()).await?;
             tx.lock_meta().await?;
-            tx.datasets(definition.name()).await?
+            let datasets = tx.datasets(definition.name()).await?;
+            tx.commit().await?;
+            datasets
         };
         for dataset in datasets {
             let mut tx = self.trigger_transaction(op).await?;
@@ -176,14 +180,26 @@ impl Shard {
     /// Takes a capture away, with what it caught. Each table in a transaction of its own, so that its writers wait for
     /// no other; repeating it goes on where it stopped.
     pub async fn remove_capture(&self, op: OpRef, capture: OpId) -> Result<(), ShardError> {
-        let mut tx = self.trigger_transaction(op).await?;
-        for part in capture::parts(&mut tx, self.dialect(), capture).await? {
-            tx.run(Statement::new(part)).await?;
-            tx.commit().await?;
-            tx = self.trigger_transaction(op).await?;
+        loop {
+            let mut tx = self.trigger_transaction(op).await?;
+            for part in capture::parts(&mut tx, self.dialect(), capture).await? {
+                tx.run(Statement::new(part)).await?;
+                tx.commit().await?;
+                tx = self.trigger_transaction(op).await?;
+            }
+            tx.rollback().await?;
+            // A dataset may have been bound meanwhile, and is watched, too: behind whoever binds one just now.
+            let mut tx = SqlLocal::begin(self.carrier().await?).await?;
+            tx.lock_meta().await?;
+            let direct = tx.direct().await?;
+            if direct.run(self.token_check(op).expect(Expect::Any)).await?.is_empty() {
+                return Err(ShardError::Superseded(op.id));
+            }
+            if capture::parts(direct, self.dialect(), capture).await?.is_empty() {
+                capture::forget(direct, self.dialect(), capture).await?;
+                return tx.commit().await;
+            }
         }
-        capture::forget(&mut tx, self.dialect(), capture).await?;
-        Ok(tx.commit().await?)
     }
 
     /// Says that everything the capture's ranges held was carried and compared; only then may they leave.
@@ -202,20 +218,43 @@ impl Shard {
 
     /// The oldest notes of a capture.
     pub async fn tail(&self, capture: OpId, limit: usize) -> Result<Vec<Captured>, ShardError> {
+        let rows = self.carrier().await?.read(self.select_tail(capture, limit)).await?;
+        rows.rows().iter().map(read_note).collect()
+    }
+
+    /// The same in a transaction on this shard: as they were at its moment.
+    pub async fn tail_within(
+        &self,
+        tx: &mut engine::Transaction,
+        capture: OpId,
+        limit: usize,
+    ) -> Result<Vec<Captured>, ShardError> {
+        let rows = tx.run(self.select_tail(capture, limit)).await?;
+        rows.rows().iter().map(read_note).collect()
+    }
+
+    fn select_tail(&self, capture: OpId, limit: usize) -> Statement {
         let sql = format!(
             "SELECT id, tab, pk FROM {} WHERE capture = $1 ORDER BY id LIMIT $2",
             self.own("capture_log")
         );
-        let statement = Statement::new(sql).bind(capture.to_string()).bind(limit as i64);
-        let rows = self.carrier().await?.read(statement).await?;
-        let read = |row: &engine::Row| {
-            Ok(Captured {
-                id: row.int(0)?,
-                table: row.text(1)?.to_owned(),
-                key: RowKey::from_text(row.text(2)?)?,
-            })
+        Statement::new(sql).bind(capture.to_string()).bind(limit as i64)
+    }
+
+    /// Notes rows as if they had changed: they are carried later.
+    pub async fn note(
+        &self,
+        op: OpRef,
+        capture: OpId,
+        table: &str,
+        keys: &[RowKey],
+    ) -> Result<(), ShardError> {
+        let sql: std::sync::Arc<str> =
+            format!("INSERT INTO {} (capture, tab, pk) VALUES ($1, $2, $3)", self.own("capture_log")).into();
+        let note = |key: &RowKey| {
+            Statement::new(sql.clone()).bind(capture.to_string()).bind(table.to_owned()).bind(key.to_text())
         };
-        rows.rows().iter().map(read).collect()
+        self.carry_write(op, capture, keys.iter().map(note).collect()).await.map(drop)
     }
 
     /// How many notes a capture has.
@@ -268,6 +307,23 @@ impl Shard {
         }
     }
 
+    /// As [`Shard::carry_write`], on an SQLite file, with that of another shard beside it under the name `source`.
+    pub async fn carry_write_beside(
+        &self,
+        op: OpRef,
+        other: &Shard,
+        statements: Vec<Statement>,
+        durable: engine::Durable,
+    ) -> Result<Vec<engine::Rows>, ShardError> {
+        let batch: Batch = std::iter::once(self.token_check(op)).chain(statements).collect();
+        let other = ("source", other.carrier().await?);
+        match self.carrier().await?.write_beside(other, batch, durable).await {
+            Ok(answers) => Ok(answers.into_iter().skip(1).collect()),
+            Err(engine::Error::Expectation { statement: 0, .. }) => Err(ShardError::Superseded(op.id)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Deletes rows of ranges that are not of this shard: in the same transaction the local map is locked and looked
     /// at.
     pub async fn clean(
@@ -281,7 +337,7 @@ impl Shard {
         if self.dialect() == Dialect::Postgres {
             let number = lock_number(op.id);
             let sql = format!("SELECT pg_advisory_xact_lock_shared({MOVER_LOCK_CLASS}, {number})");
-            tx.tx.run(Statement::new(sql)).await?;
+            tx.direct().await?.run(Statement::new(sql)).await?;
         }
         protocol::claim(&mut tx, op).await?;
         for range in ranges {
@@ -295,11 +351,12 @@ impl Shard {
                 });
             }
         }
+        let direct = tx.direct().await?;
         if self.dialect() == Dialect::Postgres {
             let name = format!("SELECT set_config('{MOVER_SETTING}', $1, true)");
-            tx.tx.run(Statement::new(name).bind(capture.to_string())).await?;
+            direct.run(Statement::new(name).bind(capture.to_string())).await?;
         }
-        let removed = tx.tx.run_all(statements).await?.iter().map(engine::Rows::affected).sum();
+        let removed = direct.run_all(statements).await?.iter().map(engine::Rows::affected).sum();
         tx.commit().await?;
         Ok(removed)
     }
@@ -371,13 +428,14 @@ impl SqlLocal {
             "SELECT capture, ranges FROM {} WHERE map = $1 AND state = 'open'",
             dialect.own_table("capture")
         );
-        let captures = self.tx.run(Statement::new(sql).bind(dataset.map.to_string())).await?;
+        let statement = Statement::new(sql).bind(dataset.map.to_string());
+        let captures = self.direct().await?.run(statement).await?;
         if captures.is_empty() {
             return Ok(());
         }
         let Some(definition) = self.definition(&dataset.map).await? else { return Ok(()) };
         if dialect == Dialect::Postgres {
-            self.tx.run(impatient()).await?;
+            self.direct().await?.run(impatient()).await?;
         }
         let damaged = |detail: String| ShardError::Damaged { what: "capture", detail };
         for row in captures {
@@ -385,7 +443,7 @@ impl SqlLocal {
             let ranges: Vec<KeyRange> =
                 serde_json::from_str(row.text(1)?).map_err(|error| damaged(error.to_string()))?;
             let watch = Watch { capture, definition: &definition, ranges: &ranges };
-            watch.install(&mut self.tx, dialect, dataset).await?;
+            watch.install(self.direct().await?, dialect, dataset).await?;
         }
         Ok(())
     }
@@ -394,18 +452,19 @@ impl SqlLocal {
     pub(crate) async fn remove_captures(&mut self) -> Result<(), ShardError> {
         let dialect = self.dialect();
         let sql = format!("SELECT capture FROM {}", dialect.own_table("capture"));
-        for row in self.tx.run(Statement::new(sql)).await? {
+        let tx = self.direct().await?;
+        for row in tx.run(Statement::new(sql)).await? {
             let capture = row
                 .text(0)?
                 .parse()
                 .map_err(|error| ShardError::Damaged { what: "capture", detail: format!("{error}") })?;
-            for part in capture::parts(&mut self.tx, dialect, capture).await? {
-                self.tx.run(Statement::new(part)).await?;
+            for part in capture::parts(tx, dialect, capture).await? {
+                tx.run(Statement::new(part)).await?;
             }
-            capture::forget(&mut self.tx, dialect, capture).await?;
+            capture::forget(tx, dialect, capture).await?;
         }
         let carried = format!("DELETE FROM {}", dialect.own_table("carried"));
-        self.tx.run(Statement::new(carried)).await?;
+        tx.run(Statement::new(carried)).await?;
         Ok(())
     }
 }
@@ -413,4 +472,8 @@ impl SqlLocal {
 /// Has the transaction wait for a table's lock no longer than its writers can bear to queue behind it.
 fn impatient() -> Statement {
     Statement::new(format!("SET LOCAL lock_timeout = {TRIGGER_WAIT_MS}"))
+}
+
+fn read_note(row: &engine::Row) -> Result<Captured, ShardError> {
+    Ok(Captured { id: row.int(0)?, table: row.text(1)?.to_owned(), key: RowKey::from_text(row.text(2)?)? })
 }

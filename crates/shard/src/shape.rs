@@ -17,6 +17,8 @@ pub struct Shape {
     pub identity: String,
     /// Triggers that are not ours.
     pub triggers: Vec<String>,
+    /// Whether a table refers to it: deleting a row of it may then take others with it.
+    pub is_referred_to: bool,
 }
 
 /// One column.
@@ -126,7 +128,11 @@ async fn read_sqlite(tx: &mut Transaction, table: &str) -> Result<Option<Shape>,
                     AND name NOT LIKE 'polyshard\\_%' ESCAPE '\\'";
     let triggers = texts(&tx.run(ask(triggers)).await?.into_rows())?;
     let primary_key = key.into_iter().map(|(_, place)| place).collect();
-    Ok(Some(Shape { columns, primary_key, references, identity: bare.to_lowercase(), triggers }))
+    let referring = "SELECT 1 FROM sqlite_schema t, pragma_foreign_key_list(t.name) f \
+                     WHERE t.type = 'table' AND lower(f.\"table\") = lower($1) LIMIT 1";
+    let is_referred_to = !tx.run(ask(referring)).await?.is_empty();
+    let identity = bare.to_lowercase();
+    Ok(Some(Shape { columns, primary_key, references, identity, triggers, is_referred_to }))
 }
 
 /// Types whose values the engine reads and writes as they are, and those that are text.
@@ -135,25 +141,35 @@ const PLAIN: &[&str] =
 const TEXT: &[&str] = &["text", "varchar", "bpchar"];
 
 async fn read_postgres(tx: &mut Transaction, table: &str) -> Result<Option<Shape>, ShardError> {
-    let ask = |sql: &str| Statement::new(sql).bind(table.to_owned());
-    let identity = tx.run(ask("SELECT to_regclass($1)::oid::text")).await?;
-    let Some(identity) = identity.first().map(|row| row.opt_text(0)).transpose()?.flatten() else {
-        return Ok(None);
-    };
     let columns = "SELECT quote_ident(a.attname), format_type(a.atttypid, a.atttypmod), t.typname, \
                    COALESCE((SELECT k.ord FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, ord) \
                      WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.attnum = a.attnum), 0)::bigint \
                    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = to_regclass($1) \
                    AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum";
+    let references = "SELECT DISTINCT confrelid::oid::text FROM pg_constraint \
+                      WHERE conrelid = to_regclass($1) AND contype = 'f'";
+    let triggers = "SELECT tgname::text FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal \
+                    AND tgname NOT LIKE 'polyshard\\_%'";
+    let referring = "SELECT 1 FROM pg_constraint WHERE confrelid = to_regclass($1) AND contype = 'f' LIMIT 1";
+    let asked = ["SELECT to_regclass($1)::oid::text", columns, references, triggers, referring];
+    let asked = asked.map(|sql| Statement::new(sql).bind(table.to_owned()));
+    let answers = tx.run_known(asked.into()).await?;
+    let [identity, columns, references, triggers, referring] = answers.as_slice() else {
+        return Err(ShardError::Damaged { what: "shape", detail: "an answer is missing".into() });
+    };
+    let Some(identity) = identity.first().map(|row| row.opt_text(0)).transpose()?.flatten() else {
+        return Ok(None);
+    };
     let mut shape = Shape {
         columns: Vec::new(),
         primary_key: Vec::new(),
-        references: Vec::new(),
+        references: texts(references.rows())?,
         identity: identity.to_owned(),
-        triggers: Vec::new(),
+        triggers: texts(triggers.rows())?,
+        is_referred_to: !referring.is_empty(),
     };
     let mut key: Vec<(i64, usize)> = Vec::new();
-    for row in tx.run(ask(columns)).await?.rows() {
+    for row in columns.rows() {
         let travel = match row.text(2)? {
             name if PLAIN.contains(&name) => Travel::Plain,
             name if TEXT.contains(&name) => Travel::Text,
@@ -166,12 +182,6 @@ async fn read_postgres(tx: &mut Transaction, table: &str) -> Result<Option<Shape
     }
     key.sort_unstable();
     shape.primary_key = key.into_iter().map(|(_, place)| place).collect();
-    let references = "SELECT DISTINCT confrelid::oid::text FROM pg_constraint \
-                      WHERE conrelid = to_regclass($1) AND contype = 'f'";
-    shape.references = texts(&tx.run(ask(references)).await?.into_rows())?;
-    let triggers = "SELECT tgname::text FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal \
-                    AND tgname NOT LIKE 'polyshard\\_%'";
-    shape.triggers = texts(&tx.run(ask(triggers)).await?.into_rows())?;
     Ok(Some(shape))
 }
 

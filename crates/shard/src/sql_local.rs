@@ -1,6 +1,6 @@
 //! The local state of a shard in its own database: [`LocalTx`] in SQL.
 
-use polyshard_engine::{self as engine, Database, Dialect, Row, Statement, Transaction, Value};
+use polyshard_engine::{self as engine, Batch, Database, Dialect, Row, Statement, Transaction, Value};
 use polyshard_map::{Entry, Epoch, KeyBytes, KeyRange, MapDefinition, MapName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,10 +15,14 @@ use crate::{
 /// Stands where a dataset's map would, when its name is closed: no map is called so.
 const CLOSED: &str = "";
 
-/// One transaction on the shard's tables.
+/// One transaction on the shard's tables. Requests may be held meanwhile, so it makes few round trips: writes wait for
+/// the next read, or for the commit, and go with it.
 pub(crate) struct SqlLocal {
     pub(crate) tx: Transaction,
     names: Names,
+    /// The identity, once it is locked: nobody else can change it then.
+    meta: Option<Meta>,
+    pending: Vec<Statement>,
 }
 
 /// The table names in the database's dialect, made once a transaction.
@@ -35,33 +39,44 @@ impl Names {
 impl SqlLocal {
     pub(crate) async fn begin(db: &Database) -> Reply<SqlLocal> {
         let tx = db.begin(polyshard_engine::Access::Write).await?;
-        Ok(SqlLocal { tx, names: Names { dialect: db.dialect() } })
+        Ok(SqlLocal::within(tx, db.dialect()))
     }
 
     /// A transaction that another has begun.
     pub(crate) fn within(tx: Transaction, dialect: Dialect) -> SqlLocal {
-        SqlLocal { tx, names: Names { dialect } }
+        SqlLocal { tx, names: Names { dialect }, meta: None, pending: Vec::new() }
     }
 
     pub(crate) fn dialect(&self) -> Dialect {
         self.names.dialect
     }
 
-    pub(crate) async fn commit(self) -> Reply<()> {
+    pub(crate) async fn commit(mut self) -> Reply<()> {
+        self.direct().await?;
         Ok(self.tx.commit().await?)
     }
 
+    /// The transaction itself, with everything written.
+    pub(crate) async fn direct(&mut self) -> Reply<&mut Transaction> {
+        if !self.pending.is_empty() {
+            self.tx.run_known(std::mem::take(&mut self.pending)).await?;
+        }
+        Ok(&mut self.tx)
+    }
+
     async fn run(&mut self, statement: Statement) -> Reply<Vec<Row>> {
-        Ok(self.tx.run(statement).await?.into_rows())
+        self.pending.push(statement);
+        let mut answers = self.tx.run_known(std::mem::take(&mut self.pending)).await?;
+        Ok(answers.pop().map(engine::Rows::into_rows).unwrap_or_default())
     }
 
     async fn done(&mut self, statement: Statement) -> Reply<()> {
-        self.tx.run(statement).await?;
+        self.pending.push(statement);
         Ok(())
     }
 
     async fn done_all(&mut self, statements: Vec<Statement>) -> Reply<()> {
-        self.tx.run_all(statements).await?;
+        self.pending.extend(statements);
         Ok(())
     }
 
@@ -73,11 +88,13 @@ impl SqlLocal {
             self.names.dialect.for_update()
         );
         let rows = self.run(Statement::new(sql)).await?;
-        rows.first().map(read_meta).transpose()
+        self.meta = rows.first().map(read_meta).transpose()?;
+        Ok(self.meta.clone())
     }
 
     /// Gives the shard its identity.
     pub(crate) async fn put_meta(&mut self, meta: &Meta) -> Reply<()> {
+        self.meta = None;
         let sql = format!(
             "INSERT INTO {} (one, format, cluster, shard, incarnation, fence_epoch, pruned_epoch) \
              VALUES (1, $1, $2, $3, $4, $5, $6) ON CONFLICT (one) DO UPDATE SET format = excluded.format, \
@@ -172,7 +189,7 @@ impl SqlLocal {
             .bind(dataset.placement.to_text())
             .bind(column)
             .bind(number);
-        if self.tx.run(statement).await?.affected() == 0 {
+        if self.direct().await?.run(statement).await?.affected() == 0 {
             let message = format!("{} is being bound to another map; try again", dataset.name);
             return Err(engine::Error::Unavailable { message }.into());
         }
@@ -235,6 +252,7 @@ impl SqlLocal {
         if let Some(needed) = rows.first().map(|row| row.opt_int(0)).transpose()?.flatten() {
             epoch = epoch.min(needed - 1);
         }
+        self.meta = None;
         let delete = format!("DELETE FROM {ops} WHERE epoch <= $1 AND phase <> 'prepared'");
         let meta = format!("UPDATE {} SET pruned_epoch = $1 WHERE pruned_epoch < $1", self.names.own("meta"));
         let departures = format!("DELETE FROM {} WHERE epoch <= $1", self.names.own("departure"));
@@ -247,10 +265,16 @@ impl SqlLocal {
 
 impl LocalTx for SqlLocal {
     async fn lock_meta(&mut self) -> Reply<Meta> {
-        self.find_meta().await?.ok_or(ShardError::NotAShard)
+        match &self.meta {
+            Some(meta) => Ok(meta.clone()),
+            None => self.find_meta().await?.ok_or(ShardError::NotAShard),
+        }
     }
 
     async fn set_fence_epoch(&mut self, epoch: FenceEpoch) -> Reply<()> {
+        if let Some(meta) = &mut self.meta {
+            meta.fence_epoch = epoch;
+        }
         let sql = format!("UPDATE {} SET fence_epoch = $1", self.names.own("meta"));
         self.done(Statement::new(sql).bind(epoch.get() as i64)).await
     }
@@ -456,7 +480,8 @@ impl LocalTx for SqlLocal {
     }
 
     async fn seal(&mut self, capture: OpId) -> Reply<bool> {
-        crate::capture::seal(&mut self.tx, self.names.dialect, capture).await
+        let dialect = self.names.dialect;
+        crate::capture::seal(self.direct().await?, dialect, capture).await
     }
 
     async fn holds_data(&mut self, map: &MapName, ranges: &[KeyRange]) -> Reply<Option<String>> {
@@ -551,6 +576,31 @@ pub(crate) fn select_fences(dialect: Dialect) -> Statement {
 pub(crate) fn select_acks(dialect: Dialect, id: OpId) -> Statement {
     let sql = format!("SELECT router, phase FROM {} WHERE op = $1", dialect.own_table("fence_ack"));
     Statement::new(sql).bind(id.to_string())
+}
+
+/// A router's acknowledgement, if that raising of the fence stands: locked and looked at in one transaction.
+pub(crate) fn acknowledge(
+    dialect: Dialect,
+    id: OpId,
+    attempt: u64,
+    router: RouterId,
+    phase: crate::AckPhase,
+) -> Batch {
+    let own = |name| dialect.own_table(name);
+    let lock = format!("SELECT fence_epoch FROM {}{}", own("meta"), dialect.for_update());
+    let put = format!(
+        "INSERT INTO {} (op, router, phase) SELECT op, $3, $4 FROM {} WHERE op = $1 AND attempt = $2 AND state = $5 \
+         ON CONFLICT (op, router) DO UPDATE SET phase = excluded.phase",
+        own("fence_ack"),
+        own("fence")
+    );
+    let put = Statement::new(put)
+        .bind(id.to_string())
+        .bind(attempt as i64)
+        .bind(i64::from(router.get()))
+        .bind(to_word(&phase))
+        .bind(to_word(&crate::FenceState::Holding));
+    Batch::new().push(Statement::new(lock)).push(put)
 }
 
 pub(crate) fn select_meta(dialect: Dialect) -> Statement {
