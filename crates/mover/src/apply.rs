@@ -9,9 +9,8 @@ use crate::error::{MoveError, Result};
 use crate::session::Session;
 use crate::table::{canonical, rows_of};
 
-/// Notes carried at once, and the most when rows that belong together must come together.
-const BATCH_NOTES: usize = 512;
-const BATCH_NOTES_MAX: usize = 16_384;
+/// Notes carried at once.
+pub(crate) const BATCH_NOTES: usize = 512;
 /// Notes that may be left when a move goes on to its switch: what is carried within a few milliseconds. Where writers
 /// are so quick that less never is left, so many more with every part of catching up, and so many at most.
 const LAG_NOTES: usize = 64;
@@ -33,21 +32,31 @@ pub(crate) enum Tables {
     Before(usize),
 }
 
-/// What one batch came to.
-struct Batch {
-    notes: usize,
-    fresh: Fresh,
+impl Tables {
+    pub(crate) fn include(self, table: usize) -> bool {
+        match self {
+            Tables::All => true,
+            Tables::Before(first) => table < first,
+        }
+    }
+}
+
+/// Whether what was carried is compared at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Later,
+    Now,
 }
 
 impl Session {
     /// Carries what was captured until little is left. True when that is so.
     pub(crate) async fn catch_up(&mut self) -> Result<bool> {
         self.refresh().await?;
-        self.refuse_changed_tables().await?;
+        self.changed_tables().await?;
         let began = tokio::time::Instant::now();
         loop {
-            let batch = self.carry_batch(Tables::All).await?;
-            if batch.notes < (LAG_NOTES + LAG_NOTES_MORE * self.catch_up_parts).min(LAG_NOTES_MAX) {
+            let notes = self.carry_batch(Tables::All, Proof::Later).await?;
+            if notes < (LAG_NOTES + LAG_NOTES_MORE * self.catch_up_parts).min(LAG_NOTES_MAX) {
                 (self.progress.lag_rows, self.catch_up_parts) = (0, 0);
                 return Ok(true);
             }
@@ -62,65 +71,84 @@ impl Session {
 
     /// Carries all that is left while requests are held, and compares it on both sides.
     pub(crate) async fn settle(&mut self) -> Result<()> {
-        self.refresh().await?;
-        for _ in 0..SETTLE_BATCHES_MAX {
-            let batch = self.carry_batch(Tables::All).await?;
-            if batch.notes == 0 {
-                // A column that came since would be left behind.
-                return self.refuse_changed_tables().await;
+        // A column that came since would be left behind. Looked at beside the rest: requests wait.
+        let unchanged = self.changed_tables();
+        let settled = async {
+            for _ in 0..SETTLE_BATCHES_MAX {
+                // Whoever bypasses the routers may still add some: the departure sees to it that nothing is left.
+                if self.carry_batch(Tables::All, Proof::Now).await? < BATCH_NOTES {
+                    return Ok(());
+                }
             }
-            let different = self.compare(&batch.fresh).await?;
-            if let Some((table, key)) = different.first() {
-                return Err(self.differs(*table, key, different.len()));
-            }
-        }
-        Err(MoveError::Later("too much changed at the last moment; catching up first".into()))
+            Err(MoveError::Later("too much changed at the last moment; catching up first".into()))
+        };
+        let (unchanged, settled) = tokio::join!(unchanged, settled);
+        unchanged.and(settled)
     }
 
     /// Carries what was captured of the tables that are copied: rows that are copied now may refer to it.
     pub(crate) async fn catch_up_before(&mut self, table: usize) -> Result<()> {
-        while self.carry_batch(Tables::Before(table)).await?.notes > 0 {}
+        while self.carry_batch(Tables::Before(table), Proof::Later).await? > 0 {}
         Ok(())
     }
 
-    async fn carry_batch(&mut self, tables: Tables) -> Result<Batch> {
-        let mut limit = BATCH_NOTES;
-        loop {
-            match self.try_batch(tables, limit).await {
-                // A row refers to one whose note comes later: more at once.
-                Err(error) if error.is_foreign_key() && limit < BATCH_NOTES_MAX => limit *= 4,
-                other => return other,
-            }
+    /// Carries some notes; answers how many.
+    async fn carry_batch(&mut self, tables: Tables, proof: Proof) -> Result<usize> {
+        match self.try_batch(tables, proof).await {
+            // A row needs what the note of another is about, which may come later: all together, then.
+            Err(error) if error.is_rule() => self.carry_whole(tables, proof).await,
+            other => other,
         }
     }
 
-    async fn try_batch(&mut self, tables: Tables, limit: usize) -> Result<Batch> {
+    async fn try_batch(&mut self, tables: Tables, proof: Proof) -> Result<usize> {
         let capture = self.carry.forward;
-        let notes = self.source.tail(capture, limit).await.map_err(MoveError::on(self.source.id()))?;
-        // Some may be of a dataset that was bound just now: the target must know it, too, or else deletes what was
-        // carried of it in vain. Asked after the notes were read, and so for all of them.
-        if !notes.is_empty() && self.refresh().await? && tables != Tables::All {
-            // Tables have other numbers now than those that the copy goes by.
-            return Err(MoveError::Later("a dataset got its first rows; copying goes on".into()));
-        }
-        let notes: Vec<(usize, Captured)> = notes
-            .into_iter()
-            .filter_map(|note| Some((self.table(&note.table)?, note)))
-            .filter(|(table, _)| match tables {
-                Tables::All => true,
-                Tables::Before(first) => *table < first,
-            })
-            .collect();
+        let notes = self.source.tail(capture, BATCH_NOTES).await.map_err(MoveError::on(self.source.id()))?;
+        let notes = self.of_tables(notes, tables).await?;
         if notes.is_empty() {
-            return Ok(Batch { notes: 0, fresh: Fresh::new() });
+            return Ok(0);
         }
         let keys = notes.iter().map(|(table, note)| (*table, note.key.clone()));
         // Read after the notes: what they are about is then seen.
         let fresh = self.read_fresh(keys).await?;
         self.write_fresh(&fresh).await?;
         let ids: Vec<i64> = notes.iter().map(|(_, note)| note.id).collect();
-        self.source.forget_tail(self.op, capture, &ids).await.map_err(MoveError::on(self.source.id()))?;
-        Ok(Batch { notes: notes.len(), fresh })
+        let forgotten = self.source.forget_tail(self.op, capture, &ids);
+        let proven = async {
+            match proof {
+                Proof::Later => Ok(()),
+                Proof::Now => self.prove(&fresh).await,
+            }
+        };
+        let (forgotten, proven) = tokio::join!(forgotten, proven);
+        forgotten.map_err(MoveError::on(self.source.id()))?;
+        proven?;
+        Ok(notes.len())
+    }
+
+    /// Those notes that are of these tables, with the number of the table. Some may be of a dataset that was bound just
+    /// now: the target must know it, too, or else deletes what was carried of it in vain. Asked after the notes were
+    /// read, and so for all of them.
+    pub(crate) async fn of_tables(
+        &mut self,
+        notes: Vec<Captured>,
+        tables: Tables,
+    ) -> Result<Vec<(usize, Captured)>> {
+        if !notes.is_empty() && self.refresh().await? && tables != Tables::All {
+            // Tables have other numbers now than those that the copy goes by.
+            return Err(MoveError::Later("a dataset got its first rows; copying goes on".into()));
+        }
+        let numbered = notes.into_iter().filter_map(|note| Some((self.table(&note.table)?, note)));
+        Ok(numbered.filter(|(table, _)| tables.include(*table)).collect())
+    }
+
+    /// Sees that the target has these rows as they are.
+    pub(crate) async fn prove(&self, fresh: &Fresh) -> Result<()> {
+        let different = self.compare(fresh).await?;
+        match different.first() {
+            Some((table, key)) => Err(self.differs(*table, key, different.len())),
+            None => Ok(()),
+        }
     }
 
     /// The rows of these keys, in one snapshot of the source.
@@ -131,7 +159,7 @@ impl Session {
             fresh.iter().map(|((table, _), (key, _))| self.tables[*table].from.by_key(key)).collect();
         let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
         let mut tx = db.begin(Access::Read).await.map_err(&on_source)?;
-        let answers = tx.run_all(statements).await.map_err(&on_source)?;
+        let answers = tx.run_known(statements).await.map_err(&on_source)?;
         tx.rollback().await.map_err(&on_source)?;
         for ((_, row), answer) in fresh.values_mut().zip(answers) {
             *row = rows_of(answer).into_iter().next();
@@ -153,6 +181,11 @@ impl Session {
                 statements.push(self.tables[*table].to.upsert(row));
             }
         }
+        self.write_target(statements).await
+    }
+
+    /// Writes statements on rows of the range to the target.
+    pub(crate) async fn write_target(&self, statements: Vec<Statement>) -> Result<()> {
         let written = self.target.carry_write(self.op, self.carry.reverse, statements).await;
         written.map(drop).map_err(|error| self.taken(error))
     }
@@ -177,7 +210,7 @@ impl Session {
         let mut tx = db.begin(Access::Read).await.map_err(&on_target)?;
         let statements =
             fresh.iter().map(|((table, _), (key, _))| self.tables[*table].to.by_key(key)).collect();
-        let answers = tx.run_all(statements).await.map_err(&on_target)?;
+        let answers = tx.run_known(statements).await.map_err(&on_target)?;
         tx.rollback().await.map_err(&on_target)?;
         let mut different = Vec::new();
         for (((table, _), (key, row)), answer) in fresh.iter().zip(answers) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polyshard_engine::{Expect, Statement, Value};
+use polyshard_engine::{Dialect, Durable, Expect, Scan, Statement, Value};
 use polyshard_shard::RowKey;
 use tokio::time::Instant;
 
@@ -14,16 +14,50 @@ use crate::table::{bytes_of, rows_of};
 pub(crate) const FIRST_ROWS: usize = 64;
 /// Rows of a chunk at most: a write of these holds up others for some milliseconds.
 const CHUNK_ROWS_MAX: usize = 1024;
+/// The same where one SQLite file is copied into another by the database itself, which is quicker.
+const BESIDE_ROWS_MAX: usize = 2048;
 /// Bytes that a chunk should not exceed by much.
 const CHUNK_BYTES: u64 = 1024 * 1024;
-/// How long one part of copying may take, so that leases are renewed and operators heard.
-const PART: Duration = Duration::from_millis(300);
+/// Rows of a chunk that is put with care, one by one in the worst case.
+const CAREFUL_ROWS: usize = 256;
+/// How long one part of copying may take before operators are heard. It is one query, which may have to sort all rows
+/// first; and what it sees cannot be vacuumed meanwhile.
+const PART: Duration = Duration::from_secs(3);
 
 /// Rows read ahead.
+#[derive(Default)]
 struct Chunk {
     rows: Vec<Vec<Value>>,
     /// Nothing comes after.
     last: bool,
+}
+
+/// A query under way for the rows of one dataset, in order. One for each chunk would have to look for its beginning
+/// each time, which takes long where no index leads there.
+struct Reader {
+    scan: Scan,
+    /// Rows that come at once.
+    page: usize,
+    /// What has come, and is not written yet.
+    ahead: Chunk,
+}
+
+/// Rows that SQLite copies at once: those up to a position, or all that are left.
+#[derive(Default)]
+struct Stretch {
+    upto: Option<RowKey>,
+    rows: u64,
+    bytes: u64,
+}
+
+async fn next(scan: &mut Scan, page: usize) -> std::result::Result<Chunk, polyshard_engine::Error> {
+    Ok(match scan.next().await? {
+        None => Chunk { rows: Vec::new(), last: true },
+        Some(rows) => {
+            let rows = rows_of(rows);
+            Chunk { last: rows.len() < page, rows }
+        }
+    })
 }
 
 impl Session {
@@ -74,65 +108,188 @@ impl Session {
 
     /// Copies a dataset until the time is up. True when all of it is copied.
     async fn copy_unit(&mut self, until: Instant) -> Result<bool> {
+        loop {
+            let copied = match self.is_beside() {
+                true => self.copy_beside(until).await,
+                false => self.copy_through(until).await,
+            };
+            match copied {
+                // A row refers to one that came after its table was copied, or has a value that another had when that
+                // was copied.
+                Err(error) if error.is_rule() => {
+                    self.catch_up_before(self.units[self.copy.unit].table).await?;
+                    if self.copy_carefully().await? {
+                        return Ok(true);
+                    }
+                    if Instant::now() >= until {
+                        return Ok(false);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Copies rows by reading them here and writing them there.
+    async fn copy_through(&mut self, until: Instant) -> Result<bool> {
         let (position, done) = self.position().await?;
         if done {
             return Ok(true);
         }
-        let mut chunk = self.read_chunk(position.as_ref()).await?;
+        let mut reader = self.open_reader(position).await?;
+        let table = self.units[self.copy.unit].table;
         loop {
-            let last = chunk.last;
-            let table = self.units[self.copy.unit].table;
+            let chunk = std::mem::take(&mut reader.ahead);
             let position = chunk.rows.last().map(|row| self.tables[table].from.position(row));
-            let wanted = self.next_rows(&chunk);
-            let write = self.write_chunk(&chunk, position.as_ref());
+            if chunk.last {
+                self.write_chunk(&chunk, position.as_ref()).await?;
+                self.count(&chunk);
+                return Ok(true);
+            }
             // The next one is read while this one is written.
-            let (written, next) = match last {
-                true => (write.await, None),
-                false => {
-                    let (written, next) = tokio::join!(write, self.read_rows(position.as_ref(), wanted));
-                    (written, Some(next))
-                }
-            };
-            match written {
-                Err(error) if error.is_foreign_key() => {
-                    // It refers to a row that came after its table was copied: that one was captured.
-                    self.catch_up_before(table).await?;
-                    self.write_chunk(&chunk, position.as_ref()).await?;
-                }
-                other => other?,
+            let write = self.write_chunk(&chunk, position.as_ref());
+            let (written, next) = tokio::join!(write, next(&mut reader.scan, reader.page));
+            written?;
+            self.count(&chunk);
+            reader.ahead = next.map_err(MoveError::engine(self.source.id()))?;
+            if Instant::now() >= until {
+                return Ok(false);
             }
-            self.copy_rows = wanted;
-            self.progress.copied_rows += chunk.rows.len() as u64;
-            self.progress.copied_bytes += chunk.rows.iter().map(|row| bytes_of(row)).sum::<u64>();
-            match next {
-                None => return Ok(true),
-                Some(next) => chunk = next?,
+            // Rows are longer or shorter than those before.
+            if !(self.copy_rows / 2..=self.copy_rows * 2).contains(&reader.page) {
+                reader = self.open_reader(position).await?;
             }
+        }
+    }
+
+    async fn open_reader(&self, after: Option<RowKey>) -> Result<Reader> {
+        let on_source = MoveError::engine(self.source.id());
+        let unit = &self.units[self.copy.unit];
+        let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
+        let all = self.tables[unit.table].from.page(unit.number, after.as_ref(), None, None);
+        let page = self.copy_rows;
+        let mut scan = db.scan(all, page).await.map_err(&on_source)?;
+        let ahead = next(&mut scan, page).await.map_err(&on_source)?;
+        Ok(Reader { scan, page, ahead })
+    }
+
+    /// Whether the database itself can copy: both files are of this process.
+    fn is_beside(&self) -> bool {
+        self.source.dialect() == Dialect::Sqlite && self.target.dialect() == Dialect::Sqlite
+    }
+
+    /// Has SQLite copy rows from file to file.
+    async fn copy_beside(&mut self, until: Instant) -> Result<bool> {
+        let (mut after, done) = self.position().await?;
+        if done {
+            return Ok(true);
+        }
+        let mut stretch = self.next_stretch(after.as_ref()).await?;
+        loop {
+            let write = self.write_stretch(after.as_ref(), &stretch);
+            if stretch.upto.is_none() {
+                write.await?;
+                self.count_stretch(&stretch);
+                return Ok(true);
+            }
+            let (written, next) = tokio::join!(write, self.next_stretch(stretch.upto.as_ref()));
+            written?;
+            self.count_stretch(&stretch);
+            after = stretch.upto;
+            stretch = next?;
             if Instant::now() >= until {
                 return Ok(false);
             }
         }
     }
 
-    fn next_rows(&self, chunk: &Chunk) -> usize {
-        let bytes: u64 = chunk.rows.iter().map(|row| bytes_of(row)).sum();
-        match chunk.rows.len() as u64 {
-            0 => self.copy_rows,
-            count => (CHUNK_BYTES / (bytes / count).max(1)).clamp(1, CHUNK_ROWS_MAX as u64) as usize,
-        }
-    }
-
-    async fn read_chunk(&self, after: Option<&RowKey>) -> Result<Chunk> {
-        self.read_rows(after, self.copy_rows).await
-    }
-
-    async fn read_rows(&self, after: Option<&RowKey>, count: usize) -> Result<Chunk> {
+    /// Looks how far the next chunk goes, by the keys and lengths of rows.
+    async fn next_stretch(&self, after: Option<&RowKey>) -> Result<Stretch> {
         let unit = &self.units[self.copy.unit];
-        let page = self.tables[unit.table].from.page(unit.number, after, None, count);
-        let rows = self.page_of(true, page, count).await?;
-        Ok(Chunk { last: rows.len() < count, rows })
+        let lengths = self.tables[unit.table].from.lengths(unit.number, after, BESIDE_ROWS_MAX);
+        let mut stretch = Stretch::default();
+        let rows = self.page_of(true, lengths, BESIDE_ROWS_MAX).await?;
+        let is_full = rows.len() == BESIDE_ROWS_MAX;
+        let count = rows.len();
+        for (number, mut row) in rows.into_iter().enumerate() {
+            stretch.rows += 1;
+            stretch.bytes += match row.pop() {
+                Some(Value::Int(length)) => length as u64,
+                _ => 0,
+            };
+            let is_last = number + 1 == count;
+            if (stretch.bytes >= CHUNK_BYTES && !is_last) || (is_last && is_full) {
+                stretch.upto = Some(RowKey(row));
+                break;
+            }
+        }
+        Ok(stretch)
     }
 
+    async fn write_stretch(&self, after: Option<&RowKey>, stretch: &Stretch) -> Result<()> {
+        let unit = &self.units[self.copy.unit];
+        let pair = &self.tables[unit.table];
+        let upto = stretch.upto.as_ref();
+        let statements = vec![
+            pair.to.insert_beside(unit.number, after, upto),
+            self.mark(upto, upto.is_none(), stretch.rows, stretch.bytes),
+        ];
+        // What is lost with the power is lost together with the position. The last one makes all of them safe.
+        let durable = if upto.is_none() { Durable::Now } else { Durable::WithTheNext };
+        let written = self.target.carry_write_beside(self.op, &self.source, statements, durable).await;
+        written.map(drop).map_err(MoveError::on(self.target.id()))
+    }
+
+    fn count_stretch(&mut self, stretch: &Stretch) {
+        self.progress.copied_rows += stretch.rows;
+        self.progress.copied_bytes += stretch.bytes;
+    }
+
+    /// Copies some rows that stand in each other's way: those that cannot be put now are noted as changed, and come with
+    /// what they wait for. True after the last.
+    async fn copy_carefully(&mut self) -> Result<bool> {
+        let (position, done) = self.position().await?;
+        if done {
+            return Ok(true);
+        }
+        let unit = &self.units[self.copy.unit];
+        let pair = &self.tables[unit.table];
+        let count = CAREFUL_ROWS.min(self.copy_rows);
+        // Read now: nothing of this table was carried since, so that nothing newer is there to be overwritten.
+        let page = pair.from.page(unit.number, position.as_ref(), None, Some(count));
+        let rows = self.page_of(true, page, count).await?;
+        let position = rows.last().map(|row| pair.from.position(row));
+        let (mut parts, mut waiting) = (vec![0..rows.len()], Vec::new());
+        while let Some(part) = parts.pop() {
+            let put = rows[part.clone()].iter().map(|row| pair.to.upsert(row)).collect();
+            match self.write_target(put).await {
+                Err(error) if error.is_rule() && part.len() == 1 => {
+                    waiting.push(pair.from.key_of(&rows[part.start]));
+                }
+                Err(error) if error.is_rule() => {
+                    let middle = part.start + part.len() / 2;
+                    parts.extend([middle..part.end, part.start..middle]);
+                }
+                other => other?,
+            }
+        }
+        let noted = self.source.note(self.op, self.carry.forward, &pair.from.table, &waiting).await;
+        noted.map_err(MoveError::on(self.source.id()))?;
+        let chunk = Chunk { last: rows.len() < count, rows };
+        self.write_target(vec![self.mark_of(&chunk, position.as_ref())]).await?;
+        self.count(&chunk);
+        Ok(chunk.last)
+    }
+
+    fn count(&mut self, chunk: &Chunk) {
+        let bytes: u64 = chunk.rows.iter().map(|row| bytes_of(row)).sum();
+        self.copy_rows = match chunk.rows.len() as u64 {
+            0 => self.copy_rows,
+            rows => (CHUNK_BYTES / (bytes / rows).max(1)).clamp(1, CHUNK_ROWS_MAX as u64) as usize,
+        };
+        self.progress.copied_rows += chunk.rows.len() as u64;
+        self.progress.copied_bytes += bytes;
+    }
     /// Reads a page from the source or the target.
     pub(crate) async fn page_of(
         &self,
@@ -155,23 +312,31 @@ impl Session {
     async fn write_chunk(&self, chunk: &Chunk, position: Option<&RowKey>) -> Result<()> {
         let unit = &self.units[self.copy.unit];
         let mut statements = self.tables[unit.table].to.inserts(&chunk.rows);
+        statements.push(self.mark_of(chunk, position));
+        let written = self.target.carry_write(self.op, self.carry.reverse, statements).await;
+        written.map(drop).map_err(MoveError::on(self.target.id()))
+    }
+
+    fn mark_of(&self, chunk: &Chunk, position: Option<&RowKey>) -> Statement {
+        let bytes: u64 = chunk.rows.iter().map(|row| bytes_of(row)).sum();
+        self.mark(position, chunk.last, chunk.rows.len() as u64, bytes)
+    }
+
+    /// Saves how far the current dataset is copied.
+    fn mark(&self, position: Option<&RowKey>, done: bool, rows: u64, bytes: u64) -> Statement {
         let sql = format!(
             "UPDATE {} SET position = COALESCE($3, position), done = $4, copied_rows = copied_rows + $5, \
              copied_bytes = copied_bytes + $6 WHERE op = $1 AND dataset = $2",
             self.carried_table()
         );
-        let bytes: u64 = chunk.rows.iter().map(|row| bytes_of(row)).sum();
-        let mark = Statement::new(sql)
+        Statement::new(sql)
             .bind(self.op.id.to_string())
-            .bind(unit.dataset.name.clone())
+            .bind(self.units[self.copy.unit].dataset.name.clone())
             .bind(position.map(RowKey::to_text))
-            .bind(i64::from(chunk.last))
-            .bind(chunk.rows.len() as i64)
+            .bind(i64::from(done))
+            .bind(rows as i64)
             .bind(bytes as i64)
-            .expect(Expect::Rows(1));
-        statements.push(mark);
-        let written = self.target.carry_write(self.op, self.carry.reverse, statements).await;
-        written.map(drop).map_err(MoveError::on(self.target.id()))
+            .expect(Expect::Rows(1))
     }
 
     /// How far the current dataset is copied.

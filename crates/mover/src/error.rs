@@ -39,13 +39,19 @@ impl MoveError {
         move |error| MoveError::Shard { shard: shard.clone(), error: error.into() }
     }
 
-    /// Whether a row refers to one that is not there.
-    pub(crate) fn is_foreign_key(&self) -> bool {
-        let kind = engine::ConstraintKind::ForeignKey;
+    /// Whether rows stand in each other's way: one refers to another that is not there, or has a value that only one may
+    /// have. In another order, or together with others, they may not.
+    pub(crate) fn is_rule(&self) -> bool {
+        use engine::ConstraintKind::{ForeignKey, Other, Unique};
         matches!(
             self,
-            MoveError::Shard { error: ShardError::Engine(engine::Error::Constraint { kind: found, .. }), .. }
-            if *found == kind
+            MoveError::Shard {
+                error: ShardError::Engine(engine::Error::Constraint {
+                    kind: ForeignKey | Other | Unique,
+                    ..
+                }),
+                ..
+            }
         )
     }
 
@@ -65,10 +71,17 @@ impl MoveError {
 }
 
 /// Whether the same may work later. A statement that waited too long for a lock or took too long counts: what
-/// the mover does is bounded, and others may have been in its way.
+/// the mover does is bounded, and others may have been in its way. So does a row that refers to one of a reference
+/// table: that one may come to the target a moment later.
 fn is_passing(error: &ShardError) -> bool {
-    let timed_out = matches!(error, ShardError::Engine(engine::Error::Timeout { .. }));
-    timed_out || error.is_retryable()
+    let passes = matches!(
+        error,
+        ShardError::Engine(
+            engine::Error::Timeout { .. }
+                | engine::Error::Constraint { kind: engine::ConstraintKind::ForeignKey, .. }
+        )
+    );
+    passes || error.is_retryable()
 }
 
 /// Shorthand.

@@ -16,6 +16,7 @@ mod preflight;
 mod session;
 mod table;
 mod verify;
+mod whole;
 
 pub use carry::Mover;
 pub use error::MoveError;

@@ -69,7 +69,7 @@ impl Session {
         let mut loads = Vec::new();
         for unit in &self.units {
             let rows = self.count_unit(unit).await?;
-            let page = self.tables[unit.table].from.page(unit.number, None, None, SAMPLE_ROWS);
+            let page = self.tables[unit.table].from.page(unit.number, None, None, Some(SAMPLE_ROWS));
             let sample = self.page_of(true, page, SAMPLE_ROWS).await?;
             let bytes: u64 = sample.iter().map(|row| bytes_of(row)).sum();
             let bytes = bytes.saturating_mul(rows).checked_div(sample.len() as u64).unwrap_or(0);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use polyshard_catalog::{Carry, OpRecord, Progress, ShardSource};
 use polyshard_engine::Dialect;
 use polyshard_map::MapDefinition;
@@ -13,6 +14,9 @@ use crate::ending::{carried, take_up};
 use crate::error::{MoveError, Result, shard};
 use crate::table::Side;
 
+/// Tables looked at at once: they take sessions from those who carry rows.
+const LOOKS_AT_ONCE: usize = 4;
+
 /// A table that moves, on both sides.
 pub(crate) struct Pair {
     pub from: Side,
@@ -21,6 +25,8 @@ pub(crate) struct Pair {
     pub identity: String,
     /// The tables that it refers to.
     pub references: Vec<String>,
+    /// Whether a table on the target refers to it.
+    pub is_referred_to: bool,
     /// What both looked like when the move took them up.
     shapes: [polyshard_shard::Shape; 2],
 }
@@ -58,6 +64,7 @@ pub(crate) struct Session {
     pub copy_rows: usize,
     pub copying_since: Option<(Instant, u64)>,
     pub verify: Cursor,
+    pub verify_rows: usize,
     /// Parts of catching up that have not been enough.
     pub catch_up_parts: usize,
     pub progress: Progress,
@@ -95,6 +102,7 @@ impl Session {
             copy_rows: crate::copy::FIRST_ROWS,
             copying_since: None,
             verify: Cursor::default(),
+            verify_rows: crate::verify::FIRST_ROWS,
             catch_up_parts: 0,
             progress: Progress::default(),
         })
@@ -184,31 +192,37 @@ impl Session {
             to: side(self.target.dialect(), there, to)?,
             identity: from.identity.clone(),
             references: from.references.clone(),
+            is_referred_to: to.is_referred_to,
             shapes: [from.clone(), to.clone()],
         })
     }
 
     /// A table of a user's that was altered since the move took it up stops the move: what is new in it would be left
-    /// behind.
-    pub(crate) async fn refuse_changed_tables(&self) -> Result<()> {
+    /// behind. All are looked at at once.
+    pub(crate) fn changed_tables(&self) -> impl Future<Output = Result<()>> + use<> {
+        let mut looks = Vec::new();
         for pair in self.tables.iter().filter(|pair| !pair.from.table.starts_with("polyshard")) {
             let sides = [(&self.source, &pair.from.table), (&self.target, &pair.to.table)];
             for ((side, table), before) in sides.into_iter().zip(&pair.shapes) {
-                let now = side.shape(table).await.map_err(MoveError::on(side.id()))?;
-                if now.as_ref() != Some(before) {
-                    return Err(MoveError::Refused(format!(
-                        "table {table} on shard {} was changed during the move; move again",
-                        side.id()
-                    )));
-                }
+                looks.push(is_unchanged(side.clone(), table.clone(), before.clone()));
             }
         }
-        Ok(())
+        async move { stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect().await }
     }
 
     /// The table of this name on the source.
     pub(crate) fn table(&self, name: &str) -> Option<usize> {
         self.tables.iter().position(|pair| pair.from.table == name)
+    }
+}
+
+async fn is_unchanged(side: Arc<Shard>, table: String, before: polyshard_shard::Shape) -> Result<()> {
+    match side.shape(&table).await.map_err(MoveError::on(side.id()))? {
+        Some(now) if now == before => Ok(()),
+        _ => Err(MoveError::Refused(format!(
+            "table {table} on shard {} was changed during the move; move again",
+            side.id()
+        ))),
     }
 }
 

@@ -201,16 +201,48 @@ impl Side {
         number: Option<i64>,
         after: Option<&RowKey>,
         upto: Option<&RowKey>,
-        limit: usize,
+        limit: Option<usize>,
     ) -> Statement {
+        let (sql, values) = self.select(&self.read_list(), &self.table, number, (after, upto));
+        let limit = limit.map(|limit| format!(" LIMIT {limit}")).unwrap_or_default();
+        bound(format!("{sql}{limit}"), values)
+    }
+
+    /// The positions of rows after one, with the length of each row: on SQLite.
+    pub(crate) fn lengths(&self, number: Option<i64>, after: Option<&RowKey>, limit: usize) -> Statement {
+        let position = self.order.iter().map(|place| self.columns[*place].name.clone());
+        let lengths = self.columns.iter().map(|column| format!("COALESCE(octet_length({}), 0)", column.name));
+        let length = lengths.collect::<Vec<_>>().join(" + ");
+        let list: Vec<String> = position.chain([length]).collect();
+        let (sql, values) = self.select(&list.join(", "), &self.table, number, (after, None));
+        bound(format!("{sql} LIMIT {limit}"), values)
+    }
+
+    /// Adds the rows after one position, up to and with another, that the file `source` beside this one has: on SQLite.
+    pub(crate) fn insert_beside(
+        &self,
+        number: Option<i64>,
+        after: Option<&RowKey>,
+        upto: Option<&RowKey>,
+    ) -> Statement {
+        let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        let names = names.join(", ");
+        let from = format!("source.{}", self.table);
+        let (select, values) = self.select(&names, &from, number, (after, upto));
+        bound(format!("INSERT INTO main.{} ({names}) {select}", self.table), values)
+    }
+
+    /// A query for the rows after one position, up to and with another, in order; and the values of its parameters.
+    fn select(
+        &self,
+        list: &str,
+        table: &str,
+        number: Option<i64>,
+        (after, upto): (Option<&RowKey>, Option<&RowKey>),
+    ) -> (String, Vec<Value>) {
         let order = self.order_list();
-        let mut sql = format!(
-            "SELECT {} FROM {} WHERE {}{}",
-            self.read_list(),
-            self.table,
-            self.inside,
-            self.rows_of(number)
-        );
+        let (inside, rows) = (&self.inside, self.rows_of(number));
+        let mut sql = format!("SELECT {list} FROM {table} WHERE {inside}{rows}");
         let mut values: Vec<Value> = Vec::new();
         for (bound, comparison) in [(after, ">"), (upto, "<=")] {
             if let Some(RowKey(bound)) = bound {
@@ -221,8 +253,8 @@ impl Side {
                 values.extend(bound.iter().cloned());
             }
         }
-        sql.push_str(&format!(" ORDER BY {order} LIMIT {limit}"));
-        values.into_iter().fold(Statement::new(sql), Statement::bind)
+        sql.push_str(&format!(" ORDER BY {order}"));
+        (sql, values)
     }
 
     /// How many rows there are.
@@ -297,6 +329,10 @@ impl Side {
     pub(crate) fn key_of(&self, row: &[Value]) -> RowKey {
         RowKey(self.key.iter().map(|place| row[*place].clone()).collect())
     }
+}
+
+fn bound(sql: String, values: Vec<Value>) -> Statement {
+    values.into_iter().fold(Statement::new(sql), Statement::bind)
 }
 
 /// A value as the column takes it.

@@ -12,10 +12,13 @@ use tokio::time::Instant;
 
 use crate::error::{MoveError, Result};
 use crate::session::Session;
-use crate::table::rows_of;
+use crate::table::{bytes_of, rows_of};
 
-/// Rows compared at once.
-const CHUNK_ROWS: usize = 512;
+/// Rows compared at once: of the first chunk, and at most. To find a chunk the whole table may have to be read.
+pub(crate) const FIRST_ROWS: usize = 512;
+const CHUNK_ROWS_MAX: usize = 8192;
+/// Bytes compared at once, about.
+const CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 /// How long one part of comparing may take.
 const PART: Duration = Duration::from_millis(300);
 
@@ -41,48 +44,50 @@ impl Session {
     async fn verify_chunk(&mut self) -> Result<bool> {
         let unit = &self.units[self.verify.unit];
         let (table, number, after) = (unit.table, unit.number, self.verify.after.clone());
-        let pair = &self.tables[table];
+        let (pair, count) = (&self.tables[table], self.verify_rows);
         let here =
-            self.page_of(true, pair.from.page(number, after.as_ref(), None, CHUNK_ROWS), CHUNK_ROWS).await?;
-        let last = here.len() < CHUNK_ROWS;
+            self.page_of(true, pair.from.page(number, after.as_ref(), None, Some(count)), count).await?;
+        let last = here.len() < count;
         let upto = if last { None } else { here.last().map(|row| pair.from.position(row)) };
-        // Twice as many: there may be rows that the source has no more.
-        let room = CHUNK_ROWS * 2;
-        let there =
-            self.page_of(false, pair.to.page(number, after.as_ref(), upto.as_ref(), room), room).await?;
-        if there.len() == room {
-            return Err(MoveError::Refused(format!(
-                "{} has far more rows on the target than on the source; the move is given up, and nothing has \
-                 changed for requests",
-                unit.dataset.name
-            )));
+        let (rows, bytes) = (here.len() as u64, here.iter().map(|row| bytes_of(row)).sum::<u64>());
+        let key = |row: &[Value]| pair.from.key_of(row).to_text();
+        let mut here: BTreeMap<String, Vec<Value>> = here.into_iter().map(|row| (key(&row), row)).collect();
+        // The target may have more: rows that the source has no more, whose notes are still to be carried.
+        let mut at = after;
+        loop {
+            let page = pair.to.page(number, at.as_ref(), upto.as_ref(), Some(count));
+            let there = self.page_of(false, page, count).await?;
+            let is_full = there.len() == count;
+            at = there.last().map(|row| pair.to.position(row));
+            let mut suspects = Vec::new();
+            for row in there {
+                let mine = here.remove(&key(&row));
+                if !self.is_same(table, mine.as_deref(), Some(&row)) {
+                    suspects.push(pair.from.key_of(&row));
+                }
+            }
+            self.refuse_different(table, suspects).await?;
+            if !is_full {
+                break;
+            }
         }
-        let count = here.len();
-        let suspects = self.different(table, here, there);
-        let different = self.without_captured(table, suspects).await?;
-        if let Some(key) = different.first() {
-            return Err(self.differs(table, key, different.len()));
+        let missing = here.values().map(|row| pair.from.key_of(row)).collect();
+        self.refuse_different(table, missing).await?;
+        if let Some(length) = bytes.checked_div(rows) {
+            self.verify_rows = (CHUNK_BYTES / length.max(1)).clamp(1, CHUNK_ROWS_MAX as u64) as usize;
         }
-        self.progress.verified_rows += count as u64;
+        self.progress.verified_rows += rows;
         self.verify.after = upto;
         Ok(last)
     }
 
-    /// The keys of rows that are not the same.
-    fn different(&self, table: usize, here: Vec<Vec<Value>>, there: Vec<Vec<Value>>) -> Vec<RowKey> {
-        let pair = &self.tables[table];
-        let keyed = |rows: Vec<Vec<Value>>| -> BTreeMap<String, Vec<Value>> {
-            rows.into_iter().map(|row| (pair.from.key_of(&row).to_text(), row)).collect()
-        };
-        let (here, mut there) = (keyed(here), keyed(there));
-        let mut keys = Vec::new();
-        for (key, row) in &here {
-            if !self.is_same(table, Some(row), there.remove(key).as_deref()) {
-                keys.push(pair.from.key_of(row));
-            }
+    /// Stops the move if a row differs for good.
+    async fn refuse_different(&self, table: usize, suspects: Vec<RowKey>) -> Result<()> {
+        let different = self.without_captured(table, suspects).await?;
+        match different.first() {
+            Some(key) => Err(self.differs(table, key, different.len())),
+            None => Ok(()),
         }
-        keys.extend(there.values().map(|row| pair.from.key_of(row)));
-        keys
     }
 
     /// Those of the rows that differ although no change of theirs is left to be carried.
