@@ -1,5 +1,9 @@
 //! Moves: how long writers of the moving range wait, and how fast rows are carried beside the raw way.
 
+mod elsewhere;
+mod fifth;
+
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +27,8 @@ use crate::{Effort, Failure};
 
 /// Writes a second on the moving range.
 const WRITES_PER_S: u64 = 500;
+/// Buckets of the map.
+const BUCKETS: u32 = 16;
 /// Keys that the rows are of.
 const KEYS: i64 = 1_000;
 /// Rows written at once while a table is filled.
@@ -41,15 +47,22 @@ pub fn run(effort: Effort) -> Result<Vec<Table>, Failure> {
         format!("{WRITES_PER_S} writes/s on a range that moves to and fro: what the writers see, ms"),
         &["engine", "moves", "writes", "errors", "p50", "p99", "longest wait of a move, median", "worst"],
     );
+    let (mut elsewhere, mut fifth) = (elsewhere::table(), fifth::table());
     for place in [Place::Files(tempfile::tempdir()?), Place::Server(PgServer::start())] {
         runtime.block_on(rate(&place, effort, &mut rates))?;
         runtime.block_on(pause(&place, effort, &mut pauses))?;
+        runtime.block_on(elsewhere::measure(&place, effort, &mut elsewhere))?;
+        runtime.block_on(fifth::measure(&place, effort, &mut fifth))?;
     }
-    Ok(vec![rates, pauses])
+    Ok(vec![rates, pauses, elsewhere, fifth])
 }
 
 fn tenants() -> Result<MapDefinition, Failure> {
-    Ok(MapDefinition::new(MapName::new("tenants")?, KeyType::BigInt, Scheme::Hash(HashSpec::new(0, 16)?))?)
+    Ok(MapDefinition::new(
+        MapName::new("tenants")?,
+        KeyType::BigInt,
+        Scheme::Hash(HashSpec::new(0, BUCKETS)?),
+    )?)
 }
 
 /// A cluster of two shards with a table on both, all of whose keys are on the first.
@@ -57,7 +70,7 @@ async fn start(place: &Place, name: &str) -> Result<Arc<Cluster>, Failure> {
     let cluster = Cluster::start(place, name, 2).await?;
     cluster.driver.set_carrier(Arc::new(Mover::new(cluster.router.shard_source())));
     let definition = tenants()?;
-    let all = definition.buckets(0, 16)?;
+    let all = definition.buckets(0, BUCKETS)?;
     let entry = NewEntry::new(all, cluster.shards[0].clone()).at(Epoch::ZERO);
     cluster.driver.create_map(&definition, vec![entry]).await?;
     cluster.router.refresh().await?;
@@ -104,11 +117,11 @@ async fn fill(cluster: &Cluster, rows: i64) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn begin(cluster: &Cluster, to: &ShardId) -> Result<OpRecord, Failure> {
+async fn begin(cluster: &Cluster, buckets: Range<u32>, to: &ShardId) -> Result<OpRecord, Failure> {
     let definition = tenants()?;
     let request = MoveRequest {
         map: definition.name().clone(),
-        range: definition.buckets(0, 16)?,
+        range: definition.buckets(buckets.start, buckets.end)?,
         to: to.clone(),
         keep_ms: 0,
         if_version: None,
@@ -143,7 +156,7 @@ async fn rate(place: &Place, effort: Effort, table: &mut Table) -> Result<(), Fa
         Place::Server(server) => raw_copy(server).await?,
     };
     let began = Instant::now();
-    let record = begin(&cluster, &cluster.shards[1]).await?;
+    let record = begin(&cluster, 0..BUCKETS, &cluster.shards[1]).await?;
     let copy_ms = follow(&cluster, &record).await?;
     let whole_ms = ms_since(began);
     let per_s = |ms: f64| rows as f64 * 1000.0 / ms;
@@ -213,13 +226,13 @@ async fn pause(place: &Place, effort: Effort, table: &mut Table) -> Result<(), F
     let cluster = start(place, "pause").await?;
     fill(&cluster, rows).await?;
     let stop = Arc::new(AtomicBool::new(false));
-    let writing = tokio::spawn(write(cluster.clone(), stop.clone()));
+    let writing = tokio::spawn(write(cluster.clone(), stop.clone(), 0..BUCKETS));
     let began = Instant::now();
     let mut spans = Vec::new();
     for number in 0..moves {
         let to = cluster.shards[(number + 1) % 2].clone();
         let from = ms_since(began);
-        let record = begin(&cluster, &to).await?;
+        let record = begin(&cluster, 0..BUCKETS, &to).await?;
         follow(&cluster, &record).await?;
         spans.push((from, ms_since(began)));
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -248,9 +261,10 @@ async fn pause(place: &Place, effort: Effort, table: &mut Table) -> Result<(), F
     close(cluster).await
 }
 
-/// Writes at a steady rate, each write when it is due, whatever became of the one before.
-async fn write(cluster: Arc<Cluster>, stop: Arc<AtomicBool>) -> Result<Seen, Failure> {
+/// Writes to keys of some buckets at a steady rate, each write when it is due, whatever became of the one before.
+async fn write(cluster: Arc<Cluster>, stop: Arc<AtomicBool>, buckets: Range<u32>) -> Result<Seen, Failure> {
     let definition = Arc::new(tenants()?);
+    let range = definition.buckets(buckets.start, buckets.end)?;
     let began = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     let mut due = tokio::time::interval(Duration::from_micros(1_000_000 / WRITES_PER_S));
@@ -258,6 +272,9 @@ async fn write(cluster: Arc<Cluster>, stop: Arc<AtomicBool>) -> Result<Seen, Fai
     while !stop.load(Ordering::SeqCst) {
         due.tick().await;
         id += 1;
+        while !range.contains(definition.placement(&Key::BigInt(id % KEYS))?.as_slice()) {
+            id += 1;
+        }
         let (cluster, definition) = (cluster.clone(), definition.clone());
         tasks.spawn(async move {
             let at = ms_since(began);
