@@ -2,7 +2,7 @@
 
 use polyshard_sql::{Context, Lane, Route, Shape};
 
-use super::place::Wanted;
+use super::place::{Wanted, outdated};
 use super::{Session, Stop};
 use crate::door::ViewMaps;
 use crate::refuse;
@@ -33,7 +33,14 @@ impl Session {
         }
         let Some(wanted) = Wanted::of(&route) else { return Ok(false) };
         self.check_global(lane.analysis())?;
+        if self.transaction.schema.is_none() {
+            self.routed_by = Some(schema);
+        }
         let done = self.run_here(&wanted, text, lane.statement(), lane.analysis()).await;
+        if matches!(&done, Err(Stop::Refused(error)) if *error == outdated()) && self.transaction.is_none() {
+            // Nothing was sent: it is looked at again as things are now.
+            return Ok(false);
+        }
         self.note_movable(lane.statement(), &route, lane.analysis());
         done.map(|()| true)
     }
