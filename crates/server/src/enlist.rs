@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyshard_engine::{Dialect, Rows};
 use polyshard_map::{Key, MapName};
-use polyshard_router::{Access, RouterError};
+use polyshard_router::Access;
 use polyshard_shard::Dataset;
 use polyshard_sql::{SqlError, SqlState};
 use polyshard_store_queue::transact::{Enqueue, enqueue_statements};
