@@ -5,18 +5,19 @@
 
 mod check;
 mod columns;
+mod explain;
 mod hold;
 pub(crate) mod motion;
 mod shards;
 mod worker;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
 use polyshard_sql::{Context, Fragment, Kind, Mode, Param, Plan, Route, Schema, Source, SqlError, Statement};
 
-use crate::reply::{self, Field, Severity, state};
+use crate::reply::{self, Severity, state};
 use crate::session::{Done, Session, Stop};
 pub(crate) use hold::HeldAnswers;
 use shards::Shards;
@@ -39,6 +40,8 @@ enum Delivery<'d> {
     Rows,
     /// At most so many rows now, and the others when it asks again for this portal.
     Portal { name: &'d str, rows_max: i32 },
+    /// As EXPLAIN ANALYZE tells of it; these are its words up to the query.
+    Analyzed { prefix: &'d str },
     /// By FETCH; this is DECLARE up to the query.
     Cursor { name: &'d str, declare: &'d str },
 }
@@ -62,7 +65,13 @@ impl Session {
             None => Delivery::Rows,
         };
         let (explained, select) = match statement.kind() {
-            Kind::Explain(explain) => (true, explain.statement.as_ref()),
+            Kind::Explain(explain) => {
+                explain::check_form(explain)?;
+                if explain.analyze {
+                    delivery = Delivery::Analyzed { prefix: &explain.prefix };
+                }
+                (!explain.analyze, explain.statement.as_ref())
+            }
             Kind::Select => (false, statement),
             Kind::Declare(cursor) => {
                 let declare = self.check_declare(statement, cursor)?;
@@ -114,7 +123,7 @@ impl Session {
     ) -> Result<(), Trouble> {
         let now = if mentions_time(select.text()) { Some(working.now(self.client()).await?) } else { None };
         let mut plan = polyshard_sql::plan(select, context, literals, now.as_deref())?;
-        if plan.mode == Mode::Concat && !matches!(delivery, Delivery::Rows) {
+        if plan.mode == Mode::Concat && !matches!(delivery, Delivery::Rows | Delivery::Analyzed { .. }) {
             let columns = working.columns_of(self.client(), &plan.fragments[0]).await?;
             match delivery {
                 Delivery::Cursor { .. } if columns.is_empty() => return Err(no_columns().into()),
@@ -144,6 +153,9 @@ impl Session {
             let of = |fragment: &Fragment| fragment.sql_without(&shard, &foreign, context);
             texts.insert(shard.clone(), plan.fragments.iter().map(of).collect::<Result<_, _>>()?);
         }
+        if let Delivery::Analyzed { prefix } = delivery {
+            return self.analyze_across(working, plan, &texts, context.schema, prefix).await;
+        }
         match plan.mode {
             Mode::Concat => self.concat(working, &texts).await,
             Mode::Combine => {
@@ -165,20 +177,6 @@ impl Session {
                 done.map(drop)
             }
         }
-    }
-
-    /// EXPLAIN: the plan, and not the shards' own plans for its parts.
-    fn explain_across(&mut self, plan: &Plan, shards: &BTreeSet<ShardId>) {
-        let ids: Vec<ShardId> = shards.iter().cloned().collect();
-        let (_, told) = self.wanted_forms();
-        let out = &mut self.client().out;
-        if !told {
-            reply::row_description(out, &[Field::text("QUERY PLAN")], |_| false);
-        }
-        for line in plan.explain(&ids) {
-            reply::data_row(out, [Some(line.as_str())].into_iter());
-        }
-        reply::complete(out, "EXPLAIN");
     }
 
     /// The rows of all shards one after the other; they all begin at once.
@@ -262,17 +260,27 @@ impl Session {
             combine.answer(self.client()).await?;
         }
         for fragment in &plan.fragments {
+            let copy = format!("COPY pg_temp.{} FROM STDIN (FORMAT {form})", fragment.temp);
+            let mut copying = false;
             for worker in working.all().filter(|worker| concerns(fragment, worker.shard())) {
-                combine.ask(&format!("COPY pg_temp.{} FROM STDIN (FORMAT {form})", fragment.temp));
-                combine.send().await?;
-                combine.ready_for_data(self.client()).await?;
+                if !copying {
+                    combine.ask(&copy);
+                    combine.send().await?;
+                    combine.ready_for_data(self.client()).await?;
+                }
+                // Rows of texts follow each other; in binary form each shard's have a head and an end.
+                copying = form == "text";
                 match worker.pass(self.client(), Sink::Session(combine), FETCH_BYTES_MAX).await {
+                    Ok(_) if copying => {}
                     Ok(_) => combine.end_data(self.client()).await?,
                     Err(trouble) => {
                         combine.fail_data(self.client()).await?;
                         return Err(trouble);
                     }
                 }
+            }
+            if copying {
+                combine.end_data(self.client()).await?;
             }
         }
         Ok(())
@@ -296,7 +304,7 @@ impl Session {
         combine.ask(&format!("EXPLAIN (VERBOSE, FORMAT JSON) {}", plan.combine));
         let (forms, told) = self.wanted_forms();
         match delivery {
-            Delivery::Rows => {
+            Delivery::Rows | Delivery::Analyzed { .. } => {
                 combine.ask_rows(&plan.combine, &forms);
                 combine.end();
             }

@@ -90,7 +90,7 @@ impl Shards {
 
     /// The sessions whose rows are to be fetched.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Worker> {
-        self.workers.iter_mut().filter(|worker| !worker.idle)
+        self.workers.iter_mut().filter(|worker| !worker.idle && !worker.rowless)
     }
 
     /// The time of the client's transaction, or of this statement.

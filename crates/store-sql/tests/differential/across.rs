@@ -4,7 +4,7 @@ use polyshard_map::{Key, MapName};
 use tokio_postgres::types::Type;
 
 use crate::Bench;
-use crate::support::Cluster;
+use crate::support::{Cluster, refusal, rows};
 use crate::world::World;
 
 pub async fn notes() -> Cluster {
@@ -69,6 +69,63 @@ async fn explain_shows_what_each_shard_is_asked() {
     let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     assert!(lines[0].contains("each of 2 shards (s1, s2)") && lines[0].contains("count(*)"), "{lines:?}");
     assert!(lines[1].starts_with("Combine: SELECT"), "{lines:?}");
+    cluster.close().await;
+}
+
+// C2: EXPLAIN ANALYZE carries it out, on every shard and where it is combined; what changes nothing, changes nothing.
+#[tokio::test]
+async fn explain_analyze_shows_how_each_shard_did_its_part() {
+    let cluster = notes().await;
+    let client = cluster.connect().await;
+    for sql in ["SELECT body, count(*) FROM notes GROUP BY body", "SELECT tenant FROM notes WHERE id = 1"] {
+        let lines = rows(&client, &format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {sql}")).await.concat();
+        for shard in ["Shard s1:", "Shard s2:"] {
+            let at = lines.iter().position(|line| line == shard).unwrap_or_else(|| panic!("{lines:#?}"));
+            assert!(lines[at + 1].contains("(actual rows="), "{lines:#?}");
+        }
+        let combined = lines.iter().position(|line| line == "Combine step:");
+        assert_eq!(combined.is_some(), sql.contains("GROUP"), "{lines:#?}");
+        if let Some(at) = combined {
+            assert!(lines[at + 1].contains("(actual rows=2"), "{lines:#?}");
+        }
+    }
+    let (state, _) = refusal(&client, "EXPLAIN (FORMAT JSON) SELECT count(*) FROM notes").await;
+    assert_eq!(state, "0A000");
+    cluster.close().await;
+}
+
+// C2: types of the user's own travel between shards, though their numbers differ from shard to shard.
+#[tokio::test]
+async fn types_of_the_users_own_are_combined_across_shards() {
+    let cluster = notes().await;
+    // The numbers of the first shard run ahead.
+    cluster.on_shard("s1", "CREATE TYPE public.unused AS ENUM ('x'); DROP TYPE public.unused");
+    let client = cluster.connect().await;
+    for sql in [
+        "CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')",
+        "CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
+        "CREATE TABLE moods (tenant bigint, id bigint, mood mood, many mood[], n positive, PRIMARY KEY (tenant, id))",
+        "SELECT polyshard.shard_table('moods', 'tenants', 'tenant')",
+    ] {
+        client.batch_execute(sql).await.unwrap();
+    }
+    for tenant in 1..=12 {
+        let mood = ["sad", "ok", "happy"][tenant % 3];
+        let row = format!("({tenant}, 1, '{mood}', ARRAY['ok', '{mood}']::mood[], {tenant})");
+        client.batch_execute(&format!("INSERT INTO moods VALUES {row}")).await.unwrap();
+    }
+    let oids = ["s1", "s2"].map(|shard| cluster.on_shard(shard, "SELECT 'mood'::regtype::oid"));
+    assert_ne!(oids[0], oids[1], "the numbers differ");
+    // In the type's own order, not that of its texts.
+    let grouped = rows(&client, "SELECT mood, count(*), sum(n) FROM moods GROUP BY mood ORDER BY mood").await;
+    assert_eq!(grouped, [["sad", "4", "30"], ["ok", "4", "22"], ["happy", "4", "26"]]);
+    let arrays = rows(&client, "SELECT many, count(*) FROM moods GROUP BY many ORDER BY many DESC").await;
+    assert_eq!(arrays, [["{ok,happy}", "4"], ["{ok,ok}", "4"], ["{ok,sad}", "4"]]);
+    let joined = "SELECT count(*) FROM moods a JOIN moods b ON a.mood = b.mood AND a.n < b.n";
+    assert_eq!(rows(&client, joined).await, [["18"]]);
+    let asked =
+        client.query("SELECT max(mood)::text FROM moods WHERE mood < $1::text::mood", &[&"happy"]).await;
+    assert_eq!(asked.unwrap()[0].get::<_, String>(0), "ok");
     cluster.close().await;
 }
 

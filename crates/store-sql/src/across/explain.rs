@@ -1,0 +1,101 @@
+//! EXPLAIN of a statement across shards: what each shard is asked and what is combined; with ANALYZE, how it went.
+
+use std::collections::BTreeSet;
+
+use polyshard_map::ShardId;
+use polyshard_sql::{Explain, Mode, Plan, Schema, SqlError};
+
+use super::shards::Shards;
+use super::worker::{Trouble, Worker};
+use super::{Texts, check, concerns};
+use crate::reply::{self, Field};
+use crate::session::Session;
+
+/// Refuses forms that would not be what was asked for.
+pub(super) fn check_form(explain: &Explain) -> Result<(), SqlError> {
+    if explain.format == "text" {
+        return Ok(());
+    }
+    Err(SqlError::unsupported(
+        format!("EXPLAIN in the form {} is not offered across shards", explain.format),
+        "Leave FORMAT out.",
+    ))
+}
+
+impl Session {
+    /// The plan alone, and not the shards' own plans for its parts.
+    pub(super) fn explain_across(&mut self, plan: &Plan, shards: &BTreeSet<ShardId>) {
+        let ids: Vec<ShardId> = shards.iter().cloned().collect();
+        self.tell_plan(&plan.explain(&ids));
+    }
+
+    fn tell_plan(&mut self, lines: &[String]) {
+        let (_, told) = self.wanted_forms();
+        let out = &mut self.client().out;
+        if !told {
+            reply::row_description(out, &[Field::text("QUERY PLAN")], |_| false);
+        }
+        for line in lines {
+            reply::data_row(out, [Some(line.as_str())].into_iter());
+        }
+        reply::complete(out, "EXPLAIN");
+    }
+
+    /// The plan, and how each shard carries out its part, all of them at once; then the combine step, for which the
+    /// parts are computed once more.
+    pub(super) async fn analyze_across(
+        &mut self,
+        working: &mut Shards,
+        plan: &Plan,
+        texts: &Texts,
+        schema: &Schema,
+        prefix: &str,
+    ) -> Result<(), Trouble> {
+        let mut lines = plan.explain(&working.ids());
+        for worker in working.all() {
+            let shard = worker.shard().clone();
+            let parts = plan.fragments.iter().zip(&texts[&shard]);
+            for (_, sql) in parts.filter(|(fragment, _)| concerns(fragment, &shard)) {
+                worker.ask(&format!("{prefix} {sql}"));
+            }
+            worker.send().await?;
+        }
+        for worker in working.all() {
+            lines.push(format!("Shard {}:", worker.shard()));
+            while worker.is_waiting() {
+                add(&mut lines, worker.answer(self.client()).await?);
+            }
+        }
+        if plan.mode == Mode::Combine {
+            let mut combine = working.take_combine()?;
+            let analyzed = self.analyze_combine(working, &mut combine, plan, texts, schema, prefix).await;
+            working.put_back(combine);
+            lines.push("Combine step:".to_owned());
+            add(&mut lines, analyzed?);
+        }
+        self.tell_plan(&lines);
+        Ok(())
+    }
+
+    async fn analyze_combine(
+        &mut self,
+        working: &mut Shards,
+        combine: &mut Worker,
+        plan: &Plan,
+        texts: &Texts,
+        schema: &Schema,
+        prefix: &str,
+    ) -> Result<Vec<Vec<Option<String>>>, Trouble> {
+        self.fetch(working, combine, plan, texts).await?;
+        combine.ask(&format!("EXPLAIN (VERBOSE, FORMAT JSON) {}", plan.combine));
+        combine.send().await?;
+        check::relations(&combine.answer(self.client()).await?, schema)?;
+        combine.ask(&format!("{prefix} {}", plan.combine));
+        combine.send().await?;
+        combine.answer(self.client()).await
+    }
+}
+
+fn add(lines: &mut Vec<String>, rows: Vec<Vec<Option<String>>>) {
+    lines.extend(rows.into_iter().flatten().flatten().map(|line| format!("  {line}")));
+}
