@@ -121,7 +121,8 @@ impl Journal {
         {
             return Ok(known.schema.clone());
         }
-        self.inner.settled_schema().await
+        // Boxed, here and below: the usual answer needs no room for how the others are found.
+        Box::pin(self.inner.settled_schema()).await
     }
 
     /// The last position that this process has heard of.
@@ -135,7 +136,7 @@ impl Journal {
         if self.inner.is_ready(shard) {
             return Ok(());
         }
-        self.inner.catch_up(shard).await
+        Box::pin(self.inner.catch_up(shard)).await
     }
 
     /// Waits until turns given up are given back. The caller closes router and catalog.

@@ -225,7 +225,7 @@ impl Router {
                 Ok(found) => found,
                 Err(error @ (RouterError::Locate(LocateError::Gap { .. }) | RouterError::NoSuchMap(_))) => {
                     // What is not here may have come since; only the catalog can say that it has not.
-                    match self.follower.refresh().await {
+                    match Box::pin(self.follower.refresh()).await {
                         Ok(()) if self.state.view().seq != view.seq => continue,
                         Ok(()) => return Err(error),
                         Err(down) => return Err(RouterError::CatalogAway(down.to_string())),
@@ -314,28 +314,21 @@ impl Router {
         access: Access,
         deadline: Instant,
     ) -> Result<Option<Ticket>, RouterError> {
-        let fail = |error| RouterError::Shard { shard: shard.clone(), error };
-        let opened = self.shards.get_serving(shard).await.map_err(fail)?;
-        let hello: Arc<dyn HelloState> = self.state.clone();
-        let ready = async {
-            let data = opened.data(&hello).await?.clone();
-            if !self.state.shard(shard).is_learnt() {
-                opened.teach(self.state.as_ref()).await?;
-            }
-            Ok(data)
-        };
-        let data = match ready.await.map_err(fail) {
-            Ok(data) => data,
-            // The map had to be read again first, and now has been.
-            Err(error) if is_old_map(&error) && self.heal(&error).await => return Ok(None),
-            Err(error) => return Err(error),
+        let known = self.state.shard(shard);
+        let open = self.shards.serving(shard).filter(|_| known.is_learnt());
+        let data = match open.as_ref().and_then(|shard| shard.open_data()) {
+            Some(data) => data.clone(),
+            // Boxed: the usual case needs no room for it.
+            None => match Box::pin(self.make_ready(shard)).await? {
+                Some(data) => data,
+                None => return Ok(None),
+            },
         };
         // The generation is taken before the ticket is counted: what voids it later is then seen.
-        let known = self.state.shard(shard);
         let guard = known.generation.guard();
         let Some(place) = self.state.gate.enter(map, &ranges, shard, access) else {
             self.state.meter.waits.add_one();
-            let passable = self.state.gate.passable(map, &ranges, shard, access);
+            let passable = Box::pin(self.state.gate.passable(map, &ranges, shard, access));
             return match tokio::time::timeout_at(deadline, passable).await {
                 Ok(()) => Ok(None),
                 Err(_) => Err(RouterError::Moving(map.clone())),
@@ -362,6 +355,26 @@ impl Router {
             return Ok(None);
         }
         Ok(Some(ticket))
+    }
+
+    /// Opens a shard for its data, with all that must be known of it first; none if the map had to be read again, and
+    /// now has been.
+    async fn make_ready(&self, shard: &ShardId) -> Result<Option<engine::Database>, RouterError> {
+        let fail = |error| RouterError::Shard { shard: shard.clone(), error };
+        let opened = self.shards.get_serving(shard).await.map_err(fail)?;
+        let hello: Arc<dyn HelloState> = self.state.clone();
+        let ready = async {
+            let data = opened.data(&hello).await?.clone();
+            if !self.state.shard(shard).is_learnt() {
+                opened.teach(self.state.as_ref()).await?;
+            }
+            Ok(data)
+        };
+        match ready.await.map_err(fail) {
+            Ok(data) => Ok(Some(data)),
+            Err(error) if is_old_map(&error) && self.heal(&error).await => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// A ticket for more keys inside a transaction that already has one. It never waits: a range that is being

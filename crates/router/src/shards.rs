@@ -136,6 +136,14 @@ impl Shards {
         Ok(shard)
     }
 
+    /// The shard, if it is open and the task that answers its fences runs.
+    pub(crate) fn serving(&self, id: &ShardId) -> Option<Arc<Shard>> {
+        let slot = self.slot(id).ok()?;
+        let open = slot.open.get()?;
+        let serves = open.fences.lock().expect("no panic while held").is_some();
+        serves.then(|| open.shard.clone())
+    }
+
     /// The shard, if it is open.
     pub(crate) fn opened(&self, id: &ShardId) -> Option<Arc<Shard>> {
         let slots = self.slots.lock().expect("no panic while held");

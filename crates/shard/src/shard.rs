@@ -115,6 +115,11 @@ impl Shard {
         self.control.dialect()
     }
 
+    /// The database for data, if it is open.
+    pub fn open_data(&self) -> Option<&Database> {
+        self.data.get()
+    }
+
     /// The database for data, whose every session introduces itself with `hello`.
     pub async fn data(&self, hello: &Arc<dyn HelloState>) -> Result<&Database, ShardError> {
         let open = || async {

@@ -37,7 +37,9 @@ impl RawPool {
             Ok(permit) => permit,
             Err(_) => {
                 let wait = self.connector.options.acquire_timeout;
-                match tokio::time::timeout(wait, self.permits.clone().acquire_owned()).await {
+                // Boxed, as what follows: the usual case needs no room for it.
+                let acquired = Box::pin(tokio::time::timeout(wait, self.permits.clone().acquire_owned()));
+                match acquired.await {
                     Ok(Ok(permit)) => permit,
                     Ok(Err(_)) => return Err(Error::Closed),
                     Err(_) => {
@@ -50,7 +52,7 @@ impl RawPool {
         };
         let session = match self.idle_session() {
             Some(session) => session,
-            None => self.connector.connect_raw().await?,
+            None => Box::pin(self.connector.connect_raw()).await?,
         };
         Ok(RawLent { pool: self.clone(), session: Some(session), permit: Some(permit) })
     }

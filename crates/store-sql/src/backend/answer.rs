@@ -33,7 +33,7 @@ impl Backend {
             };
             if frame.bytes > there {
                 if matches!(frame.kind, b'D' | b'd') && frame.bytes > OUT_BYTES && !self.is_quiet() {
-                    self.stream(client, frame.bytes).await?;
+                    Box::pin(self.stream(client, frame.bytes)).await?;
                 } else {
                     self.wait(client).await?;
                 }

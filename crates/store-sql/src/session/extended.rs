@@ -120,9 +120,9 @@ impl Session {
                     return Err(refusal.clone().into());
                 }
                 let description = if self.embedded {
-                    self.describe_lite(prepared, analysed).await?
+                    Box::pin(self.describe_lite(prepared, analysed)).await?
                 } else {
-                    self.ask_description(prepared).await?
+                    Box::pin(self.ask_description(prepared)).await?
                 };
                 Arc::new(description)
             }
@@ -328,7 +328,7 @@ impl Session {
             Some(Portal::Shard) => {
                 let Some(backend) = &mut self.backend else { return Err(no_portal(execute.portal).into()) };
                 backend.execute(execute.portal, execute.rows_max);
-                if backend.waiting_bytes() > SERIES_BYTES { self.settle().await } else { Ok(()) }
+                if backend.waiting_bytes() > SERIES_BYTES { Box::pin(self.settle()).await } else { Ok(()) }
             }
             Some(Portal::Own(bound)) => {
                 let bound = bound.clone();
@@ -337,7 +337,7 @@ impl Session {
                     return self.more_of_portal(execute.portal, execute.rows_max).await;
                 }
                 self.asked = Some((execute.portal.to_owned(), execute.rows_max));
-                let done = self.run_bound(&bound).await;
+                let done = Box::pin(self.run_bound(&bound)).await;
                 self.asked = None;
                 done
             }

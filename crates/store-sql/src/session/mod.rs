@@ -300,7 +300,7 @@ impl Session {
         };
         match done {
             Ok(()) => Ok(true),
-            Err(stop) => self.fail_series(stop).await.map(|()| true),
+            Err(stop) => Box::pin(self.fail_series(stop)).await.map(|()| true),
         }
     }
 

@@ -118,14 +118,14 @@ impl Session {
             return Ok(());
         }
         // What was set may not be possible here; then nothing else may run as if it were.
-        self.drain().await?;
+        Box::pin(self.drain()).await?;
         let failure = self.backend.as_mut().and_then(|backend| backend.take_quiet_error());
         match failure {
             None => Ok(()),
             Some(body) => {
                 self.show_error(&body);
                 if self.transaction.is_none() {
-                    self.let_go().await;
+                    Box::pin(self.let_go()).await;
                 } else {
                     self.transaction.failed = true;
                     if let Some(backend) = &mut self.backend {
@@ -174,7 +174,9 @@ impl Session {
             };
             tries += 1;
             let waited = matches!(error, RouterError::Moving(_));
-            if tries >= TRIES_MAX || waited || !door.router.heal(&error).await {
+            // Boxed, here and wherever something seldom happens on the way of every statement: a future is as large as
+            // its largest part, and is moved when it is made.
+            if tries >= TRIES_MAX || waited || !Box::pin(door.router.heal(&error)).await {
                 return Err(reply::of_router(&error).into());
             }
             tokio::time::sleep(std::time::Duration::from_millis(5 << tries.min(6))).await;
@@ -197,10 +199,10 @@ impl Session {
                 let mut tickets = match keys.as_slice() {
                     [] => Vec::new(),
                     [(map, keys)] => vec![router.enter(map, keys, access).await?],
-                    several => router.enter_all(several, access).await?,
+                    several => Box::pin(router.enter_all(several, access)).await?,
                 };
                 if !ranges.is_empty() {
-                    let by_shard = router.enter_ranges(ranges, access).await?;
+                    let by_shard = Box::pin(router.enter_ranges(ranges, access)).await?;
                     let shard = tickets.first().map_or(*shard, |ticket: &Ticket| ticket.shard()).clone();
                     if by_shard.keys().any(|other| *other != shard) {
                         // The map has changed since the route was found.
@@ -208,7 +210,7 @@ impl Session {
                     }
                     tickets.extend(by_shard.into_values().flatten());
                     if tickets.is_empty() {
-                        tickets.push(router.enter_unmapped(&shard, access).await?);
+                        tickets.push(Box::pin(router.enter_unmapped(&shard, access)).await?);
                     }
                 }
                 Ok(tickets)
@@ -226,11 +228,11 @@ impl Session {
                 let refusal = other_shard(&backend.shard, shard);
                 if !self.can_move() {
                     if self.is_two_phase() && !self.transaction.is_none() {
-                        return self.spread(wanted, access).await;
+                        return Box::pin(self.spread(wanted, access)).await;
                     }
                     return Err(refusal.into());
                 }
-                self.leave().await?;
+                Box::pin(self.leave()).await?;
                 Box::pin(self.acquire(wanted, access)).await
             }
             Wanted::Shard(_) => Ok(()),
@@ -251,7 +253,7 @@ impl Session {
                 for (map, ranges) in ranges.iter() {
                     let router = &self.door.router;
                     for range in ranges {
-                        match router.enter_shard(map, range, shard, access).await {
+                        match Box::pin(router.enter_shard(map, range, shard, access)).await {
                             Ok(ticket) => backend.add(ticket, map.clone(), Vec::new(), access),
                             Err(error) => return Err(reply::of_router(&error).into()),
                         }
@@ -315,10 +317,10 @@ impl Session {
             let Some(backend) = &mut self.backend else { return Ok(()) };
             match backend.drain(&mut self.client, &mut failed).await {
                 Ok(Drained::Done) => break,
-                Ok(Drained::CopyIn) => self.copy_in().await?,
+                Ok(Drained::CopyIn) => Box::pin(self.copy_in()).await?,
                 Err(Broken::Client(gone)) => return Err(Stop::Gone(gone)),
-                Err(Broken::Ended(error)) => return Err(self.lose(error, false).await),
-                Err(Broken::Cut(error)) => return Err(self.lose(error, true).await),
+                Err(Broken::Ended(error)) => return Err(Box::pin(self.lose(error, false)).await),
+                Err(Broken::Cut(error)) => return Err(Box::pin(self.lose(error, true)).await),
             }
         }
         self.told = failed;
@@ -353,7 +355,7 @@ impl Session {
         if backend.status == b'I' && backend.is_settled() && !backend.stale && backend.is_as_noted() {
             backend.finish();
         } else {
-            backend.abandon().await;
+            Box::pin(backend.abandon()).await;
         }
     }
 

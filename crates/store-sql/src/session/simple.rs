@@ -13,14 +13,16 @@ impl Session {
     pub(super) async fn query(&mut self, body: BytesMut) -> Done {
         self.skipping = false;
         // A series without its end is ended by this.
-        self.end_series().await?;
+        if self.has_series() {
+            Box::pin(self.end_series()).await?;
+        }
         match self.run_query(&body).await {
             Ok(()) => {}
             Err(Stop::Refused(error)) => {
                 reply::error(&mut self.client.out, Severity::Error, &error);
-                self.fail().await?;
+                Box::pin(self.fail()).await?;
             }
-            Err(Stop::Told) => self.fail().await?,
+            Err(Stop::Told) => Box::pin(self.fail()).await?,
             Err(stop) => return Err(stop),
         }
         let status = self.status();
@@ -41,11 +43,19 @@ impl Session {
                 Ok(())
             }
             [one] => {
-                self.run_statement(one).await?;
+                Box::pin(self.run_statement(one)).await?;
                 self.end_failed_autocommit().await
             }
-            _ => self.run_many(&query).await,
+            _ => Box::pin(self.run_many(&query)).await,
         }
+    }
+
+    /// Whether something of the extended protocol may be under way.
+    fn has_series(&self) -> bool {
+        self.backend.is_some()
+            || self.transaction.wrote
+            || !self.portals.is_empty()
+            || !self.held.is_empty()
     }
 
     /// Several statements are one transaction, unless they say otherwise.
