@@ -69,7 +69,7 @@ pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
 
 /// Leaves a line in the log for everything that may have changed something: what, and how it went. The body and the
 /// query stay out of it.
-async fn note_changes(request: Request, next: Next) -> Response {
+pub(crate) async fn note_changes(request: Request, next: Next) -> Response {
     if request.method() == Method::GET || request.method() == Method::HEAD {
         return next.run(request).await;
     }

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
-use crate::{backups, watch};
+use crate::{backups, balancer, watch};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -47,10 +47,18 @@ use crate::{backups, watch};
         moves::balance,
         moves::rows,
         moves::wish,
+        balancer::isolate,
+        balancer::apply,
+        balancer::adopt,
+        balancer::rules,
+        balancer::add_rule,
+        balancer::remove_rule,
         operations::list,
         backups::begin,
         backups::list,
         backups::show,
+        backups::cancel,
+        backups::restore,
         watch::metrics,
         watch::traffic,
         watch::hot,

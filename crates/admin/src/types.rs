@@ -1,5 +1,6 @@
 //! What the operator API says and hears: the JSON bodies, one file per noun.
 
+mod adopt;
 mod backup;
 mod change;
 mod dataset;
@@ -9,13 +10,15 @@ mod operation;
 mod query;
 mod range;
 mod repair;
+mod rule;
 mod schema;
 mod shard;
 mod status;
 mod traffic;
 mod window;
 
-pub use backup::{BackupState, BackupView, BackupsAnswer, NewBackup};
+pub use adopt::{AdoptAnswer, AdoptRequest, AdoptedTable};
+pub use backup::{BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView};
 pub use change::{
     AddChange, AddSegmentChange, AssignChange, ChangeAnswer, ChangeRequest, LockChange, MergeChange,
     NewEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,
@@ -27,8 +30,8 @@ pub use map::{
     PAGE_ENTRIES_DEFAULT, PAGE_ENTRIES_MAX, PageRequest,
 };
 pub use moves::{
-    BalanceAnswer, BalanceRequest, MisplacedRows, MoveAnswer, MoveLoad, MovePart, MoveRequest, MoveWish,
-    PlannedMove, ProgressView, RowsCheckAnswer, ShardLoad, WishRequest,
+    BalanceAnswer, BalanceBy, BalanceRequest, IsolateRequest, Meanwhile, MisplacedRows, MoveAnswer, MoveLoad,
+    MovePart, MoveRequest, MoveWish, PlannedMove, ProgressView, RowsCheckAnswer, ShardLoad, WishRequest,
 };
 pub use operation::{OperationState, OperationView, OperationsAnswer};
 pub use query::{QUERY_ROWS_MAX, QueryAnswer, QueryRequest, QueryResult};
@@ -36,6 +39,7 @@ pub use range::{KeyText, RangeView};
 pub use repair::{
     CheckAnswer, Difference, Found, RepairAnswer, RepairMode, RepairRequest, RepairSource, Side, Unreachable,
 };
+pub use rule::{NewRule, RuleView, RulesAnswer};
 pub use schema::{
     DeclareRequest, SchemaCheckAnswer, SchemaDifference, TablePlacement, TableView, TablesAnswer,
 };

@@ -24,10 +24,28 @@ const ENTRIES_PAGE: u32 = 256;
 /// Rows in one INSERT, and in one page of the copy.
 const COPY_ROWS: usize = 500;
 
+/// What becomes of tables that a database has of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    /// There may be none.
+    Refused,
+    /// They stay, with their rows.
+    Kept,
+}
+
 impl Inner {
     /// Gives a shard the schema and the reference rows of some position; answers which. In one transaction, so that
     /// there is nothing half-made.
     pub(crate) async fn bring_up(&self, shard: &Arc<Shard>) -> Result<u64, JournalError> {
+        self.bring_up_with(shard, Own::Refused).await
+    }
+
+    /// Likewise, for a database that keeps its own tables with their rows.
+    pub(crate) async fn bring_up_beside_its_own(&self, shard: &Arc<Shard>) -> Result<u64, JournalError> {
+        self.bring_up_with(shard, Own::Kept).await
+    }
+
+    async fn bring_up_with(&self, shard: &Arc<Shard>, own: Own) -> Result<u64, JournalError> {
         let (id, dialect) = (shard.id().clone(), shard.dialect());
         let fail = |error: engine::Error| JournalError::on(&id, error);
         let open =
@@ -73,8 +91,18 @@ impl Inner {
             None => last,
             Some((_, _, position)) => *position,
         };
+        let before = self.tables_in(dialect, &mut tx).await?;
+        // They would be emptied with those that the journal makes.
+        if let (Some(first), Own::Refused) = (before.first(), own) {
+            let why = format!(
+                "its database has tables of its own, such as {}; empty it and add it again, or take it in with \
+                 'polyshard adopt'",
+                first.name
+            );
+            return Err(JournalError::Stuck { shard: id, position: after, why });
+        }
         self.make_schema(&id, dialect, &mut tx, after, position).await?;
-        self.empty_tables(&id, dialect, &mut tx).await?;
+        self.empty_tables(&id, dialect, &mut tx, &before).await?;
         if let Some((from, mut from_tx, _)) = source {
             self.copy_reference(&from, &mut from_tx, &id, dialect, &mut tx, position).await?;
         }
@@ -164,24 +192,34 @@ impl Inner {
         }
     }
 
+    async fn tables_in(
+        &self,
+        dialect: Dialect,
+        tx: &mut Transaction,
+    ) -> Result<Vec<Arc<Table>>, JournalError> {
+        let found = match dialect {
+            Dialect::Postgres => introspect::read_tables(tx).await?.schema,
+            Dialect::Sqlite => self.embedded().schema(tx).await?,
+        };
+        Ok(found.tables.into_values().collect())
+    }
+
     /// Removes the rows that came with the schema: some changes make a table and fill it at once.
     async fn empty_tables(
         &self,
         id: &ShardId,
         dialect: Dialect,
         tx: &mut Transaction,
+        kept: &[Arc<Table>],
     ) -> Result<(), JournalError> {
         let fail = |error: engine::Error| JournalError::on(id, error);
-        let found = match dialect {
-            Dialect::Postgres => introspect::read_tables(tx).await?.schema,
-            Dialect::Sqlite => self.embedded().schema(tx).await?,
-        };
-        let names: Vec<String> = found.tables.keys().map(|name| table_name(dialect, name)).collect();
+        let mut tables = self.tables_in(dialect, tx).await?;
+        tables.retain(|table| !kept.iter().any(|kept| kept.name == table.name));
+        let names: Vec<String> = tables.iter().map(|table| table_name(dialect, &table.name)).collect();
         if dialect == Dialect::Postgres && !names.is_empty() {
             tx.run(Statement::new(format!("TRUNCATE {}", names.join(", ")))).await.map_err(fail)?;
             return Ok(());
         }
-        let tables: Vec<Arc<Table>> = found.tables.into_values().collect();
         for table in in_order(&tables)?.iter().rev() {
             let sql = format!("DELETE FROM {}", table_name(dialect, &table.name));
             tx.run(Statement::new(sql)).await.map_err(fail)?;
@@ -365,7 +403,7 @@ fn overriding(dialect: Dialect) -> &'static str {
 }
 
 /// Tables so that each comes after those that it refers to.
-fn in_order(tables: &[Arc<Table>]) -> Result<Vec<&Arc<Table>>, JournalError> {
+pub(crate) fn in_order(tables: &[Arc<Table>]) -> Result<Vec<&Arc<Table>>, JournalError> {
     let mut left: Vec<&Arc<Table>> = tables.iter().collect();
     let mut order: Vec<&Arc<Table>> = Vec::new();
     while !left.is_empty() {

@@ -28,11 +28,12 @@ use crate::turn::{Change, Turn};
 const RANGES_MAX: usize = 10_000;
 
 /// What a declaration comes to.
-struct Plan {
-    statements: Vec<Recorded>,
-    decision: Decision,
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub statements: Vec<Recorded>,
+    pub decision: Decision,
     /// A table whose rows must be as many on all shards together as they are on one now.
-    conserve: Option<TableName>,
+    pub conserve: Option<TableName>,
 }
 
 impl Journal {
@@ -67,7 +68,7 @@ impl Journal {
 
     /// It is declared; what a shard cannot be told now, because it is away or offline, it is told when it is back, and
     /// until then the map stays as it is.
-    async fn finish_or_leave(&self) -> Result<(), JournalError> {
+    pub(crate) async fn finish_or_leave(&self) -> Result<(), JournalError> {
         match self.finish().await {
             Err(error @ JournalError::Failpoint(_)) => Err(error),
             Err(error) => {
@@ -101,7 +102,7 @@ impl Journal {
         self.carry_out(turn, plan).await
     }
 
-    async fn carry_out(&self, turn: Turn, plan: Plan) -> Result<(), JournalError> {
+    pub(crate) async fn carry_out(&self, turn: Turn, plan: Plan) -> Result<(), JournalError> {
         let settings = BTreeMap::new();
         let change = Change { kind: EntryKind::Placement, statements: plan.statements, settings };
         match self.inner.open_checked(&turn, &change, plan.conserve.as_ref()).await {
@@ -201,6 +202,7 @@ impl Inner {
         let occasion = Occasion::Declared;
         let sharding = Sharding { occasion, schema, table, details, definition: &definition, column: at };
         sharding.check()?;
+        self.check_key_is_kept(turn, name, column).await?;
         let mut statements = sequences::blocks_instead(self, turn, table, details).await?;
         let held = self.rows_on_first(turn, name).await?;
         if held > 0 {
@@ -379,7 +381,7 @@ fn plan_function(turn: &Turn, name: &TableName) -> Result<Option<Plan>, JournalE
 }
 
 /// The index by which the rows of a range are found when they move: users' tables get no column of ours.
-fn find_by_key(
+pub(crate) fn find_by_key(
     name: &TableName,
     column: &str,
     table: &Table,

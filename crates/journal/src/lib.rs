@@ -3,6 +3,7 @@
 //! A change is run on all shards in open transactions, decided by one transaction in the catalog, and then committed on
 //! all shards. A shard that misses the commit is brought there from the journal before it serves again.
 
+mod adopt;
 mod blocks;
 mod bring_up;
 mod catch_up;
@@ -18,6 +19,7 @@ pub mod ids;
 mod introspect;
 mod journal;
 mod keep;
+mod kept_key;
 mod quote;
 mod read;
 mod reference;
@@ -28,6 +30,7 @@ mod stable;
 mod tables;
 mod turn;
 
+pub use adopt::{AdoptTable, Adopted, KeyColumns, Look};
 pub use declaration::{Declaration, STORE};
 pub use drift::{Checked, Difference};
 pub use embedded::{Embedded, Lite, SchemaFuture};

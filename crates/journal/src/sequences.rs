@@ -2,6 +2,7 @@
 //! shards give the same.
 
 use polyshard_engine::{Dialect, Statement};
+use polyshard_map::ShardId;
 use polyshard_sql::Table;
 
 use crate::JournalError;
@@ -19,6 +20,17 @@ pub(crate) async fn blocks_instead(
     table: &Table,
     details: &Details,
 ) -> Result<Vec<Recorded>, JournalError> {
+    blocks_instead_from(inner, turn, table, details, turn.shards().first()).await
+}
+
+/// Likewise, where one shard has all rows.
+pub(crate) async fn blocks_instead_from(
+    inner: &Inner,
+    turn: &Turn,
+    table: &Table,
+    details: &Details,
+    from: Option<&ShardId>,
+) -> Result<Vec<Recorded>, JournalError> {
     let mut out = Vec::new();
     let name = table_name(Dialect::Postgres, &table.name);
     for owned in &details.sequences {
@@ -33,7 +45,7 @@ pub(crate) async fn blocks_instead(
         out.push(own(format!(
             "ALTER TABLE {name} ALTER COLUMN {column} SET DEFAULT polyshard.nextval({sequence}::regclass)"
         )));
-        let least = highest(inner, turn, table, owned).await? + 1;
+        let least = highest(inner, from, table, owned).await? + 1;
         for shard in turn.shards() {
             let start = inner.catalog.lease_ids(&owned.sequence, BLOCK_IDS, least).await?;
             let sql = format!(
@@ -47,14 +59,14 @@ pub(crate) async fn blocks_instead(
     Ok(out)
 }
 
-/// The highest id that is in use or was given, on the first shard, which has all rows.
+/// The highest id that is in use or was given, on the shard that has all rows.
 async fn highest(
     inner: &Inner,
-    turn: &Turn,
+    from: Option<&ShardId>,
     table: &Table,
     owned: &OwnedSequence,
 ) -> Result<i64, JournalError> {
-    let Some(first) = turn.shards().first() else { return Ok(0) };
+    let Some(first) = from else { return Ok(0) };
     let shard = inner.shard(first).await?;
     let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(first, error))?;
     let sql = format!(

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
-use crate::command::{backup, config, dataset, map, moves, ops, schema, shard, top, up};
+use crate::command::{adopt, backup, balance, config, dataset, map, moves, ops, schema, shard, top, up};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
 
@@ -102,18 +102,27 @@ pub enum Command {
     /// Move keys, with all their rows, to another shard while requests go on
     Move(Box<moves::MoveArgs>),
     /// Empty a shard: move everything on it elsewhere
-    Drain(moves::DrainArgs),
-    /// Even out a map's rows over the shards
-    Rebalance(moves::RebalanceArgs),
-    /// Look for rows on shards that do not own them; exit with 4 if there are any
+    Drain(balance::DrainArgs),
+    /// Even out a map's load over the shards
+    Rebalance(balance::RebalanceArgs),
+    /// Give a key a shard of its own, and keep it so
+    Isolate(Box<balance::IsolateArgs>),
+    /// Take an existing PostgreSQL database in as a shard, with its rows
+    Adopt(Box<adopt::AdoptArgs>),
+    /// Rules that placement heeds: regions, tiers, keys kept apart or alone
+    #[command(subcommand)]
+    Rule(balance::RuleCommand),
+    /// Look for rows in the wrong place and reference tables that differ; exit with 4 if there are any
     #[command(after_help = "Examples:\n  polyshard check\n  polyshard check tenants --json")]
     Check {
-        /// The map; all maps if none is named
+        /// The map alone; all maps, the schema and reference tables if none is named
         map: Option<polyshard_map::MapName>,
     },
     /// SQL tables: how each is placed
     #[command(subcommand)]
     Table(schema::TableCommand),
+    /// Load a CSV, TSV or Parquet file into a SQL table, each row to its shard
+    Load(Box<crate::load::LoadArgs>),
     /// The schema of the SQL tables, the same on every shard
     #[command(subcommand)]
     Schema(schema::SchemaCommand),
@@ -123,7 +132,7 @@ pub enum Command {
     /// Backups: everything at one moment, taken while requests go on
     #[command(subcommand)]
     Backup(backup::BackupCommand),
-    /// Restore a backup into an empty place
+    /// Restore a backup into an empty place, or one shardlet of it beside the running rest
     Restore(backup::RestoreArgs),
     /// The configuration file
     #[command(subcommand)]

@@ -1,6 +1,8 @@
 //! One file per noun: from flags to one call of the client, and its answer in words.
 
+pub mod adopt;
 pub mod backup;
+pub mod balance;
 pub mod change;
 pub mod config;
 pub mod dataset;
@@ -31,14 +33,18 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Bind(args) => dataset::bind(args, &cli.global.client()?, output),
         Command::Unbind { dataset } => dataset::unbind(dataset, &cli.global.client()?, output),
         Command::Move(args) => moves::run_move(args, &cli.global.client()?, output),
-        Command::Drain(args) => moves::run_drain(args, &cli.global.client()?, output),
-        Command::Rebalance(args) => moves::run_rebalance(args, &cli.global.client()?, output),
+        Command::Drain(args) => balance::run_drain(args, &cli.global.client()?, output),
+        Command::Rebalance(args) => balance::run_rebalance(args, &cli.global.client()?, output),
+        Command::Isolate(args) => balance::run_isolate(args, &cli.global.client()?, output),
+        Command::Adopt(args) => adopt::run(args, &cli.global.client()?, output),
+        Command::Rule(command) => balance::run_rule(command, &cli.global.client()?, output),
         Command::Check { map } => moves::run_check(map.as_ref(), &cli.global.client()?, output),
         Command::Table(command) => schema::run_table(command, &cli.global.client()?, output),
+        Command::Load(args) => crate::load::run(args, output),
         Command::Schema(command) => schema::run_schema(command, &cli.global.client()?, output),
         Command::Ops(command) => ops::run(command, &cli.global.client()?, output),
         Command::Backup(command) => backup::run(command, || cli.global.client(), output),
-        Command::Restore(args) => backup::restore(args, output),
+        Command::Restore(args) => backup::restore(args, || cli.global.client(), output),
         Command::Config(command) => config::run(command, output),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,12 +1,13 @@
 //! What is made of several changes and moves: procedures that survive their process, rules that placement must
 //! heed, plans that even out load.
 
+pub mod measure;
 pub mod plan;
 pub mod procedure;
 pub mod rule;
 mod runner;
 pub mod stretch;
 
-pub use procedure::{Procedure, Task};
+pub use procedure::{Columns, Procedure, TakeIn, Task};
 pub use rule::Rule;
 pub use runner::{Procedures, RunnerOptions};

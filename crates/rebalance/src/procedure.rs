@@ -1,5 +1,6 @@
 //! A procedure as a value: tasks in order, how far they are, and what is done if it is given up. Pure.
 
+use polyshard_catalog::PasswordSource;
 use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId, State};
 use polyshard_shard::OpId;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,31 @@ pub enum Task {
         /// Its name.
         shard: ShardId,
     },
+    /// Take in a database that has tables of its own, as a shard that owns nothing yet.
+    TakeIn(TakeIn),
+    /// Make a map whose every key is on one shard.
+    CreateMap {
+        /// The map.
+        definition: Box<MapDefinition>,
+        /// The shard.
+        shard: ShardId,
+        /// Where the keys of a list map are found.
+        columns: Columns,
+    },
+    /// Drop a map that places nothing.
+    DropMap {
+        /// The map.
+        map: MapName,
+    },
+    /// Have the tables of a shard that was taken in on every shard, placed by a map.
+    AdoptTables {
+        /// The map.
+        map: MapName,
+        /// The shard.
+        shard: ShardId,
+        /// Which columns are keys.
+        columns: Columns,
+    },
     /// Record a rule.
     AddRule {
         /// The map.
@@ -88,6 +114,36 @@ pub enum Task {
         /// What it says.
         rule: Rule,
     },
+}
+
+/// A database to take in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TakeIn {
+    /// The name it gets.
+    pub shard: ShardId,
+    /// Its address.
+    pub url: String,
+    /// Where its password comes from.
+    pub password: PasswordSource,
+    /// Its region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Its tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+}
+
+/// Which columns are keys: one of a name wherever it is, and those of single tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Columns {
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub everywhere: Option<String>,
+    /// By schema and table.
+    #[serde(default)]
+    pub single: Vec<(String, String, String)>,
 }
 
 impl Procedure {
@@ -184,14 +240,23 @@ impl Task {
             Task::AddShard { .. } => "add_shard",
             Task::RemoveShard { .. } => "remove_shard",
             Task::AddRule { .. } => "add_rule",
+            Task::TakeIn(_) => "take_in",
+            Task::CreateMap { .. } => "create_map",
+            Task::DropMap { .. } => "drop_map",
+            Task::AdoptTables { .. } => "adopt_tables",
         }
     }
 
     /// The map that it is about.
     pub fn map(&self) -> Option<&MapName> {
         match self {
-            Task::SetState { map, .. } | Task::Move { map, .. } | Task::AddRule { map, .. } => Some(map),
-            Task::AddShard { .. } | Task::RemoveShard { .. } => None,
+            Task::SetState { map, .. }
+            | Task::Move { map, .. }
+            | Task::AddRule { map, .. }
+            | Task::DropMap { map }
+            | Task::AdoptTables { map, .. } => Some(map),
+            Task::CreateMap { definition, .. } => Some(definition.name()),
+            Task::AddShard { .. } | Task::RemoveShard { .. } | Task::TakeIn(_) => None,
         }
     }
 
@@ -206,6 +271,14 @@ impl Task {
             Task::Move { range: of, to, .. } => format!("move {} to {to}", range(of)),
             Task::AddShard { shard, .. } => format!("add shard {shard}"),
             Task::RemoveShard { shard } => format!("remove shard {shard}"),
+            Task::TakeIn(database) => format!("take {} in as shard {}", database.url, database.shard),
+            Task::CreateMap { definition, shard, .. } => {
+                format!("make map {}, all of it on shard {shard}", definition.name())
+            }
+            Task::DropMap { map } => format!("drop map {map}"),
+            Task::AdoptTables { map, shard, .. } => {
+                format!("have the tables of shard {shard} on every shard, placed by map {map}")
+            }
             Task::AddRule { rule, .. } => format!("record the rule: {}", rule.describe(definition)),
         }
     }

@@ -15,6 +15,8 @@ use polyshard_shard::OpId;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+mod adopt;
+
 use crate::procedure::{Procedure, Task};
 use crate::rule::Rule;
 use crate::stretch::stretches;
@@ -284,6 +286,12 @@ impl Inner {
             }
             Task::RemoveShard { shard } => self.remove_shard(shard).await,
             Task::AddRule { map, rule } => self.add_rule(map, rule).await,
+            Task::TakeIn(database) => self.take_in(database).await,
+            Task::CreateMap { definition, shard, columns } => {
+                self.create_map(definition, shard, columns).await
+            }
+            Task::DropMap { map } => self.drop_map(map).await,
+            Task::AdoptTables { map, shard, columns } => self.adopt_tables(map, shard, columns).await,
         };
         attempt.unwrap_or_else(|error| match error {
             error if error.is_retryable() => Outcome::Retry(error.to_string()),

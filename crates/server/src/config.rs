@@ -3,6 +3,7 @@
 //! Nothing here reads the environment or a file by itself: [`load`] takes what was read.
 
 mod azure;
+mod backup;
 mod build;
 mod document;
 mod error;
@@ -17,11 +18,11 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polyshard_map::ShardId;
+use polyshard_map::{MapName, ShardId};
 
 pub use document::reference;
 pub use error::{ConfigError, ConfigErrors, Origin};
-pub use options::{ACCOUNT_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
+pub use options::{ACCOUNT_OPTIONS, BACKUP_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
 pub use secret::{SECRET_BYTES_MAX, SecretError, SecretSource};
 pub use settings::Settings;
 
@@ -46,8 +47,12 @@ pub struct Config {
     pub table: Option<SocketAddr>,
     /// The SQL door, if there is one.
     pub sql: Option<SqlConfig>,
+    /// Backups.
+    pub backup: BackupConfig,
     /// The router.
     pub router: RouterConfig,
+    /// Load that is evened out by itself.
+    pub rebalance: RebalanceConfig,
     /// The databases.
     pub engine: EngineConfig,
     /// What is logged and how.
@@ -161,6 +166,30 @@ pub struct SqlConfig {
     pub undeclared: polyshard_store_sql::Undeclared,
 }
 
+/// Backups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BackupConfig {
+    /// Where they are kept unless one is told otherwise.
+    pub to: Option<String>,
+    /// When they are taken without being asked for.
+    pub schedules: Vec<ScheduleConfig>,
+}
+
+/// A schedule of backups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduleConfig {
+    /// The class of criticality.
+    pub class: String,
+    /// From one to the next.
+    pub every: Duration,
+    /// How many are kept.
+    pub keep: usize,
+    /// Only shards of this tier.
+    pub tier: Option<String>,
+    /// Only shards that hold keys of this map.
+    pub map: Option<MapName>,
+}
+
 /// The router.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterConfig {
@@ -176,6 +205,21 @@ pub struct RouterConfig {
     pub shard_deadline: Duration,
     /// How long a whole fan-out may take.
     pub overall_deadline: Duration,
+}
+
+/// Load that is evened out by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RebalanceConfig {
+    /// Whether it is.
+    pub auto: bool,
+    /// How often load is looked at.
+    pub every: Duration,
+    /// The hours in which moves may be begun, as minutes of the day in UTC; none for all day.
+    pub hours: Option<(u32, u32)>,
+    /// Moves made in one go.
+    pub moves_max: usize,
+    /// How far a shard may be above the mean, in percent.
+    pub slack_percent: u64,
 }
 
 /// The databases.

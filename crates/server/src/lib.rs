@@ -11,13 +11,14 @@ mod failpoint;
 mod logging;
 mod operator;
 mod problem;
+mod rebalancing;
 mod run;
 mod sql_door;
 mod watch;
 
 use std::sync::Arc;
 
-pub use backups::{check_backup, restore};
+pub use backups::{DepotBackup, check_backup, list_backups, prune_backups, restore, restore_shard};
 pub use error::ServerError;
 pub use run::run;
 

@@ -1,14 +1,18 @@
 //! What operators can ask for, carried out on catalog, router and driver.
 
+mod adopt;
+mod balance;
 mod datasets;
 mod maps;
 mod moves;
+mod procedures;
+mod room;
 mod schema;
 mod shards;
 mod views;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use polyshard_admin::types::{
@@ -22,6 +26,8 @@ use polyshard_catalog::{Catalog, Driver};
 use polyshard_journal::Journal;
 use polyshard_map::{MapName, ShardId};
 use polyshard_mover::Mover;
+use polyshard_rebalance::Procedures;
+use polyshard_rebalance::measure::Heat;
 use polyshard_router::Router;
 
 pub(crate) use datasets::is_shown as is_shown_dataset;
@@ -43,6 +49,9 @@ pub(crate) struct Operations {
     journal: Arc<Journal>,
     /// Looks before moves; those under way are carried by the driver's own.
     mover: Mover,
+    procedures: Arc<Procedures>,
+    /// How busy shards and keys are, once somebody measures it.
+    heat: OnceLock<Box<dyn Fn() -> Heat + Send + Sync>>,
 }
 
 impl Operations {
@@ -53,9 +62,21 @@ impl Operations {
         router: Arc<Router>,
         driver: Arc<Driver>,
         journal: Arc<Journal>,
+        procedures: Arc<Procedures>,
     ) -> Operations {
         let mover = Mover::new(router.shard_source());
-        Operations { config, doors, catalog, router, driver, journal, mover }
+        let heat = OnceLock::new();
+        Operations { config, doors, catalog, router, driver, journal, mover, procedures, heat }
+    }
+
+    /// Says who measures how busy shards and keys are. The first one stays.
+    pub(crate) fn set_heat(&self, heat: impl Fn() -> Heat + Send + Sync + 'static) {
+        // A second one would measure the same.
+        let _ = self.heat.set(Box::new(heat));
+    }
+
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.catalog
     }
 
     /// Makes this process see at once what it has just done.
@@ -70,6 +91,7 @@ impl Operations {
         for record in &records {
             shown.push(self.shown(record).await?);
         }
+        self.add_procedures(&mut shown).await?;
         Ok(shown)
     }
 
@@ -78,6 +100,9 @@ impl Operations {
             Problem::invalid("id", format!("{id:?} is not the id of an operation"))
                 .with_remedy("see 'polyshard ops list'")
         })?;
+        if let Some(procedure) = self.procedure_of(id).await? {
+            return self.procedure_view(&procedure).await;
+        }
         let record = self.catalog.operation(id).await.map_err(|error| problem::of_catalog(&error))?;
         self.shown(&record).await
     }

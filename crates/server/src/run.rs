@@ -9,20 +9,21 @@ use polyshard_admin::{Auth, DEVELOPMENT_TOKEN, PageFile};
 use polyshard_catalog::{Catalog, CatalogError, Driver, FenceLimits, NewShard, PasswordSource, Resolver};
 use polyshard_engine::Options;
 use polyshard_mover::Mover;
+use polyshard_rebalance::{Procedures, RunnerOptions};
 use polyshard_router::{Router, RouterOptions};
 use polyshard_shard::{RouterId, ShardOptions};
 use polyshard_wire::{Limits, Listener, Shutdown};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
-use crate::backups::Taking;
+use crate::backups::{self, Scheduling, Taking};
 use crate::config::{Config, ShardConfig};
 use crate::data_dir::DataDir;
 use crate::doors::Doors;
 use crate::error::ServerError;
 use crate::operator::Operations;
 use crate::watch::{SqlClient, Watcher};
-use crate::{RunOptions, connect, doors, failpoint, logging, sql_door};
+use crate::{RunOptions, connect, doors, failpoint, logging, rebalancing, sql_door};
 
 /// A request that waits for a fence gives up after so many times the hold limit: a few attempts, and the time
 /// that another process needs to take over from one that died.
@@ -48,6 +49,12 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     };
     let mut addresses = doors.addresses.clone();
     addresses.insert("admin".to_owned(), format!("http://{}", listener.address()));
+    let procedures = Procedures::start(RunnerOptions {
+        driver: server.driver.clone(),
+        router: server.router.clone(),
+        journal: doors.journal.clone(),
+        failpoint: failpoint::from_variable(|name| options.variable(name)),
+    });
     let operator = Arc::new(Operations::new(
         config.clone(),
         addresses.clone(),
@@ -55,16 +62,27 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         server.router.clone(),
         server.driver.clone(),
         doors.journal.clone(),
+        procedures.clone(),
     ));
     let mut counters = doors.counters.clone();
     counters.push(("admin".to_owned(), listener.counters()));
     let sql = sql_client(&config, &options, addresses.get("sql"))?;
     let (watcher, watching) =
         Watcher::start(operator.clone(), server.router.clone(), counters, sql, shutdown.clone());
-    let backups = Arc::new(Taking::new(server.router.clone(), server.catalog.clone(), &config));
-    let routes = polyshard_admin::router(operator, auth.clone())
+    // Weakly, since the watcher has the operator.
+    let measured = Arc::downgrade(&watcher);
+    operator.set_heat(move || measured.upgrade().map(|watcher| watcher.heat()).unwrap_or_default());
+    let balancing =
+        tokio::spawn(rebalancing::run(operator.clone(), config.rebalance.clone(), shutdown.clone()));
+    let shard_options = shard_options(&config);
+    let backups =
+        Taking::new(server.router.clone(), server.catalog.clone(), &config, &options, shard_options);
+    backups.mark_left().await;
+    let scheduling = Scheduling::start(&backups);
+    let routes = polyshard_admin::router(operator.clone(), auth.clone())
+        .merge(polyshard_admin::balancer_router(operator, auth.clone()))
         .merge(polyshard_admin::watch_router(watcher, auth.clone()))
-        .merge(polyshard_admin::backup_router(backups.clone(), auth))
+        .merge(polyshard_admin::backup_router(Arc::new(backups::Door(backups.clone())), auth))
         .merge(polyshard_admin::page_router(pages()));
     let admin = tokio::spawn(polyshard_admin::serve(listener, shutdown, routes));
 
@@ -75,6 +93,11 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     if let Err(error) = admin.await {
         tracing::error!(%error, "the admin door failed");
     }
+    if let Err(error) = balancing.await {
+        tracing::error!(%error, "the task that evens out load failed");
+    }
+    procedures.stop().await;
+    scheduling.stop().await;
     backups.stop().await;
     doors.closed().await;
     for task in watching {
@@ -136,7 +159,7 @@ impl Server {
         let catalog = Arc::new(Catalog::new(target, engine.clone(), owner, Arc::new(Uuid::new_v4)));
         let router_options = RouterOptions {
             router: RouterId::new(rand::random()),
-            shard: ShardOptions { data: engine, stores: doors::schemas(), ..ShardOptions::default() },
+            shard: shard_options(config),
             hold_max: config.router.hold_max * 2 + Duration::from_secs(1),
             wait_max: config.router.hold_max * WAIT_HOLDS,
             poll: config.router.poll,
@@ -208,6 +231,10 @@ fn new_shard(shard: &ShardConfig) -> NewShard {
             shardlets_max: shard.limits.shardlets_max.map(Into::into),
         },
     }
+}
+
+fn shard_options(config: &Config) -> ShardOptions {
+    ShardOptions { data: engine_options(config), stores: doors::schemas(), ..ShardOptions::default() }
 }
 
 fn engine_options(config: &Config) -> Options {

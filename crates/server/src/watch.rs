@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use polyshard_admin::types::{
-    HotAnswer, HotShardlet, KeyText, QueryAnswer, ShardletAnswer, TrafficAnswer, WindowAnswer,
+    HOT_MAX, HotAnswer, HotShardlet, KeyText, QueryAnswer, ShardletAnswer, TrafficAnswer, WindowAnswer,
 };
 use polyshard_admin::{Answer, Events, Problem, Watch};
 use polyshard_map::{MapName, ShardId};
+use polyshard_rebalance::measure::Heat;
 use polyshard_router::Router;
 use polyshard_shard::Gauge;
 use polyshard_wire::{Counters, Shutdown};
@@ -122,6 +123,22 @@ impl Watcher {
         let measured: BTreeMap<ShardId, Option<Gauge>> =
             futures_util::stream::iter(ids).map(ask).buffer_unordered(ASKED_AT_ONCE).collect().await;
         *self.gauges.lock().expect("no panic while held") = measured;
+    }
+
+    /// How busy shards and keys are, as plans go by it.
+    pub(crate) fn heat(&self) -> Heat {
+        let view = self.router.view();
+        let samples = self.samples.lock().expect("no panic while held");
+        let window_s = samples.heat_window_s().max(1.0);
+        let rate = |id: &ShardId| (id.clone(), samples.rates(id).requests_per_s);
+        let shards = view.shards.keys().map(rate).collect();
+        drop(samples);
+        let rate = |heavy: polyshard_meter::Heavy<(MapName, polyshard_map::Key)>| {
+            let (map, key) = heavy.key;
+            (map, key, (heavy.count - heavy.error) as f64 / window_s)
+        };
+        let hottest = self.router.meter().hottest(usize::try_from(HOT_MAX).unwrap_or(usize::MAX));
+        Heat { shards, keys: hottest.into_iter().map(rate).collect() }
     }
 
     fn hottest(&self, limit: usize) -> HotAnswer {

@@ -21,6 +21,37 @@ pub struct MoveRequest {
     /// Only check whether it can be done, and say how much there is to carry.
     #[serde(default)]
     pub dry_run: bool,
+    /// Whether requests are kept out meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meanwhile: Option<Meanwhile>,
+}
+
+/// What may be done with a range while it is moved offline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Meanwhile {
+    /// It can be read.
+    ReadOnly,
+    /// Nothing.
+    Offline,
+}
+
+/// Give keys a shard of their own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IsolateRequest {
+    /// Which; a key of a hash map stands for its bucket.
+    pub range: RangeView,
+    /// The shard, which must be empty. Without it an empty one is taken, or an embedded one made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub to: Option<ShardId>,
+    /// How long the old shard keeps its rows after the switch, so that the move can be undone.
+    #[serde(default)]
+    pub keep_ms: u64,
+    /// Only check whether it can be done.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// What a move comes to: one part for each stretch that is on one shard now.
@@ -32,6 +63,12 @@ pub struct MoveAnswer {
     pub map: MapName,
     /// The parts; none if everything is there already.
     pub parts: Vec<MovePart>,
+    /// What is done, step by step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<String>,
+    /// The operation that does all of it, where there is more to do than to move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub procedure: Option<String>,
 }
 
 /// A part of a move.
@@ -125,10 +162,16 @@ pub struct BalanceAnswer {
     pub shards: Vec<ShardLoad>,
     /// The moves, in the order in which they are best made; none if it is even enough.
     pub moves: Vec<PlannedMove>,
+    /// What an operator should know: what moving cannot help, what has no other place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The operation that makes the moves; none if they are only shown, or if there is none to make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub procedure: Option<String>,
 }
 
 /// A shard's part of a map's rows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardLoad {
     /// The shard.
     #[schema(value_type = String)]
@@ -137,6 +180,18 @@ pub struct ShardLoad {
     pub rows: u64,
     /// Rows after the moves.
     pub rows_after: u64,
+    /// About how many bytes they are now.
+    #[serde(default)]
+    pub bytes: u64,
+    /// About how many after the moves.
+    #[serde(default)]
+    pub bytes_after: u64,
+    /// Requests a second for this map, as this server process sees them.
+    #[serde(default)]
+    pub requests_per_s: f64,
+    /// The same after the moves.
+    #[serde(default)]
+    pub requests_per_s_after: f64,
 }
 
 /// A move that a plan suggests.
@@ -152,6 +207,30 @@ pub struct PlannedMove {
     pub to: ShardId,
     /// Rows in it.
     pub rows: u64,
+    /// About how many bytes they are.
+    #[serde(default)]
+    pub bytes: u64,
+    /// About how many requests a second are for it.
+    #[serde(default)]
+    pub requests_per_s: f64,
+    /// Why.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// What is evened out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BalanceBy {
+    /// Requests and bytes, one as much as the other.
+    #[default]
+    Load,
+    /// Requests.
+    Requests,
+    /// Bytes.
+    Bytes,
+    /// Rows.
+    Rows,
 }
 
 /// What a plan is for.
@@ -164,6 +243,9 @@ pub struct BalanceRequest {
     pub drain: Option<ShardId>,
     /// How far a shard may be above the mean, in percent; 10 if nothing is said.
     pub slack: Option<u64>,
+    /// What is evened out; the load if nothing is said.
+    #[param(inline)]
+    pub by: Option<BalanceBy>,
 }
 
 /// Rows on shards that do not own them.

@@ -456,11 +456,13 @@ impl Operator for Memory {
                 datasets: vec![],
                 operation: (!request.dry_run).then(|| "op1".to_owned()),
             };
-            Ok(MoveAnswer { map: name, parts: vec![part] })
+            Ok(MoveAnswer { map: name, parts: vec![part], steps: vec![], procedure: None })
         })
     }
     fn balance(&self, name: MapName, _: BalanceRequest) -> Answer<'_, BalanceAnswer> {
-        answer(self, move |_| Ok(BalanceAnswer { map: name, shards: vec![], moves: vec![] }))
+        answer(self, move |_| {
+            Ok(BalanceAnswer { map: name, shards: vec![], moves: vec![], notes: vec![], procedure: None })
+        })
     }
     fn check_rows(&self, name: MapName) -> Answer<'_, RowsCheckAnswer> {
         answer(self, move |_| Ok(RowsCheckAnswer { map: name, misplaced: vec![], unreachable: vec![] }))

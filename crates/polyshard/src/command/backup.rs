@@ -1,15 +1,15 @@
-//! `polyshard backup` and `polyshard restore`: everything at one moment, and back again.
+//! `polyshard backup` and `polyshard restore`: everything at one moment, one shard or one shardlet, and back again.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use polyshard_admin::types::{BackupState, BackupView, NewBackup};
+use polyshard_admin::types::{BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView};
 use polyshard_admin::{Client, Problem};
-use polyshard_map::ShardId;
-use polyshard_server::RunOptions;
+use polyshard_map::{MapName, ShardId};
+use polyshard_server::{DepotBackup, RunOptions, ServerError};
 use serde_json::json;
 
 use super::config::{self, Sources};
@@ -23,64 +23,167 @@ const ASK_EVERY: Duration = Duration::from_millis(300);
 /// Backups.
 #[derive(Debug, Subcommand)]
 pub enum BackupCommand {
-    /// Take one while requests go on: a new folder on the server's machine
+    /// Take one while requests go on; it costs only what is new since the others in the same place
     #[command(after_help = "\
 Examples:
-  polyshard backup take /backups/monday                 everything at one moment
-  polyshard backup take /backups/s1 --shard s1          the copy of one shard, without the catalog")]
+  polyshard backup take /backups/monday                    everything at one moment
+  polyshard backup take s3://bucket/polyshard/monday       in an object store
+  polyshard backup take                                    a new name in the place backup.to names
+  polyshard backup take /backups/s1 --shard s1             one shard, without the catalog
+  polyshard backup take /backups/42 --map tenants --key 42 one shardlet
+
+A place is a folder on the server's machine, s3://bucket/prefix or az://container/prefix. Backups in the
+same place share what they have in common; the last part of the address is the backup's name.")]
     Take {
-        /// The folder that will be the backup; it may not exist yet
-        to: PathBuf,
+        /// The backup's address: a place, a slash, a new name
+        to: Option<String>,
         /// Only this shard, without the catalog; may be given several times
-        #[arg(long, value_name = "ID")]
+        #[arg(long, value_name = "ID", conflicts_with_all = ["map", "key"])]
         shard: Vec<ShardId>,
+        /// Only one shardlet: its map
+        #[arg(long, value_name = "NAME", requires = "key")]
+        map: Option<MapName>,
+        /// Only one shardlet: its key
+        #[arg(long, value_name = "KEY", requires = "map")]
+        key: Option<String>,
     },
-    /// The backups that the server process has taken since its start
-    #[command(after_help = "Examples:\n  polyshard backup list\n  polyshard backup list --json")]
-    List,
-    /// Compare a backup with its checksums; needs no server
-    #[command(after_help = "Examples:\n  polyshard backup check /backups/monday")]
-    Check {
-        /// The backup
-        backup: PathBuf,
+    /// The backups and restorations of the cluster; or the backups in a place, without a server
+    #[command(after_help = "\
+Examples:
+  polyshard backup list
+  polyshard backup list /backups
+  polyshard backup list s3://bucket/polyshard --json")]
+    List {
+        /// A place: then what is there is listed, and no server is asked
+        place: Option<String>,
+    },
+    /// Give up a backup or restoration that is under way
+    #[command(after_help = "Examples:\n  polyshard backup cancel 7")]
+    Cancel {
+        /// Its number in 'polyshard backup list'
+        id: u64,
+    },
+    /// Compare everything a backup consists of with its checksums; needs no server
+    #[command(visible_alias = "check", after_help = "Examples:\n  polyshard backup verify /backups/monday")]
+    Verify {
+        /// The backup's address
+        backup: String,
+    },
+    /// Remove old backups, unfinished ones, and what none needs any more; needs no server
+    #[command(after_help = "\
+Examples:
+  polyshard backup prune /backups --keep 7 --dry-run       what would be removed
+  polyshard backup prune /backups --keep 7                 the latest 7 of each class stay
+  polyshard backup prune s3://bucket/polyshard --keep 24 --class gold")]
+    Prune {
+        /// The place
+        place: String,
+        /// How many of each class stay, the latest; without it only unfinished ones are removed
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        keep: Option<u32>,
+        /// Only backups of this class
+        #[arg(long, value_name = "CLASS")]
+        class: Option<String>,
+        /// Remove nothing, say what would be removed
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
-/// Runs the command; `check` works on files and needs no client.
+/// Runs the command; `verify`, `prune` and `list` of a place need no client.
 pub fn run(
     command: &BackupCommand,
     client: impl FnOnce() -> Result<Client, Failure>,
     output: &Output,
 ) -> Result<Exit, Failure> {
     match command {
-        BackupCommand::Take { to, shard } => take(to.clone(), shard.clone(), &client()?, output),
-        BackupCommand::List => {
-            output.answer(&client()?.backups()?, |answer| match answer.backups.as_slice() {
-                [] => "No backups since the server started.\n".to_owned(),
-                backups => backup_table(backups),
+        BackupCommand::Take { to, shard, map, key } => {
+            let to = to.as_deref().map(address).transpose()?;
+            let shards = (!shard.is_empty()).then(|| shard.clone());
+            let new = NewBackup { to, shards, map: map.clone(), key: key.clone() };
+            take(&new, &client()?, output)
+        }
+        BackupCommand::List { place: None } => output.answer(&client()?.backups()?, list_text),
+        BackupCommand::List { place: Some(place) } => {
+            let place = address(place)?;
+            let found =
+                without_server(
+                    |options| async move { polyshard_server::list_backups(&options, &place).await },
+                )?;
+            output.answer(&json!({ "backups": found }), |_| depot_text(&found))
+        }
+        BackupCommand::Cancel { id } => {
+            let asked = client()?.cancel_backup(*id)?;
+            output.answer(&asked, |asked| format!("The {} {} is given up.\n", asked.kind, asked.id))
+        }
+        BackupCommand::Verify { backup } => {
+            let at = address(backup)?;
+            let manifest =
+                without_server(|options| async move { polyshard_server::check_backup(&options, &at).await })?;
+            output.answer(&manifest, |manifest| {
+                format!("{backup} is whole: {}, every checksum is right.\n", manifest.what())
             })
         }
-        BackupCommand::Check { backup } => {
-            let manifest = polyshard_server::check_backup(backup)
-                .map_err(|error| Failure::Problem(error.into_problem()))?;
-            output.answer(&manifest, |manifest| {
-                let whole = if manifest.catalog.is_some() { "everything" } else { "single shards" };
-                format!(
-                    "{} is whole: {whole}, {} shards, every checksum is right.\n",
-                    backup.display(),
-                    manifest.shards.len()
-                )
+        BackupCommand::Prune { place, keep, class, dry_run } => {
+            let (place, class) = (address(place)?, class.clone());
+            let (keep, dry) = (keep.map(|keep| keep as usize), *dry_run);
+            let pruned = without_server(|options| async move {
+                polyshard_server::prune_backups(&options, &place, class.as_deref(), keep, dry).await
+            })?;
+            let answer = json!({
+                "backups": pruned.backups, "unfinished": pruned.unfinished, "chunks": pruned.chunks,
+                "bytes": pruned.bytes, "left": pruned.left, "dry_run": dry,
+            });
+            output.answer(&answer, |_| {
+                let verb = if dry { "Would remove" } else { "Removed" };
+                let mut text = format!(
+                    "{verb} {} backups, {} unfinished ones",
+                    pruned.backups.len(),
+                    pruned.unfinished.len()
+                );
+                if !dry {
+                    text.push_str(&format!(", and {} bytes that none needs any more", pruned.bytes));
+                }
+                text.push_str(".\n");
+                pruned
+                    .backups
+                    .iter()
+                    .chain(&pruned.unfinished)
+                    .for_each(|name| text.push_str(&format!("  {name}\n")));
+                if let Some(why) = &pruned.left {
+                    text.push_str(&format!("What none may need was left: {why}.\n"));
+                }
+                text
             })
         }
     }
 }
 
-fn take(to: PathBuf, shards: Vec<ShardId>, client: &Client, output: &Output) -> Result<Exit, Failure> {
-    // The server has another folder to start from.
-    let to = std::path::absolute(&to)
-        .map_err(|error| Failure::new(format!("{}: {error}", to.display()), "name another folder"))?;
-    let shards = (!shards.is_empty()).then_some(shards);
-    let mut backup = client.begin_backup(&NewBackup { to: to.display().to_string(), shards })?;
+/// An address that means the same to the server, which has another folder to start from.
+fn address(text: &str) -> Result<String, Failure> {
+    if text.contains("://") {
+        return Ok(text.to_owned());
+    }
+    let path = std::path::absolute(Path::new(text))
+        .map_err(|error| Failure::new(format!("{text}: {error}"), "name another folder"))?;
+    Ok(path.display().to_string())
+}
+
+/// Does what needs no server.
+fn without_server<T, W>(work: impl FnOnce(RunOptions) -> W) -> Result<T, Failure>
+where
+    W: Future<Output = Result<T, ServerError>>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Failure::new(format!("the program cannot work here: {error}"), "check the limits of this process")
+    })?;
+    let options = RunOptions::new(|name| std::env::var(name).ok());
+    runtime.block_on(work(options)).map_err(|error| Failure::Problem(error.into_problem()))
+}
+
+/// Waits until it is done, showing how far it is.
+fn follow(mut backup: BackupView, client: &Client, output: &Output) -> Result<BackupView, Failure> {
     let live = output.format() == Format::People && std::io::stderr().is_terminal();
     while backup.state == BackupState::Running {
         thread::sleep(ASK_EVERY);
@@ -92,28 +195,91 @@ fn take(to: PathBuf, shards: Vec<ShardId>, client: &Client, output: &Output) -> 
     if live {
         eprintln!();
     }
-    if let Some(message) = &backup.message {
-        return Err(Failure::Problem(Problem::unavailable(message.clone())));
+    match (&backup.state, &backup.message) {
+        (BackupState::Failed, message) => {
+            let message = message.clone().unwrap_or_else(|| "it failed".to_owned());
+            Err(Failure::Problem(Problem::unavailable(message)))
+        }
+        _ => Ok(backup),
     }
+}
+
+fn take(new: &NewBackup, client: &Client, output: &Output) -> Result<Exit, Failure> {
+    let backup = follow(client.begin_backup(new)?, client, output)?;
     output.answer(&backup, |backup| {
+        if new.key.is_some() {
+            return format!("{} is a backup of {}: {} rows.\n", backup.to, backup.what, backup.rows);
+        }
         format!(
-            "{} is a backup of one moment: {} databases, {} bytes. Writes waited {} ms.\n",
-            backup.to, backup.databases, backup.bytes, backup.pause_ms
+            "{} is a backup of one moment: {} databases, {} bytes, {} of them new. Writes waited {} ms.\n",
+            backup.to, backup.databases, backup.bytes, backup.new_bytes, backup.pause_ms
         )
     })
 }
 
+fn list_text(answer: &BackupsAnswer) -> String {
+    let mut text = match answer.backups.as_slice() {
+        [] => "No backups yet.\n".to_owned(),
+        backups => backup_table(backups),
+    };
+    if !answer.schedules.is_empty() {
+        text.push('\n');
+        text.push_str(&schedule_table(&answer.schedules));
+    }
+    text
+}
+
 fn backup_table(backups: &[BackupView]) -> String {
     table(
-        ["id", "state", "databases", "bytes", "writes waited", "folder"],
+        ["id", "kind", "state", "what", "class", "databases", "bytes", "new", "writes waited", "address"],
         backups.iter().map(|one| {
             [
                 one.id.to_string(),
+                one.kind.clone(),
                 one.state.to_string(),
+                one.what.clone(),
+                one.class.clone().unwrap_or_default(),
                 format!("{}/{}", one.copied, one.databases),
                 one.bytes.to_string(),
+                one.new_bytes.to_string(),
                 format!("{} ms", one.pause_ms),
                 one.message.as_ref().map_or_else(|| one.to.clone(), |why| format!("{} ({why})", one.to)),
+            ]
+        }),
+    )
+}
+
+fn schedule_table(schedules: &[ScheduleView]) -> String {
+    table(
+        ["class", "what", "every", "keep", "last began (s since 1970)"],
+        schedules.iter().map(|one| {
+            [
+                one.class.clone(),
+                one.what.clone(),
+                format!("{} s", one.every_seconds),
+                one.keep.to_string(),
+                one.last_ms.map_or_else(|| "never".to_owned(), |at| (at / 1000).to_string()),
+            ]
+        }),
+    )
+}
+
+fn depot_text(found: &[DepotBackup]) -> String {
+    if found.is_empty() {
+        return "No backups there.\n".to_owned();
+    }
+    table(
+        ["address", "state", "what", "class", "bytes", "new"],
+        found.iter().map(|one| {
+            [
+                one.at.clone(),
+                one.message
+                    .as_ref()
+                    .map_or_else(|| one.state.to_owned(), |why| format!("{} ({why})", one.state)),
+                one.what.clone(),
+                one.class.clone().unwrap_or_default(),
+                one.bytes.to_string(),
+                one.new_bytes.to_string(),
             ]
         }),
     )
@@ -124,27 +290,74 @@ fn backup_table(backups: &[BackupView]) -> String {
 #[command(after_help = "\
 Examples:
   polyshard restore /backups/monday --data /srv/polyshard-restored
-  polyshard restore /backups/monday --config polyshard.toml
+  polyshard restore s3://bucket/polyshard/monday --config polyshard.toml
+  polyshard restore /backups/monday --map tenants --key 42 --replace
+  polyshard restore /backups/monday --shard eu2 --to postgres://polyshard@db3/eu2_restored --password-env EU2_PASSWORD
 
-The place must be empty: a data folder that does not exist, PostgreSQL databases without tables.
-Nothing is served before everything is there and was compared with its checksum.")]
+Everything: the place must be empty, a data folder that does not exist, PostgreSQL databases without
+tables. Nothing is served before everything is there and was compared with its checksum.
+One shard, with --shard and --to: into an empty database, to be attached in the shard's place.
+One shardlet, with --map and --key: beside the running rest, by a running server; its rows are put into the
+shard that owns the key now in one transaction.")]
 pub struct RestoreArgs {
-    /// The backup
-    backup: PathBuf,
+    /// The backup's address
+    backup: String,
+    /// Only one shardlet: its map
+    #[arg(long, value_name = "NAME", requires = "key")]
+    map: Option<MapName>,
+    /// Only one shardlet: its key
+    #[arg(long, value_name = "KEY", requires = "map")]
+    key: Option<String>,
+    /// Replace the rows the shardlet has now; otherwise it must have none
+    #[arg(long, requires = "key")]
+    replace: bool,
+    /// Take all keys of the bucket of a hash map together, where rows do not tell their key
+    #[arg(long, requires = "key")]
+    bucket: bool,
+    /// Only one shard, into an empty database or a new file: attach that in the shard's place then
+    #[arg(long, value_name = "ID", requires = "to", conflicts_with_all = ["map", "key"])]
+    shard: Option<ShardId>,
+    /// Where the shard goes: postgres://user@host/database, or sqlite:/path/from/the/root
+    #[arg(long, value_name = "URL", requires = "shard")]
+    to: Option<String>,
+    /// The environment variable that holds the password of that database
+    #[arg(long, value_name = "NAME", requires = "to")]
+    password_env: Option<String>,
     #[command(flatten)]
     sources: Sources,
 }
 
-/// Restores a backup; no server may run on that place.
-pub fn restore(args: &RestoreArgs, output: &Output) -> Result<Exit, Failure> {
+/// Restores a backup: everything into a place that no server runs on, or one shardlet by a running server.
+pub fn restore(
+    args: &RestoreArgs,
+    client: impl FnOnce() -> Result<Client, Failure>,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    let from = address(&args.backup)?;
+    if let (Some(map), Some(key)) = (&args.map, &args.key) {
+        let (map, key) = (map.clone(), key.clone());
+        let new = NewRestore { from, map, key, replace: args.replace, bucket: args.bucket };
+        let client = client()?;
+        let restored = follow(client.begin_restore(&new)?, &client, output)?;
+        return output
+            .answer(&restored, |restored| format!("Restored {}: {} rows.\n", restored.what, restored.rows));
+    }
+    if let (Some(id), Some(to)) = (args.shard.clone(), args.to.clone()) {
+        let (shard, place, password) = (id.clone(), to.clone(), args.password_env.clone());
+        without_server(|options| async move {
+            polyshard_server::restore_shard(&options, &from, &shard, &place, password.as_deref()).await
+        })?;
+        let answer = json!({ "restored": args.backup, "shard": id, "to": to });
+        return output.answer(&answer, |_| {
+            format!("Shard {id} is in {to}. Put it in its place: 'polyshard shard detach {id}', then 'shard attach'.\n")
+        });
+    }
     let loaded = config::load(&args.sources)?.map_err(|errors| config::refused(&errors))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-        Failure::new(format!("the program cannot work here: {error}"), "check the limits of this process")
-    })?;
-    let options = RunOptions::new(|name| std::env::var(name).ok());
-    let restored = runtime
-        .block_on(polyshard_server::restore(&loaded.config, &options, &args.backup))
-        .map_err(|error| Failure::Problem(error.into_problem()))?;
+    let loaded_config = loaded.config.clone();
+    let restored =
+        without_server(
+            |options| async move { polyshard_server::restore(&loaded_config, &options, &from).await },
+        )?;
     let data = loaded.config.data.display().to_string();
     let answer = json!({ "restored": args.backup, "data": data, "manifest": restored });
     output.answer(&answer, |_| {

@@ -1,14 +1,14 @@
-//! `polyshard move`, `drain`, `rebalance` and `check`: rows that change their shard, and rows that should.
+//! `polyshard move` and `check`: rows that change their shard, and rows that should.
 
 use std::time::Duration;
 
 use clap::Args;
 use polyshard_admin::types::{
-    BalanceAnswer, BalanceRequest, ChangeRequest, MoveAnswer, MoveRequest, OperationState, OperationView,
-    RangeView, RowsCheckAnswer, SetStateChange,
+    Meanwhile, MoveAnswer, MoveRequest, OperationState, OperationView, RowsCheckAnswer, SchemaCheckAnswer,
 };
-use polyshard_admin::{Basis, Client, ErrorCode, Problem};
-use polyshard_map::{MapName, ShardId, State};
+use polyshard_admin::{Client, ErrorCode, Problem};
+use polyshard_map::{MapName, ShardId};
+use serde::Serialize;
 
 use super::BasisFlag;
 use super::change::Lease;
@@ -27,7 +27,7 @@ Examples:
   polyshard move tenants --key 42 --to s3 --wait              one tenant; on a hash map all of its bucket
   polyshard move tenants --buckets 0..16 --to s3 --dry-run    what would be carried, and whether it can be
   polyshard move tenants --range 100..200 --to s3 --keep 1h   can be undone for an hour
-  polyshard move tenants --key 42 --to s3 --offline           nobody writes there meanwhile
+  polyshard move tenants --key 42 --to s3 --offline           nobody reads or writes there meanwhile
 
 Readers and writers go on while rows are carried. At the switch they wait for some milliseconds.
 'polyshard ops follow' shows how far it is; cancel, pause and undo are there, too.")]
@@ -45,9 +45,12 @@ pub struct MoveArgs {
     /// Only check whether it can be done, and say how much there is to carry
     #[arg(long)]
     dry_run: bool,
-    /// Make the range read-only first, and online again afterwards; implies --wait
-    #[arg(long, conflicts_with = "dry_run")]
+    /// Take the range offline first; it comes online on its new shard
+    #[arg(long)]
     offline: bool,
+    /// With --offline: let requests read meanwhile
+    #[arg(long, requires = "offline")]
+    read_only: bool,
     /// Return when it is done; exit with 4 if it was rolled back
     #[arg(long)]
     wait: bool,
@@ -55,83 +58,34 @@ pub struct MoveArgs {
     basis: BasisFlag,
 }
 
-/// `drain`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  polyshard drain s2            which moves would empty it
-  polyshard drain s2 --apply    make them, one after the other")]
-pub struct DrainArgs {
-    /// The shard to be emptied
-    shard: ShardId,
-    /// Make the moves; without it they are only shown
-    #[arg(long)]
-    apply: bool,
-}
-
-/// `rebalance`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  polyshard rebalance tenants --plan     what would move, and why
-  polyshard rebalance tenants --apply    make the moves, one after the other")]
-pub struct RebalanceArgs {
-    /// The map
-    name: MapName,
-    /// Show the moves
-    #[arg(long, required_unless_present = "apply", conflicts_with = "apply")]
-    plan: bool,
-    /// Make them
-    #[arg(long)]
-    apply: bool,
-    /// How far a shard may be above the mean, in percent [default: 10]
-    #[arg(long, value_name = "PERCENT")]
-    slack: Option<u64>,
-}
-
 /// `move`.
 pub fn run_move(args: &MoveArgs, client: &Client, output: &Output) -> Result<Exit, Failure> {
-    let range = args.selector.range();
-    if args.offline {
-        set_state(client, args, &range, State::ReadOnly)?;
-    }
-    let moved = begin_and_wait(args, &range, client, output);
-    if args.offline {
-        // Also when the move failed: the range goes on where it is.
-        set_state(client, args, &range, State::Online)?;
-    }
-    moved
-}
-
-fn begin_and_wait(
-    args: &MoveArgs,
-    range: &RangeView,
-    client: &Client,
-    output: &Output,
-) -> Result<Exit, Failure> {
+    let meanwhile = match (args.offline, args.read_only) {
+        (false, _) => None,
+        (true, true) => Some(Meanwhile::ReadOnly),
+        (true, false) => Some(Meanwhile::Offline),
+    };
     let request = MoveRequest {
-        range: range.clone(),
+        range: args.selector.range(),
         to: args.to.clone(),
         keep_ms: args.keep.map_or(0, Lease::ms),
         dry_run: args.dry_run,
+        meanwhile,
     };
-    let basis = if args.offline { Basis::Current } else { args.basis.basis() };
-    let answer = client.move_range(&args.name, &request, basis)?;
+    let answer = client.move_range(&args.name, &request, args.basis.basis())?;
     output.answer(&answer, |answer| words(answer, args.dry_run))?;
-    if args.wait || args.offline {
-        for part in &answer.parts {
-            if let Some(id) = &part.operation {
-                wait(id, client, output)?;
-            }
-        }
+    if args.wait {
+        wait_for_all(&answer, client, output)?;
     }
     Ok(Exit::Ok)
 }
 
-fn set_state(client: &Client, args: &MoveArgs, range: &RangeView, state: State) -> Result<(), Failure> {
-    let change = ChangeRequest::SetState(SetStateChange { range: range.clone(), state });
-    let basis = if state == State::ReadOnly { args.basis.basis() } else { Basis::Current };
-    client.change(&args.name, &change, None, basis)?;
+/// Waits for everything that a move has begun.
+pub fn wait_for_all(answer: &MoveAnswer, client: &Client, output: &Output) -> Result<(), Failure> {
+    let parts = answer.parts.iter().filter_map(|part| part.operation.as_ref());
+    for id in answer.procedure.iter().chain(parts) {
+        wait(id, client, output)?;
+    }
     Ok(())
 }
 
@@ -150,55 +104,10 @@ pub fn wait(id: &str, client: &Client, output: &Output) -> Result<OperationView,
             OperationState::Done => return Ok(operation),
             OperationState::RolledBack => {
                 let why = operation.message.unwrap_or_else(|| "no reason was recorded".to_owned());
-                return Err(
-                    Problem::new(ErrorCode::Conflict, format!("the move was rolled back: {why}")).into()
-                );
+                return Err(Problem::new(ErrorCode::Conflict, format!("it was rolled back: {why}")).into());
             }
         }
     }
-}
-
-/// `drain`.
-pub fn run_drain(args: &DrainArgs, client: &Client, output: &Output) -> Result<Exit, Failure> {
-    let request = BalanceRequest { drain: Some(args.shard.clone()), slack: None };
-    let mut plans = Vec::new();
-    for map in client.maps()?.maps {
-        plans.push(client.balance(&map.name, &request)?);
-    }
-    output.answer(&plans, |plans| {
-        plans.iter().map(|plan| plan_words(plan, &format!("{} is empty", args.shard))).collect()
-    })?;
-    if args.apply {
-        for plan in &plans {
-            apply(plan, client, output)?;
-        }
-    }
-    Ok(Exit::Ok)
-}
-
-/// `rebalance`.
-pub fn run_rebalance(args: &RebalanceArgs, client: &Client, output: &Output) -> Result<Exit, Failure> {
-    let request = BalanceRequest { drain: None, slack: args.slack };
-    let plan = client.balance(&args.name, &request)?;
-    output.answer(&plan, |plan| plan_words(plan, "it is even enough"))?;
-    if args.apply {
-        apply(&plan, client, output)?;
-    }
-    Ok(Exit::Ok)
-}
-
-/// Makes the moves of a plan, one after the other: what is done stays done if one of them fails.
-fn apply(plan: &BalanceAnswer, client: &Client, output: &Output) -> Result<(), Failure> {
-    for planned in &plan.moves {
-        let request =
-            MoveRequest { range: planned.range.clone(), to: planned.to.clone(), keep_ms: 0, dry_run: false };
-        for part in client.move_range(&plan.map, &request, Basis::Current)?.parts {
-            if let Some(id) = &part.operation {
-                wait(id, client, output)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// `check`.
@@ -211,14 +120,32 @@ pub fn run_check(name: Option<&MapName>, client: &Client, output: &Output) -> Re
     for name in &names {
         answers.push(client.check_rows(name)?);
     }
-    output.answer(&answers, |answers| check_words(answers))?;
     let found = answers.iter().any(|answer| !answer.misplaced.is_empty());
     let away = answers.iter().any(|answer| !answer.unreachable.is_empty());
-    Ok(match (found, away) {
+    if name.is_some() {
+        output.answer(&answers, |answers| check_words(answers))?;
+        return Ok(checked(found, away));
+    }
+    // Everything: also what every shard must have alike, the rows of reference tables among it.
+    let all = Checked { maps: answers, schema: client.check_schema()? };
+    output.answer(&all, |all| check_words(&all.maps) + &super::schema::check_words(&all.schema))?;
+    let found = found || !all.schema.differences.is_empty();
+    Ok(checked(found, away || !all.schema.unreachable.is_empty()))
+}
+
+/// What `check` says of everything.
+#[derive(Serialize)]
+struct Checked {
+    maps: Vec<RowsCheckAnswer>,
+    schema: SchemaCheckAnswer,
+}
+
+fn checked(found: bool, away: bool) -> Exit {
+    match (found, away) {
         (true, _) => Exit::Conflict,
         (false, true) => Exit::Unavailable,
         (false, false) => Exit::Ok,
-    })
+    }
 }
 
 fn check_words(answers: &[RowsCheckAnswer]) -> String {
@@ -243,8 +170,8 @@ fn check_words(answers: &[RowsCheckAnswer]) -> String {
     }
 }
 
-fn words(answer: &MoveAnswer, dry_run: bool) -> String {
-    if answer.parts.is_empty() {
+pub fn words(answer: &MoveAnswer, dry_run: bool) -> String {
+    if answer.parts.is_empty() && answer.procedure.is_none() && answer.steps.is_empty() {
         return "Nothing to do: it is all there already.\n".to_owned();
     }
     let mut text = table(
@@ -261,34 +188,13 @@ fn words(answer: &MoveAnswer, dry_run: bool) -> String {
         }),
     );
     if dry_run {
-        text.push_str(
-            "It can be done. Each part: note what changes, copy, catch up, compare, hold requests for some\n\
-             milliseconds, carry the rest, switch, clean.\n",
-        );
+        text.push_str("It can be done:\n");
+        for (index, step) in answer.steps.iter().enumerate() {
+            text.push_str(&format!("{:>4}. {step}\n", index + 1));
+        }
+    }
+    if let Some(id) = &answer.procedure {
+        text.push_str(&format!("Operation {id} does it; see 'polyshard ops follow {id}'.\n"));
     }
     text
-}
-
-fn plan_words(plan: &BalanceAnswer, nothing: &str) -> String {
-    let loads = table(
-        ["shard", "rows", "rows after"],
-        plan.shards
-            .iter()
-            .map(|load| [load.shard.to_string(), load.rows.to_string(), load.rows_after.to_string()]),
-    );
-    let moves = match plan.moves.is_empty() {
-        true => format!("Nothing to move: {nothing}.\n"),
-        false => table(
-            ["range", "from", "to", "rows"],
-            plan.moves.iter().map(|planned| {
-                [
-                    planned.range.to_string(),
-                    planned.from.to_string(),
-                    planned.to.to_string(),
-                    planned.rows.to_string(),
-                ]
-            }),
-        ),
-    };
-    format!("Map {}:\n{loads}\n{moves}", plan.map)
 }

@@ -132,7 +132,8 @@ pub fn run_schema(command: &SchemaCommand, client: &Client, output: &Output) -> 
     })
 }
 
-fn check_words(answer: &SchemaCheckAnswer) -> String {
+/// What is not alike, for people.
+pub fn check_words(answer: &SchemaCheckAnswer) -> String {
     let mut text = String::new();
     for away in &answer.unreachable {
         text.push_str(&format!("Shard {} cannot be compared: {}\n", away.shard, away.reason));

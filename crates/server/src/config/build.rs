@@ -9,15 +9,15 @@ use std::time::Duration;
 use polyshard_engine::{Secret, Target};
 use polyshard_map::ShardId;
 
-use super::azure;
 use super::error::{ConfigErrors, Origin};
 use super::secret::SecretSource;
 use super::settings::{Setting, Settings, Values};
 use super::sql;
 use super::{
-    AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, RouterConfig,
+    AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, RebalanceConfig, RouterConfig,
     ShardConfig, ShardLimits,
 };
+use super::{azure, backup};
 
 /// How many embedded shards there are when nobody names any: enough to see data spread, few enough to look into.
 const EMBEDDED_SHARDS: u32 = 4;
@@ -47,6 +47,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
     let (queue, table) = (door(values, "queue")?, door(values, "table")?);
     azure::check_keys(&azure, values, errors);
     let sql = sql::build(values, errors)?;
+    let backup = backup::build(settings, errors);
     check_deadlines(values, errors);
     Some(Config {
         data: PathBuf::from(&values.get("data")?.text),
@@ -58,6 +59,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         queue,
         table,
         sql,
+        backup,
         router: RouterConfig {
             hold_max: milliseconds(values, "router.hold_ms_max")?,
             poll: milliseconds(values, "router.poll_ms")?,
@@ -65,6 +67,13 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
             fanout_concurrency_max: number(values, "router.fanout_concurrency_max")?,
             shard_deadline: milliseconds(values, "router.shard_deadline_ms")?,
             overall_deadline: milliseconds(values, "router.overall_deadline_ms")?,
+        },
+        rebalance: RebalanceConfig {
+            auto: values.get("rebalance.auto")?.text == "true",
+            every: number(values, "rebalance.every_s").map(Duration::from_secs)?,
+            hours: hours(values.get("rebalance.hours")?, errors),
+            moves_max: number(values, "rebalance.moves_max")?,
+            slack_percent: number(values, "rebalance.slack_percent")?,
         },
         engine: EngineConfig {
             sqlite_readers: number(values, "engine.sqlite_readers")?,
@@ -91,6 +100,27 @@ pub(super) fn number<T: std::str::FromStr>(values: &Values, path: &str) -> Optio
 
 pub(super) fn milliseconds(values: &Values, path: &str) -> Option<Duration> {
     number(values, path).map(Duration::from_millis)
+}
+
+/// Reads `22:00-05:30`; nothing for all day.
+fn hours(setting: &Setting, errors: &mut ConfigErrors) -> Option<(u32, u32)> {
+    if setting.text.is_empty() {
+        return None;
+    }
+    let minutes = |text: &str| -> Option<u32> {
+        let (hour, minute) = text.trim().split_once(':')?;
+        let (hour, minute): (u32, u32) = (hour.parse().ok()?, minute.parse().ok()?);
+        (hour < 24 && minute < 60).then_some(hour * 60 + minute)
+    };
+    let read = setting.text.split_once('-').and_then(|(from, until)| Some((minutes(from)?, minutes(until)?)));
+    if read.is_none() {
+        errors.push(
+            &setting.origin,
+            format!("rebalance.hours {:?} is no span of hours", setting.text),
+            "write it as 22:00-05:30, in UTC",
+        );
+    }
+    read
 }
 
 fn embedded_shard(number: u32) -> Option<ShardConfig> {

@@ -1,6 +1,6 @@
 //! The reference of all options as a Markdown table, for `docs/config.md`.
 
-use super::options::{ACCOUNT_OPTIONS, OPTIONS, OptionSpec, SHARD_OPTIONS};
+use super::options::{ACCOUNT_OPTIONS, BACKUP_OPTIONS, OPTIONS, OptionSpec, SHARD_OPTIONS};
 
 /// The tables of `docs/config.md`, between its two marks.
 pub fn reference() -> String {
@@ -20,7 +20,9 @@ pub fn reference() -> String {
         }
         text.push_str(&row(option));
     }
-    for (name, options) in [("shards", SHARD_OPTIONS), ("accounts", ACCOUNT_OPTIONS)] {
+    for (name, options) in
+        [("shards", SHARD_OPTIONS), ("accounts", ACCOUNT_OPTIONS), ("backups", BACKUP_OPTIONS)]
+    {
         text.push_str(&format!(
             "\n### [[{name}]]\n\n| option | default | takes | what it does |\n|---|---|---|---|\n"
         ));

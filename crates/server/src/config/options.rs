@@ -222,6 +222,38 @@ pub const OPTIONS: &[OptionSpec] = &[
         "30000",
         "How long such a request may take as a whole.",
     ),
+    option(
+        "backup.to",
+        Kind::Text,
+        "",
+        "Where backups are kept unless one is told otherwise: a folder from the root, `s3://bucket/prefix` or \
+         `az://container/prefix`. Secrets of object stores come from the environment, see [backup.md](backup.md).",
+    ),
+    option(
+        "rebalance.auto",
+        Kind::Bool,
+        "false",
+        "Whether load is evened out by itself, as `polyshard rebalance --apply` would. On one server process only.",
+    ),
+    option(
+        "rebalance.every_s",
+        Kind::Integer { min: 1, max: 604_800 },
+        "3600",
+        "How often load is looked at, in seconds; each time all rows are counted.",
+    ),
+    option(
+        "rebalance.hours",
+        Kind::Text,
+        "",
+        "The quiet hours in which moves may be begun, in UTC: `22:00-05:30`. Without them all day.",
+    ),
+    option("rebalance.moves_max", COUNT, "10", "Moves made in one go."),
+    option(
+        "rebalance.slack_percent",
+        Kind::Integer { min: 1, max: 1000 },
+        "20",
+        "How far a shard may be above the mean before anything is moved, in percent.",
+    ),
     option("engine.sqlite_readers", COUNT, "4", "Idle read connections kept for each SQLite database."),
     option(
         "engine.postgres_pool_max",
@@ -263,6 +295,26 @@ pub const SHARD_OPTIONS: &[OptionSpec] = &[
     option("limits.bytes_max", LIMIT, "", "Bytes of data it may hold."),
     option("limits.connections_max", LIMIT, "", "Connections one server process may open to it."),
     option("limits.shardlets_max", LIMIT, "", "Shardlets that may be placed on it."),
+];
+
+/// Every option of one `[[backups]]` table: a schedule.
+pub const BACKUP_OPTIONS: &[OptionSpec] = &[
+    option(
+        "class",
+        Kind::Text,
+        "",
+        "The class of criticality it is for: up to 30 lower-case letters, digits and `-`. Names of its backups begin \
+         with it. Required.",
+    ),
+    option(
+        "every_seconds",
+        Kind::Integer { min: 1, max: 366 * 24 * 3600 },
+        "",
+        "Seconds from one backup to the next, as 3600. Required.",
+    ),
+    option("keep", Kind::Integer { min: 1, max: 100_000 }, "", "How many of its backups are kept. Required."),
+    option("tier", Kind::Text, "", "Only the shards of this tier; without it, or `map`, everything."),
+    option("map", Kind::Text, "", "Only the shards that hold keys of this map."),
 ];
 
 /// Every option of one `[[accounts]]` table.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::File;
 use super::error::{ConfigErrors, Origin};
-use super::options::{ACCOUNT_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
+use super::options::{ACCOUNT_OPTIONS, BACKUP_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
 use super::toml_file::{self, Item, Written};
 
 /// One value, already of the right kind, and where it came from.
@@ -45,10 +45,13 @@ pub struct Settings {
     pub(super) shards: Option<Vec<(Origin, Values)>>,
     /// `None` when the file has no `accounts`: then there is the one of `azure.account`.
     pub(super) accounts: Option<Vec<(Origin, Values)>>,
+    /// Schedules of backups.
+    pub(super) backups: Option<Vec<(Origin, Values)>>,
 }
 
 /// The lists of tables that a file may have, and the options of each table.
-const LISTS: [(&str, &[OptionSpec]); 2] = [("shards", SHARD_OPTIONS), ("accounts", ACCOUNT_OPTIONS)];
+const LISTS: [(&str, &[OptionSpec]); 3] =
+    [("shards", SHARD_OPTIONS), ("accounts", ACCOUNT_OPTIONS), ("backups", BACKUP_OPTIONS)];
 
 impl Settings {
     pub(super) fn defaults() -> Settings {
@@ -59,7 +62,7 @@ impl Settings {
                 Setting { text: option.default.to_owned(), origin: Origin::Default, kind: option.kind },
             )
         });
-        Settings { values: values.collect(), shards: None, accounts: None }
+        Settings { values: values.collect(), shards: None, accounts: None, backups: None }
     }
 
     pub(super) fn read_file(&mut self, file: File<'_>, errors: &mut ConfigErrors) {
@@ -83,7 +86,11 @@ impl Settings {
                         (origin(line), values)
                     });
                     let read = Some(read.collect());
-                    *(if *name == "shards" { &mut self.shards } else { &mut self.accounts }) = read;
+                    match *name {
+                        "shards" => self.shards = read,
+                        "accounts" => self.accounts = read,
+                        _ => self.backups = read,
+                    }
                 }
                 (Some((name, _)), other) => {
                     let message = format!("{name} is {}", other.type_name());
@@ -113,8 +120,11 @@ impl Settings {
             if let Some((name, _)) = LISTS.iter().find(|(name, _)| *name == first) {
                 let remedy =
                     "write them into the file, with password_env where a password comes from the environment";
-                let remedy =
-                    if *name == "shards" { remedy } else { "write them into the file, with key_env" };
+                let remedy = match *name {
+                    "shards" => remedy,
+                    "accounts" => "write them into the file, with key_env",
+                    _ => "write them into the file",
+                };
                 errors.push(&origin, format!("{name} cannot be set by the environment"), remedy);
                 continue;
             }
@@ -152,7 +162,7 @@ impl Settings {
         if self.shards.is_none() {
             text.push_str("\n# shards: the embedded ones\n");
         }
-        for ((name, options), list) in LISTS.iter().zip([&self.shards, &self.accounts]) {
+        for ((name, options), list) in LISTS.iter().zip([&self.shards, &self.accounts, &self.backups]) {
             for (origin, values) in list.iter().flatten() {
                 text.push_str(&format!("\n[[{name}]] # {origin}\n"));
                 for (path, setting) in options.iter().filter_map(|o| Some((o.path, values.get(o.path)?))) {
@@ -186,8 +196,8 @@ impl Settings {
             };
             list.iter().flatten().map(|(_, values)| table(values).into()).collect()
         };
-        let (shards, accounts) = (list(&self.shards), list(&self.accounts));
-        serde_json::json!({ "options": options, "shards": shards, "accounts": accounts })
+        let (shards, accounts, backups) = (list(&self.shards), list(&self.accounts), list(&self.backups));
+        serde_json::json!({ "options": options, "shards": shards, "accounts": accounts, "backups": backups })
     }
 }
 

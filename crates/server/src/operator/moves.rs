@@ -1,34 +1,21 @@
 //! What operators ask about moves.
 
-use std::collections::BTreeMap;
-
 use polyshard_admin::convert::{range_view, read_range};
 use polyshard_admin::types::{
-    BalanceAnswer, BalanceRequest, MisplacedRows, MoveAnswer, MoveLoad, MovePart, MoveRequest as Asked,
-    MoveWish, OperationView, PlannedMove, ProgressView, RangeView, RowsCheckAnswer, ShardLoad, Unreachable,
+    Meanwhile, MisplacedRows, MoveAnswer, MoveLoad, MovePart, MoveRequest as Asked, MoveWish, OperationView,
+    ProgressView, RangeView, RowsCheckAnswer, Unreachable,
 };
 use polyshard_admin::{Basis, ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, MoveRequest, OpRecord, Wish};
-use polyshard_map::{Entry, KeyRange, MapDefinition, MapName, ShardId, State};
-use polyshard_mover::plan::{self, Holding};
+use polyshard_map::{Entry, KeyRange, Map, MapDefinition, MapName, ShardId, State};
 use polyshard_mover::{Load, MoveError};
+use polyshard_rebalance::stretch::{Stretch, stretches};
+use polyshard_rebalance::{Procedure, Task};
+use polyshard_router::view::KnownMap;
 use polyshard_shard::OpId;
 
 use super::{Operations, version, views};
 use crate::problem;
-
-/// Entries of a list map that go in one move: each is a condition on what is written meanwhile.
-const PART_ENTRIES_MAX: usize = 200;
-/// How far a shard may be above the mean unless the operator says otherwise.
-const SLACK_PERCENT: u64 = 10;
-/// Pieces that an entry of a hash map is thought to be cut into when load is evened out: buckets are alike.
-const PIECES_MAX: u32 = 64;
-
-/// A stretch of a map on one shard.
-struct Stretch {
-    range: KeyRange,
-    from: ShardId,
-}
 
 impl Operations {
     pub(super) async fn begin_move(
@@ -41,40 +28,82 @@ impl Operations {
         let definition = known.map.definition().clone();
         let range = moved_range(&definition, &asked.range)?;
         self.require_shard(&asked.to).await?;
-        let entries: Vec<Entry> = known.map.entries(&range).collect();
-        if entries.is_empty() {
-            return Err(Problem::not_found(format!("nothing of map {name} is mapped there"))
-                .with_remedy("see 'polyshard map show'"));
-        }
-        let mut parts = Vec::new();
-        for stretch in stretches(&entries, &range, &asked.to) {
-            let checked = self.mover.preflight(&definition, &stretch.range, &stretch.from, &asked.to).await;
-            let loads = checked.map_err(|error| of_move(&error))?;
-            parts.push(MovePart {
-                range: range_view(&definition, &stretch.range),
-                from: stretch.from.clone(),
-                to: asked.to.clone(),
-                datasets: loads.into_iter().map(load).collect(),
-                operation: None,
-            });
-            if !asked.dry_run {
+        let mut parts = self.look_at(&known, &range, &asked.to).await?;
+        let steps = steps(&parts, asked.meanwhile, asked.keep_ms);
+        let mut answer = MoveAnswer { map: name.clone(), parts: Vec::new(), steps, procedure: None };
+        if let Some(meanwhile) = asked.meanwhile {
+            let procedure = offline(&known.map, &range, &asked.to, asked.keep_ms, meanwhile)?;
+            if !asked.dry_run && !parts.is_empty() {
+                self.require_version(&name, basis).await?;
+                let begun = self.procedures.begin("offline move", Some(&name), procedure).await;
+                answer.procedure = Some(begun.map_err(|error| problem::of_catalog(&error))?.id.to_string());
+            }
+        } else if !asked.dry_run {
+            for (index, (stretch, part)) in parts.iter_mut().enumerate() {
                 let request = MoveRequest {
                     map: name.clone(),
-                    range: stretch.range,
+                    range: stretch.range.clone(),
                     to: asked.to.clone(),
                     keep_ms: asked.keep_ms,
-                    if_version: if parts.len() == 1 { version(basis) } else { None },
+                    if_version: if index == 0 { version(basis) } else { None },
                     by: None,
                 };
                 let record = self.driver.start_move(&request).await;
                 let record = record.map_err(|error| problem::of_catalog(&error))?;
-                parts.last_mut().expect("it was just put").operation = Some(record.op.id.to_string());
+                part.operation = Some(record.op.id.to_string());
             }
         }
-        Ok(MoveAnswer { map: name, parts })
+        answer.parts = parts.into_iter().map(|(_, part)| part).collect();
+        Ok(answer)
     }
 
-    async fn require_shard(&self, id: &ShardId) -> Result<(), Problem> {
+    /// The parts that a move would have, each looked at for everything that can make it fail.
+    pub(super) async fn look_at(
+        &self,
+        known: &KnownMap,
+        range: &KeyRange,
+        to: &ShardId,
+    ) -> Result<Vec<(Stretch, MovePart)>, Problem> {
+        let definition = known.map.definition();
+        let entries: Vec<Entry> = known.map.entries(range).collect();
+        if entries.is_empty() {
+            let name = definition.name();
+            return Err(Problem::not_found(format!("nothing of map {name} is mapped there"))
+                .with_remedy("see 'polyshard map show'"));
+        }
+        let mut parts = Vec::new();
+        let mut bytes = 0;
+        for stretch in stretches(&entries, range, to) {
+            self.check_rights(definition, &stretch.from, to).await?;
+            let checked = self.mover.preflight(definition, &stretch.range, &stretch.from, to).await;
+            let loads = checked.map_err(|error| of_move(&error))?;
+            bytes += loads.iter().map(|load| load.bytes).sum::<u64>();
+            let part = MovePart {
+                range: range_view(definition, &stretch.range),
+                from: stretch.from.clone(),
+                to: to.clone(),
+                datasets: loads.into_iter().map(load).collect(),
+                operation: None,
+            };
+            parts.push((stretch, part));
+        }
+        if !parts.is_empty() {
+            self.check_room(known, range, bytes, to).await?;
+        }
+        Ok(parts)
+    }
+
+    async fn require_version(&self, name: &MapName, basis: Basis) -> Result<(), Problem> {
+        let record = self.catalog.map(name).await.map_err(|error| problem::of_catalog(&error))?;
+        match version(basis) {
+            Some(seen) if seen != record.version => {
+                Err(Problem::changed_meanwhile(&format!("map {name}"), record.version))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn require_shard(&self, id: &ShardId) -> Result<(), Problem> {
         let record = self.catalog.shard(id).await.map_err(|error| problem::of_catalog(&error))?;
         match record.state {
             State::Online => Ok(()),
@@ -105,7 +134,10 @@ impl Operations {
             MoveWish::Cancel => Wish::Cancel,
             MoveWish::Clean => Wish::Clean,
         };
-        self.driver.wish_for(op, wished).await.map_err(fail)?;
+        match self.procedure_of(op).await? {
+            Some(_) => self.catalog.wish_for_procedure(op, wished).await.map_err(fail)?,
+            None => self.driver.wish_for(op, wished).await.map_err(fail)?,
+        }
         self.operation_view(&id).await
     }
 
@@ -133,67 +165,6 @@ impl Operations {
         Ok(view)
     }
 
-    pub(super) async fn plan_balance(
-        &self,
-        name: MapName,
-        asked: BalanceRequest,
-    ) -> Result<BalanceAnswer, Problem> {
-        let known = self.known(&name).await?;
-        let definition = known.map.definition().clone();
-        let records = self.catalog.shards().await.map_err(|error| problem::of_catalog(&error))?;
-        let mut targets: Vec<ShardId> = records
-            .into_iter()
-            .filter(|record| record.state == State::Online)
-            .map(|record| record.id)
-            .collect();
-        if let Some(drained) = &asked.drain {
-            self.catalog.shard(drained).await.map_err(|error| problem::of_catalog(&error))?;
-            targets.retain(|target| target != drained);
-            if targets.is_empty() {
-                return Err(Problem::new(ErrorCode::Conflict, "there is no other shard online")
-                    .with_remedy("add one with 'polyshard shard add'"));
-            }
-        }
-        let mut holdings = Vec::new();
-        for entry in known.map.entries(&KeyRange::all()) {
-            for range in pieces(&definition, &entry.range, asked.drain.is_none()) {
-                let weight = self.mover.weigh(&definition, &range, &entry.shard).await;
-                let weight = weight.map_err(|error| of_move(&error))?;
-                holdings.push(Holding { range, shard: entry.shard.clone(), weight });
-            }
-        }
-        let planned = match &asked.drain {
-            Some(drained) => plan::drain(&holdings, drained, &targets),
-            None => plan::even_out(&holdings, &targets, asked.slack.unwrap_or(SLACK_PERCENT)),
-        };
-        let mut loads: BTreeMap<ShardId, (u64, u64)> =
-            targets.into_iter().map(|shard| (shard, (0, 0))).collect();
-        for holding in &holdings {
-            let load = loads.entry(holding.shard.clone()).or_default();
-            (load.0, load.1) = (load.0 + holding.weight, load.1 + holding.weight);
-        }
-        for planned in &planned {
-            loads.entry(planned.from.clone()).or_default().1 -= planned.weight;
-            loads.entry(planned.to.clone()).or_default().1 += planned.weight;
-        }
-        Ok(BalanceAnswer {
-            map: name,
-            shards: loads
-                .into_iter()
-                .map(|(shard, (rows, rows_after))| ShardLoad { shard, rows, rows_after })
-                .collect(),
-            moves: planned
-                .into_iter()
-                .map(|planned| PlannedMove {
-                    range: range_view(&definition, &planned.range),
-                    from: planned.from,
-                    to: planned.to,
-                    rows: planned.weight,
-                })
-                .collect(),
-        })
-    }
-
     pub(super) async fn find_misplaced(&self, name: MapName) -> Result<RowsCheckAnswer, Problem> {
         let fail = |error: CatalogError| problem::of_catalog(&error);
         let record = self.catalog.map(&name).await.map_err(fail)?;
@@ -214,7 +185,7 @@ impl Operations {
 }
 
 /// What is to be moved. A key of a map that hashes stands for its bucket: that is the least that can move.
-fn moved_range(definition: &MapDefinition, range: &RangeView) -> Result<KeyRange, Problem> {
+pub(super) fn moved_range(definition: &MapDefinition, range: &RangeView) -> Result<KeyRange, Problem> {
     let RangeView::Key { key } = range else { return read_range(definition, range, "range") };
     if definition.scheme().hash().is_none() {
         return read_range(definition, range, "range");
@@ -229,53 +200,12 @@ fn moved_range(definition: &MapDefinition, range: &RangeView) -> Result<KeyRange
     found.ok_or_else(|| Problem::invalid("range.key", "the key has no bucket"))
 }
 
-/// The parts of a range that are elsewhere, each on one shard.
-fn stretches(entries: &[Entry], range: &KeyRange, to: &ShardId) -> Vec<Stretch> {
-    let mut out: Vec<(Stretch, usize)> = Vec::new();
-    for entry in entries {
-        let Some(part) = entry.range.intersect(range) else { continue };
-        if entry.shard == *to {
-            continue;
-        }
-        match out.last_mut() {
-            Some((last, count))
-                if last.from == entry.shard
-                    && last.range.hi() == Some(part.lo())
-                    && *count < PART_ENTRIES_MAX =>
-            {
-                let joined = KeyRange::new(last.range.lo().clone(), part.hi().cloned());
-                last.range = joined.expect("two that meet are one");
-                *count += 1;
-            }
-            _ => out.push((Stretch { range: part, from: entry.shard.clone() }, 1)),
-        }
-    }
-    out.into_iter().map(|(stretch, _)| stretch).collect()
-}
-
-/// The pieces that an entry may be moved in: those of a hash map can be cut anywhere.
-fn pieces(definition: &MapDefinition, range: &KeyRange, cut: bool) -> Vec<KeyRange> {
-    let bounds = range.hi().and_then(|hi| {
-        let (_, from) = definition.bucket_of(range.lo().as_slice())?;
-        let (segment, to) = definition.bucket_of(hi.as_slice())?;
-        segment.is_none().then_some((from, to))
-    });
-    match bounds {
-        Some((from, to)) if cut => {
-            let step = (to - from).div_ceil(PIECES_MAX).max(1);
-            let ends = (from..to).step_by(step as usize).map(|first| (first, (first + step).min(to)));
-            ends.filter_map(|(first, end)| definition.buckets(first, end).ok()).collect()
-        }
-        _ => vec![range.clone()],
-    }
-}
-
 fn load(load: Load) -> MoveLoad {
     MoveLoad { dataset: load.dataset, rows: load.rows, bytes: load.bytes }
 }
 
 /// A mover's refusal.
-fn of_move(error: &MoveError) -> Problem {
+pub(super) fn of_move(error: &MoveError) -> Problem {
     match error {
         MoveError::Catalog(error) => problem::of_catalog(error),
         MoveError::Shard { shard, error } => {
@@ -284,4 +214,71 @@ fn of_move(error: &MoveError) -> Problem {
         MoveError::Refused(why) => problem::worded(ErrorCode::Conflict, why),
         MoveError::Later(why) => problem::worded(ErrorCode::Unavailable, why),
     }
+}
+
+/// The offline procedure: requests are kept out, the rows moved and compared, the range comes online on its new shard,
+/// and the old rows are removed. If it is given up, the range is online where it was.
+fn offline(
+    map: &Map,
+    range: &KeyRange,
+    to: &ShardId,
+    keep_ms: u64,
+    meanwhile: Meanwhile,
+) -> Result<Procedure, Problem> {
+    let name = map.definition().name().clone();
+    if let Some(entry) = map.entries(range).find(|entry| entry.state != State::Online) {
+        let what = map.definition().describe_range(&entry.range);
+        return Err(Problem::new(ErrorCode::Conflict, format!("{what} is {} already", entry.state))
+            .with_remedy("set it online first, or move it without --offline: then it stays as it is"));
+    }
+    let state = match meanwhile {
+        Meanwhile::ReadOnly => State::ReadOnly,
+        Meanwhile::Offline => State::Offline,
+    };
+    let set = |state| Task::SetState { map: name.clone(), range: range.clone(), state };
+    let carry = Task::Move {
+        map: name.clone(),
+        range: range.clone(),
+        to: to.clone(),
+        keep_ms,
+        arrives: Some(State::Online),
+        operation: None,
+        why: None,
+    };
+    Ok(Procedure::new(vec![set(state), carry, set(State::Online)]).or_else(vec![set(State::Online)]))
+}
+
+/// What a move does, for people.
+pub(super) fn steps(
+    parts: &[(Stretch, MovePart)],
+    meanwhile: Option<Meanwhile>,
+    keep_ms: u64,
+) -> Vec<String> {
+    let mut steps = Vec::new();
+    match meanwhile {
+        Some(Meanwhile::Offline) => steps.push("take the range offline".to_owned()),
+        Some(Meanwhile::ReadOnly) => steps.push("make the range read-only".to_owned()),
+        None => {}
+    }
+    for (_, part) in parts {
+        let (range, from, to) = (&part.range, &part.from, &part.to);
+        let rows: u64 = part.datasets.iter().map(|load| load.rows).sum();
+        let bytes: u64 = part.datasets.iter().map(|load| load.bytes).sum();
+        steps.push(format!("{range}: note on {from} what changes from now on"));
+        steps.push(format!("{range}: copy about {rows} rows, {bytes} bytes, from {from} to {to}"));
+        steps.push(format!("{range}: carry what has changed meanwhile"));
+        steps.push(format!("{range}: compare about {rows} rows on both sides"));
+        steps.push(match meanwhile {
+            None => format!("{range}: hold requests, carry the rest, switch to {to}, let requests go on"),
+            Some(_) => format!("{range}: carry the rest, switch to {to}, bring it online there"),
+        });
+        if keep_ms > 0 {
+            steps.push(format!(
+                "{range}: keep the old rows for {} s, so that it can be undone",
+                keep_ms / 1000
+            ));
+        }
+        steps.push(format!("{range}: delete about {rows} rows from {from}"));
+    }
+    steps
 }

@@ -87,7 +87,7 @@ fn view(table: &Table) -> TableView {
     TableView { table: name, placement, declared, map, key, shard }
 }
 
-fn of_journal(error: &JournalError) -> Problem {
+pub(super) fn of_journal(error: &JournalError) -> Problem {
     let code = match error {
         JournalError::Refused(refused) => {
             let code = match refused.state.0 {

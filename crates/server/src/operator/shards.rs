@@ -196,7 +196,7 @@ impl Operations {
     }
 
     /// An address from the outside: no password in it, and no embedded shard that other processes could not reach.
-    fn check_url(&self, url: &str) -> Result<(), Problem> {
+    pub(super) fn check_url(&self, url: &str) -> Result<(), Problem> {
         let target = Target::parse(url).map_err(|error| Problem::invalid("url", error.to_string()))?;
         if let Target::Postgres(postgres) = &target
             && !postgres.password.is_empty()
@@ -238,7 +238,7 @@ impl Operations {
     }
 }
 
-fn password(env: Option<String>, file: Option<String>) -> Result<PasswordSource, Problem> {
+pub(super) fn password(env: Option<String>, file: Option<String>) -> Result<PasswordSource, Problem> {
     match (env, file) {
         (None, None) => Ok(PasswordSource::Config),
         (Some(name), None) => Ok(PasswordSource::Env(name)),

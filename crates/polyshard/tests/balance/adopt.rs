@@ -1,0 +1,122 @@
+//! D10: an existing database becomes a shard where it is, with its rows; then tenants move out of it while it is used.
+
+use std::os::unix::process::ExitStatusExt;
+
+use polyshard_testkit::process::Setup;
+use serde_json::{Value, json as value};
+
+use crate::fleet::Fleet;
+use crate::sql::{Writer, sql};
+use crate::support::{assert_agreed, await_quiet, json, refused, run, shard_of};
+
+const LEGACY: &str = "
+    CREATE TABLE country (code text PRIMARY KEY, name text NOT NULL);
+    CREATE TABLE tenants (id bigint PRIMARY KEY, name text NOT NULL, country text REFERENCES country);
+    CREATE TABLE orders (tenant_id bigint NOT NULL REFERENCES tenants, id bigserial, total numeric(10, 2) DEFAULT 0,
+        placed timestamptz DEFAULT now(), PRIMARY KEY (tenant_id, id));
+    CREATE INDEX orders_total ON orders (tenant_id, total);
+    INSERT INTO country VALUES ('no', 'Norway'), ('dk', 'Denmark');
+    INSERT INTO tenants SELECT n, 'tenant ' || n, CASE n % 2 WHEN 0 THEN 'no' ELSE 'dk' END FROM generate_series(1, 20) n;
+    INSERT INTO orders (tenant_id, total) SELECT 1 + n % 20, n FROM generate_series(1, 2000) n;";
+
+/// A catalog, an empty shard, and a database that knows nothing of either.
+fn cluster() -> (Fleet, Setup) {
+    let fleet = Fleet::start(1, &[("b", 0)]);
+    fleet.create(0, "legacy");
+    let (url, password) = (fleet.url(0, "legacy"), crate::fleet::password("legacy"));
+    let connect = url.replace("legacy@", &format!("legacy:{password}@"));
+    let ran =
+        std::process::Command::new("psql").args([&connect, "-qv", "ON_ERROR_STOP=1", "-c", LEGACY]).output();
+    let ran = ran.expect("psql is installed");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let setup = fleet.setup();
+    (fleet, setup)
+}
+
+fn line(fleet: &Fleet, rest: &str) -> String {
+    format!(
+        "adopt {} --map tenants --key-column tenant_id --key-column tenants=id --as legacy --password-file {} {rest}",
+        fleet.url(0, "legacy"),
+        fleet.password_file("legacy").display()
+    )
+}
+
+#[test]
+fn a_database_is_taken_in_with_its_rows_and_a_tenant_moves_out_while_it_is_written() {
+    let (fleet, setup) = cluster();
+    let mut server = setup.start();
+    // What must change is said first, and nothing is begun.
+    let wrong = format!(
+        "adopt {} --map tenants --key-column tenant --as legacy --password-file {} --json",
+        fleet.url(0, "legacy"),
+        fleet.password_file("legacy").display()
+    );
+    let error = refused(&server, &wrong, 4);
+    assert!(error["message"].as_str().expect("a message").contains("--key-column"), "{error}");
+    let looked = json(&server, &line(&fleet, "--dry-run"));
+    assert_eq!(looked["must_change"], value!([]), "{looked}");
+    let tables: Vec<(&Value, &Value)> = looked["tables"]
+        .as_array()
+        .expect("tables")
+        .iter()
+        .map(|one| (&one["table"], &one["placement"]))
+        .collect();
+    assert_eq!(
+        tables,
+        [
+            (&value!("public.country"), &value!("reference")),
+            (&value!("public.orders"), &value!("sharded")),
+            (&value!("public.tenants"), &value!("sharded"))
+        ]
+    );
+    assert_eq!(json(&server, "map list")["maps"], value!([]));
+
+    run(&server, &line(&fleet, "--wait")).ok();
+    assert_eq!(shard_of(&server, "tenants", "7"), "legacy");
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), "2000");
+    assert_eq!(sql(&server, "SELECT name FROM country WHERE code = 'no'"), "Norway");
+    assert_eq!(fleet.servers[0].execute("b", "SELECT count(*) FROM country"), "2", "on every shard");
+
+    let writer = Writer::start(&server, "INSERT INTO orders (tenant_id, total) VALUES (7, $1::bigint)");
+    run(&server, "move tenants --key 7 --to b --wait").ok();
+    let written = writer.stop();
+    assert!(written > 0);
+    assert_eq!(shard_of(&server, "tenants", "7"), "b");
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders WHERE tenant_id = 7"), (100 + written).to_string());
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), (2000 + written).to_string());
+    assert_eq!(
+        sql(&server, "SELECT count(DISTINCT id) FROM orders"),
+        (2000 + written).to_string(),
+        "ids are unique"
+    );
+    assert_eq!(fleet.servers[0].execute("b", "SELECT count(*) FROM tenants"), "1");
+    let joined = "SELECT country.name FROM tenants JOIN country ON code = country WHERE tenants.id = 7";
+    assert_eq!(sql(&server, joined), "Denmark");
+    run(&server, "check").ok();
+    run(&server, "schema check").ok();
+    assert_agreed(&server);
+    server.stop();
+}
+
+#[test]
+fn killed_at_each_step_an_adoption_goes_on_by_itself() {
+    let (fleet, setup) = cluster();
+    for place in
+        ["task_take_in.before", "task_take_in.after", "task_create_map.after", "task_adopt_tables.after"]
+    {
+        let mut server = setup.clone().env("POLYSHARD_FAILPOINT", place).start();
+        // The first one begins it, the others take it over.
+        let _lost = run(&server, &line(&fleet, ""));
+        let ended = server.wait();
+        assert_eq!(ended.signal(), Some(6), "{place}: {}", server.log().text());
+    }
+    let mut server = setup.start();
+    await_quiet(&server);
+    let list = json(&server, "ops list")["operations"].to_string();
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), "2000", "{list}");
+    assert_eq!(sql(&server, "SELECT count(*) FROM country"), "2");
+    run(&server, "move tenants --range 1..5 --to b --wait").ok();
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders WHERE tenant_id = 3"), "100");
+    run(&server, "check").ok();
+    server.stop();
+}

@@ -1,0 +1,84 @@
+//! D4: a key gets a shard of its own, from every kind of map, and keeps it.
+
+use polyshard_testkit::process::Setup;
+
+use crate::sql::{Writer, sql};
+use crate::support::{assert_agreed, json, refused, run, session, shard_of};
+
+const TABLE: &str = "CREATE TABLE orders (tenant bigint, id bigint, note text, PRIMARY KEY (tenant, id))";
+
+#[test]
+fn a_tenant_gets_a_new_shard_while_it_is_written_and_others_are_kept_away() {
+    let mut server = Setup::new().start();
+    session(&server, "map create tenants --kind range --key bigint\nmap add tenants --range '..' --to s1");
+    sql(&server, TABLE);
+    run(&server, "table shard orders --map tenants --key tenant").ok();
+    sql(
+        &server,
+        "INSERT INTO orders SELECT t, n, 'x' FROM generate_series(1, 20) t, generate_series(1, 20) n",
+    );
+    // The other embedded shards are empty, and one of them is taken first.
+    let looked = json(&server, "isolate tenants --key 7 --dry-run");
+    assert_eq!(looked["parts"][0]["to"], "s2", "{looked}");
+    assert!(looked["steps"].as_array().expect("steps").len() > 5, "{looked}");
+    let writer = Writer::start(&server, "INSERT INTO orders VALUES (7, 1000 + $1, 'w')");
+    run(&server, "isolate tenants --key 7 --wait").ok();
+    let written = writer.stop();
+    assert_eq!(shard_of(&server, "tenants", "7"), "s2");
+    assert_eq!(
+        (shard_of(&server, "tenants", "6"), shard_of(&server, "tenants", "8")),
+        ("s1".into(), "s1".into())
+    );
+    let expected = (20 + written).to_string();
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders WHERE tenant = 7"), expected);
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), (400 + written).to_string());
+
+    // A rule keeps it so: neither a move nor a plan puts anything there.
+    let error = refused(&server, "move tenants --key 9 --to s2", 4);
+    assert!(error["message"].as_str().expect("a message").contains("to itself"), "{error}");
+    let plan = json(&server, "rebalance tenants --plan --by rows");
+    for planned in plan["moves"].as_array().expect("moves") {
+        assert_ne!(planned["to"], "s2", "{plan}");
+    }
+    // With all shards taken, an embedded one is made.
+    session(
+        &server,
+        "isolate tenants --key 8 --wait
+        isolate tenants --key 10 --wait
+        isolate tenants --key 11 --wait",
+    );
+    assert_eq!(shard_of(&server, "tenants", "11"), "s5");
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), (400 + written).to_string());
+    run(&server, "check tenants").ok();
+    assert_agreed(&server);
+    let kinds = json(&server, "ops list")["operations"].to_string();
+    assert!(kinds.contains("isolate"), "{kinds}");
+    server.stop();
+}
+
+#[test]
+fn list_and_hash_maps_give_a_shard_of_its_own_too() {
+    let mut server = Setup::new().start();
+    session(
+        &server,
+        "map create listed --kind list --key bigint
+        map add listed --key 1 --to s1
+        map add listed --key 2 --to s1
+        shard add e1 --url sqlite:shards/e1.db
+        shard add e2 --url sqlite:shards/e2.db",
+    );
+    run(&server, "isolate listed --key 2 --to e1 --wait").ok();
+    assert_eq!(
+        (shard_of(&server, "listed", "1"), shard_of(&server, "listed", "2")),
+        ("s1".into(), "e1".into())
+    );
+    run(&server, "map create hashed --kind hash --key bigint --buckets 16").ok();
+    // A hash map is spread over all shards online; here one is emptied first.
+    run(&server, "drain e2 --apply").ok();
+    run(&server, "isolate hashed --key 5 --to e2 --wait").ok();
+    assert_eq!(shard_of(&server, "hashed", "5"), "e2");
+    let error = refused(&server, "isolate listed --key 1 --to s3", 4);
+    assert!(error["message"].as_str().expect("a message").contains("hashed"), "{error}");
+    assert_agreed(&server);
+    server.stop();
+}

@@ -1,0 +1,105 @@
+//! D2, D8: the offline procedure, killed at each of its steps: it ends by itself, and the range is online.
+
+use std::os::unix::process::ExitStatusExt;
+
+use polyshard_testkit::process::{Server, Setup};
+
+use crate::sql::{block_on, connect, sql};
+use crate::support::{await_quiet, json, refused, run, session, shard_of};
+
+/// SIGABRT, by which a server ends itself at a failpoint.
+const ABORTED: i32 = 6;
+
+fn filled(server: &Server) {
+    session(server, "map create tenants --kind range --key bigint\nmap add tenants --range '..' --to s1");
+    sql(server, "CREATE TABLE orders (tenant bigint, id bigint, PRIMARY KEY (tenant, id))");
+    run(server, "table shard orders --map tenants --key tenant").ok();
+    sql(server, "INSERT INTO orders SELECT t, n FROM generate_series(1, 9) t, generate_series(1, 50) n");
+}
+
+fn state_of(server: &Server, key: &str) -> String {
+    json(server, &format!("map locate tenants {key}"))["state"].as_str().expect("a state").to_owned()
+}
+
+/// What the SQL door says to a statement.
+fn refusal(server: &Server, statement: &str) -> Option<String> {
+    let address = server.door("sql").to_owned();
+    block_on(async move {
+        let client = connect(&address).await;
+        client.simple_query(statement).await.err().map(|error| format!("{error:?}"))
+    })
+}
+
+#[test]
+fn an_offline_move_ends_with_the_range_online_on_its_new_shard() {
+    let mut server = Setup::new().start();
+    filled(&server);
+    let looked = run(&server, "move tenants --range 3..5 --to s2 --offline --dry-run").ok();
+    assert!(looked.contains("take the range offline") && looked.contains("about 100 rows"), "{looked}");
+    assert_eq!(state_of(&server, "3"), "online", "a dry run changes nothing");
+    run(&server, "move tenants --range 3..5 --to s2 --offline --wait").ok();
+    assert_eq!((shard_of(&server, "tenants", "3"), state_of(&server, "3")), ("s2".into(), "online".into()));
+    run(&server, "move tenants --range 5..6 --to s3 --offline --read-only --wait").ok();
+    assert_eq!((shard_of(&server, "tenants", "5"), state_of(&server, "5")), ("s3".into(), "online".into()));
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), "450");
+    // What is not online is no business of an offline move.
+    run(&server, "map state tenants read_only --key 8").ok();
+    let error = refused(&server, "move tenants --key 8 --to s2 --offline", 4);
+    assert!(error["message"].as_str().expect("a message").contains("read_only"), "{error}");
+    server.stop();
+}
+
+#[test]
+fn an_offline_move_that_is_paused_keeps_requests_out_and_a_cancelled_one_lets_them_in_again() {
+    let mut server = Setup::new().start();
+    filled(&server);
+    // A trigger of the user's makes the move be refused once it has begun.
+    run(&server, "shard add e1 --url sqlite:shards/e1.db").ok();
+    let error = refused(&server, "move tenants --key 3 --to nowhere --offline", 3);
+    assert!(error["message"].as_str().expect("a message").contains("nowhere"), "{error}");
+    assert_eq!(state_of(&server, "3"), "online", "what cannot be done is not begun");
+    assert_eq!(refusal(&server, "SELECT count(*) FROM orders WHERE tenant = 3"), None);
+    server.stop();
+}
+
+#[test]
+fn killed_at_each_step_an_offline_move_goes_on_by_itself() {
+    let places = [
+        "task_set_state.before",
+        "task_set_state.after",
+        "task_move.before",
+        "copy.after",
+        "verify.after",
+        "depart.after",
+        "publish.after",
+        "clean.before",
+    ];
+    let setup = Setup::new();
+    let mut server = setup.start();
+    filled(&server);
+    server.stop();
+    for (number, place) in places.into_iter().enumerate() {
+        let key = number + 1;
+        let mut server = setup.clone().env("POLYSHARD_FAILPOINT", place).start();
+        let line = format!("move tenants --key {key} --to s2 --offline");
+        // The answer may be lost with the server.
+        let _asked = run(&server, &line);
+        let ended = server.wait();
+        assert_eq!(ended.signal(), Some(ABORTED), "{place}: {}", server.log().text());
+        let mut server = setup.start();
+        await_quiet(&server);
+        let list = json(&server, "ops list")["operations"].to_string();
+        let place_now = (shard_of(&server, "tenants", &key.to_string()), state_of(&server, &key.to_string()));
+        assert_eq!(place_now, ("s2".to_owned(), "online".to_owned()), "{place}: {list}");
+        assert_eq!(
+            sql(&server, &format!("SELECT count(*) FROM orders WHERE tenant = {key}")),
+            "50",
+            "{place}"
+        );
+        server.stop();
+    }
+    let mut server = setup.start();
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), "450");
+    run(&server, "check tenants").ok();
+    server.stop();
+}

@@ -1,0 +1,158 @@
+//! The tasks by which a database is taken in with its rows.
+
+use polyshard_catalog::{CatalogError, NewShard, ShardLimits};
+use polyshard_journal::{JournalError, KeyColumns};
+use polyshard_map::{Epoch, KeyRange, MapDefinition, MapName, NewEntry, Scheme, ShardId, spread_buckets};
+
+use super::{Inner, Outcome};
+use crate::procedure::{Columns, TakeIn};
+
+impl From<&Columns> for KeyColumns {
+    fn from(columns: &Columns) -> KeyColumns {
+        let name = |schema: &str, name: &str| polyshard_sql::TableName {
+            schema: schema.to_owned(),
+            name: name.to_owned(),
+        };
+        KeyColumns {
+            everywhere: columns.everywhere.clone(),
+            single: columns
+                .single
+                .iter()
+                .map(|(schema, table, column)| (name(schema, table), column.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// What to do about a refusal of the journal.
+fn of_journal(error: JournalError) -> Result<Outcome, CatalogError> {
+    match error {
+        JournalError::Catalog(error) => Err(error),
+        JournalError::Refused(refused) => {
+            let hint = refused.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+            Ok(Outcome::Refused(format!("{}{hint}", refused.message)))
+        }
+        JournalError::Damaged { .. } | JournalError::Stuck { .. } => Ok(Outcome::Refused(error.to_string())),
+        JournalError::Shard { error: ref inner, .. } if !inner.is_retryable() => {
+            Ok(Outcome::Refused(error.to_string()))
+        }
+        error => Ok(Outcome::Retry(error.to_string())),
+    }
+}
+
+impl Inner {
+    pub(super) async fn take_in(&self, database: &TakeIn) -> Result<Outcome, CatalogError> {
+        let (driver, router) = (&self.options.driver, &self.options.router);
+        let id = &database.shard;
+        if let Some(known) = driver.catalog().shards().await?.iter().find(|known| known.id == *id) {
+            return match known.url == database.url {
+                true => Ok(Outcome::Done),
+                false => Err(CatalogError::Exists(format!("shard {id} at another address"))),
+            };
+        }
+        let new = NewShard {
+            id: id.clone(),
+            url: database.url.clone(),
+            password: database.password.clone(),
+            server: None,
+            region: database.region.clone(),
+            tier: database.tier.clone(),
+            limits: ShardLimits::default(),
+        };
+        let opened = router.open_candidate(&new.candidate()).await;
+        let opened = opened.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
+        // The journal must know that its tables stay before anybody finds the shard and brings it up.
+        if let Err(error) = self.options.journal.take_in(&opened).await {
+            opened.close().await;
+            return of_journal(error);
+        }
+        match driver.add_shard(new, &opened).await {
+            Ok(record) => router.adopt(record, opened).await,
+            Err(error) => {
+                opened.close().await;
+                return Err(error);
+            }
+        }
+        match router.refresh().await {
+            Ok(()) => Ok(Outcome::Done),
+            Err(error) => Ok(Outcome::Retry(error.to_string())),
+        }
+    }
+
+    pub(super) async fn create_map(
+        &self,
+        definition: &MapDefinition,
+        shard: &ShardId,
+        columns: &Columns,
+    ) -> Result<Outcome, CatalogError> {
+        let driver = &self.options.driver;
+        let name = definition.name();
+        match driver.catalog().map(name).await {
+            Ok(record) if record.live && record.definition == *definition => return Ok(Outcome::Done),
+            Ok(record) if record.live => return Err(CatalogError::Exists(format!("map {name}"))),
+            Ok(_) => return Ok(Outcome::Retry(format!("map {name} is being made"))),
+            Err(CatalogError::NoSuchMap(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let entries = match definition.scheme() {
+            Scheme::Hash(hash) => spread_buckets(hash, std::slice::from_ref(shard))
+                .map_err(|error| CatalogError::Invalid(error.to_string()))?,
+            Scheme::Range => vec![NewEntry::new(KeyRange::all(), shard.clone())],
+            _ => match self.listed(definition, shard, columns).await? {
+                Ok(entries) => entries,
+                Err(outcome) => return Ok(outcome),
+            },
+        };
+        let entries = entries.into_iter().map(|entry| entry.at(Epoch::ZERO)).collect();
+        driver.create_map(definition, entries).await?;
+        match self.options.router.refresh().await {
+            Ok(()) => Ok(Outcome::Done),
+            Err(error) => Ok(Outcome::Retry(error.to_string())),
+        }
+    }
+
+    /// An entry for each key that is there.
+    async fn listed(
+        &self,
+        definition: &MapDefinition,
+        shard: &ShardId,
+        columns: &Columns,
+    ) -> Result<Result<Vec<NewEntry>, Outcome>, CatalogError> {
+        let opened = self.options.router.administer(shard).await;
+        let opened = opened.map_err(|error| CatalogError::Shard { shard: shard.clone(), error })?;
+        let keys = self.options.journal.keys_of_database(&opened, definition, &columns.into()).await;
+        let keys = match keys {
+            Ok(keys) => keys,
+            Err(error) => return Ok(Err(of_journal(error)?)),
+        };
+        let mut entries = Vec::with_capacity(keys.len());
+        for text in keys {
+            let wrong = |why: String| CatalogError::Invalid(format!("{text:?} is no key: {why}"));
+            let key = definition.key_type().parse(&text).map_err(|error| wrong(error.to_string()))?;
+            let placement = definition.placement(&key).map_err(|error| wrong(error.to_string()))?;
+            entries.push(NewEntry::new(KeyRange::point(placement), shard.clone()));
+        }
+        entries.sort_by(|a, b| a.range.cmp(&b.range));
+        Ok(Ok(entries))
+    }
+
+    pub(super) async fn drop_map(&self, name: &MapName) -> Result<Outcome, CatalogError> {
+        match self.options.driver.drop_map(name, None, false).await {
+            Ok(_) | Err(CatalogError::NoSuchMap(_) | CatalogError::HoldsData { .. }) => Ok(Outcome::Done),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn adopt_tables(
+        &self,
+        map: &MapName,
+        shard: &ShardId,
+        columns: &Columns,
+    ) -> Result<Outcome, CatalogError> {
+        let definition = self.options.driver.catalog().map(map).await?.definition;
+        match self.options.journal.adopt_tables(shard, &definition, &columns.into()).await {
+            Ok(()) => Ok(Outcome::Done),
+            Err(error) => of_journal(error),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! What operators ask about load: plans, isolation, rules.
+
+use std::collections::BTreeMap;
+
+use polyshard_admin::convert::range_view;
+use polyshard_admin::types::{
+    AdoptAnswer, AdoptRequest, BalanceAnswer, BalanceBy, BalanceRequest, IsolateRequest, MoveAnswer, NewRule,
+    PlannedMove, RangeView, RuleView, ShardLoad,
+};
+use polyshard_admin::{Answer, Balancer, ErrorCode, Problem};
+use polyshard_engine::Dialect;
+use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId, State};
+use polyshard_rebalance::measure;
+use polyshard_rebalance::plan::{Aim, By, Piece, Plan, Situation};
+use polyshard_rebalance::procedure::TASKS_MAX;
+use polyshard_rebalance::{Procedure, Rule, Task};
+use polyshard_router::view::KnownMap;
+
+use super::Operations;
+use super::moves::{moved_range, steps};
+use crate::problem;
+
+/// How far a shard may be above the mean unless the operator says otherwise.
+pub(super) const SLACK_PERCENT: u64 = 10;
+/// How much of a shard's limit stays free when load is evened out: it grows, too.
+const HEADROOM_PERCENT: u64 = 10;
+
+impl Operations {
+    pub(super) async fn plan_balance(
+        &self,
+        name: MapName,
+        asked: BalanceRequest,
+    ) -> Result<BalanceAnswer, Problem> {
+        let known = self.known(&name).await?;
+        let (pieces, plan) = self.planned(&known, &asked).await?;
+        Ok(shown(&known, &pieces, plan))
+    }
+
+    /// Measures a map, and plans what would even it out or empty a shard.
+    async fn planned(&self, known: &KnownMap, asked: &BalanceRequest) -> Result<(Vec<Piece>, Plan), Problem> {
+        let rules = self.rules_of(known).await?;
+        let records = self.catalog.shards().await.map_err(|error| problem::of_catalog(&error))?;
+        let heat = self.heat.get().map(|heat| heat()).unwrap_or_default();
+        let pieces = measure::pieces(&self.router, &known.map, &heat).await;
+        let pieces = pieces.map_err(|error| {
+            Problem::unavailable(error.to_string()).with_remedy("bring the shard back, then plan again")
+        })?;
+        let mut places = measure::places(&self.router, &records).await;
+        if let Some(drained) = &asked.drain {
+            self.catalog.shard(drained).await.map_err(|error| problem::of_catalog(&error))?;
+            places.iter_mut().filter(|place| place.shard == *drained).for_each(|place| place.takes = false);
+        }
+        let by = match asked.by.unwrap_or_default() {
+            BalanceBy::Load => By::Load,
+            BalanceBy::Requests => By::Requests,
+            BalanceBy::Bytes => By::Bytes,
+            BalanceBy::Rows => By::Rows,
+        };
+        let aim = Aim {
+            by,
+            slack_percent: asked.slack.unwrap_or(SLACK_PERCENT),
+            headroom_percent: HEADROOM_PERCENT,
+        };
+        let definition = Some(known.map.definition());
+        let situation = Situation { pieces: &pieces, places: &places, rules: &rules, definition };
+        let plan = match &asked.drain {
+            Some(drained) => situation.drain(drained, aim),
+            None => situation.even_out(aim),
+        };
+        Ok((pieces, plan))
+    }
+
+    /// The names of all maps.
+    pub(crate) fn map_names(&self) -> Vec<MapName> {
+        self.router.view().maps.keys().cloned().collect()
+    }
+
+    /// Plans, and begins the procedure that makes the moves.
+    pub(super) async fn apply_balance(
+        &self,
+        name: MapName,
+        asked: BalanceRequest,
+    ) -> Result<BalanceAnswer, Problem> {
+        self.apply_some(name, asked, TASKS_MAX).await
+    }
+
+    /// Likewise, so many moves at most.
+    pub(crate) async fn apply_some(
+        &self,
+        name: MapName,
+        asked: BalanceRequest,
+        moves_max: usize,
+    ) -> Result<BalanceAnswer, Problem> {
+        let known = self.known(&name).await?;
+        let (pieces, mut plan) = self.planned(&known, &asked).await?;
+        if asked.drain.is_some() && !plan.notes.is_empty() {
+            return Err(Problem::new(ErrorCode::Conflict, plan.notes.join("; "))
+                .with_remedy("make room for it elsewhere, or change the rule or limit, then drain again"));
+        }
+        let most = moves_max.min(TASKS_MAX);
+        let left = plan.moves.len().saturating_sub(most);
+        if left > 0 {
+            plan.moves.truncate(most);
+            plan.notes.push(format!("{left} more moves are left for the next time"));
+        }
+        let carry = |planned: &polyshard_rebalance::plan::Planned| Task::Move {
+            map: name.clone(),
+            range: planned.range.clone(),
+            to: planned.to.clone(),
+            keep_ms: 0,
+            arrives: None,
+            operation: None,
+            why: Some(planned.why.clone()),
+        };
+        let tasks: Vec<Task> = plan.moves.iter().map(carry).collect();
+        let mut answer = shown(&known, &pieces, plan);
+        if !tasks.is_empty() {
+            let kind = if asked.drain.is_some() { "drain" } else { "rebalance" };
+            let begun = self.procedures.begin(kind, Some(&name), Procedure::new(tasks)).await;
+            answer.procedure = Some(begun.map_err(|error| problem::of_catalog(&error))?.id.to_string());
+        }
+        Ok(answer)
+    }
+
+    async fn isolate_keys(&self, name: MapName, asked: IsolateRequest) -> Result<MoveAnswer, Problem> {
+        let known = self.known(&name).await?;
+        let definition = known.map.definition();
+        let range = moved_range(definition, &asked.range)?;
+        let from = known.map.entries(&range).next().map(|entry| entry.shard).ok_or_else(|| {
+            Problem::not_found(format!("nothing of map {name} is mapped there"))
+                .with_remedy("see 'polyshard map show'")
+        })?;
+        let mut tasks = Vec::new();
+        let mut undo = Vec::new();
+        let mut answer = MoveAnswer { map: name.clone(), parts: vec![], steps: vec![], procedure: None };
+        let to = match &asked.to {
+            Some(to) => {
+                self.require_shard(to).await?;
+                self.require_to_itself(&name, to, &range)?;
+                to.clone()
+            }
+            None => match self.empty_shard_like(&from).await? {
+                Some(to) => to,
+                None => {
+                    let (made, task) = self.new_shard_like(&from).await?;
+                    answer.steps.push(task.describe(None));
+                    tasks.push(task);
+                    undo.push(Task::RemoveShard { shard: made.clone() });
+                    made
+                }
+            },
+        };
+        if tasks.is_empty() {
+            let parts = self.look_at(&known, &range, &to).await?;
+            answer.steps.extend(steps(&parts, None, asked.keep_ms));
+            answer.parts = parts.into_iter().map(|(_, part)| part).collect();
+        } else {
+            answer.steps.push(format!("move {} from {from} to {to}", definition.describe_range(&range)));
+        }
+        let rule = Rule::Alone { range: range.clone() };
+        answer.steps.push(format!("record the rule: {}", rule.describe(Some(definition))));
+        tasks.push(Task::Move {
+            map: name.clone(),
+            range,
+            to,
+            keep_ms: asked.keep_ms,
+            arrives: None,
+            operation: None,
+            why: Some("a shard of its own".to_owned()),
+        });
+        tasks.push(Task::AddRule { map: name.clone(), rule });
+        if !asked.dry_run {
+            let procedure = Procedure::new(tasks).or_else(undo);
+            let begun = self.procedures.begin("isolate", Some(&name), procedure).await;
+            answer.procedure = Some(begun.map_err(|error| problem::of_catalog(&error))?.id.to_string());
+        }
+        Ok(answer)
+    }
+
+    /// Refuses a shard that has something else.
+    fn require_to_itself(&self, name: &MapName, to: &ShardId, range: &KeyRange) -> Result<(), Problem> {
+        let (view, all) = (self.router.view(), KeyRange::all());
+        for (other, known) in &view.maps {
+            let own = |entry: &KeyRange| other == name && range.covers(entry);
+            let mut entries = known.map.located(&all);
+            if let Some(found) = entries.find(|found| found.shard() == to && !own(&found.range())) {
+                let what = known.map.definition().describe_range(&found.range());
+                return Err(Problem::new(
+                    ErrorCode::Conflict,
+                    format!("shard {to} has {what} of map {other}"),
+                )
+                .with_remedy("name an empty shard, or leave --to out"));
+            }
+        }
+        Ok(())
+    }
+
+    /// An online shard without any entry, in the same region and tier.
+    async fn empty_shard_like(&self, from: &ShardId) -> Result<Option<ShardId>, Problem> {
+        let records = self.catalog.shards().await.map_err(|error| problem::of_catalog(&error))?;
+        let ranges = self.ranges_by_shard();
+        let Some(like) = records.iter().find(|record| record.id == *from) else { return Ok(None) };
+        let fits = |record: &&polyshard_catalog::ShardRecord| {
+            record.state == State::Online
+                && ranges.get(&record.id).copied().unwrap_or(0) == 0
+                && (&record.region, &record.tier) == (&like.region, &like.tier)
+        };
+        Ok(records.iter().find(fits).map(|record| record.id.clone()))
+    }
+
+    /// An embedded shard beside the others, which is only a file.
+    async fn new_shard_like(&self, from: &ShardId) -> Result<(ShardId, Task), Problem> {
+        let like = self.catalog.shard(from).await.map_err(|error| problem::of_catalog(&error))?;
+        let shared =
+            self.catalog.target().dialect() == Dialect::Postgres && !self.config.cluster.single_process;
+        if shared || !like.url.starts_with("sqlite:") {
+            return Err(Problem::new(ErrorCode::Conflict, "there is no empty shard to give")
+                .with_remedy("add one with 'polyshard shard add', then name it with --to"));
+        }
+        let records = self.catalog.shards().await.map_err(|error| problem::of_catalog(&error))?;
+        let taken = |id: &str| records.iter().any(|record| record.id.as_str() == id);
+        let mut names = (1..=records.len() + 1).map(|number| format!("s{number}"));
+        let name = names.find(|name| !taken(name)).expect("there are more names than shards");
+        let shard: ShardId = name.parse().map_err(|error: polyshard_map::NameError| {
+            Problem::new(ErrorCode::Internal, error.to_string())
+        })?;
+        let url = format!("sqlite:shards/{shard}.db");
+        let task = Task::AddShard { shard: shard.clone(), url, region: like.region, tier: like.tier };
+        Ok((shard, task))
+    }
+
+    async fn rule_views(&self) -> Result<Vec<RuleView>, Problem> {
+        self.see().await?;
+        let stored = self.catalog.rules(None).await.map_err(|error| problem::of_catalog(&error))?;
+        let view = self.router.view();
+        let mut views = Vec::with_capacity(stored.len());
+        for (id, map, body) in stored {
+            let rule = Rule::read(&body).map_err(|why| Problem::new(ErrorCode::Internal, why))?;
+            // A map that is gone has left its rules behind; they mean nothing.
+            let Some(known) = view.maps.get(&map) else { continue };
+            views.push(rule_view(id.to_string(), map, &rule, known.map.definition()));
+        }
+        Ok(views)
+    }
+
+    async fn record_rule(&self, name: MapName, asked: NewRule) -> Result<RuleView, Problem> {
+        let known = self.known(&name).await?;
+        let definition = known.map.definition();
+        let read = |range: &RangeView| moved_range(definition, range);
+        let rule = match &asked {
+            NewRule::Region { range, region } => Rule::Region { range: read(range)?, region: region.clone() },
+            NewRule::Tier { range, tier } => Rule::Tier { range: read(range)?, tier: tier.clone() },
+            NewRule::Alone { range } => Rule::Alone { range: read(range)? },
+            NewRule::Apart { ranges } => {
+                let ranges: Vec<KeyRange> = ranges.iter().map(read).collect::<Result<_, _>>()?;
+                if ranges.len() < 2 {
+                    return Err(Problem::invalid("ranges", "fewer than two cannot be kept apart"));
+                }
+                let overlap = ranges
+                    .iter()
+                    .enumerate()
+                    .any(|(index, range)| ranges[index + 1..].iter().any(|other| other.overlaps(range)));
+                if overlap {
+                    return Err(Problem::invalid("ranges", "two of them have a part in common")
+                        .with_remedy("keys in one bucket of a hash map cannot be kept apart; name others"));
+                }
+                Rule::Apart { ranges }
+            }
+        };
+        let added = self.catalog.add_rule(&name, &rule.write()).await;
+        let id = added.map_err(|error| problem::of_catalog(&error))?;
+        Ok(rule_view(id.to_string(), name, &rule, definition))
+    }
+
+    async fn forget_rule(&self, id: String) -> Result<(), Problem> {
+        let missing =
+            || Problem::not_found(format!("there is no rule {id}")).with_remedy("see 'polyshard rule list'");
+        let rule = id.parse().map_err(|_| missing())?;
+        self.catalog.remove_rule(rule).await.map_err(|error| match error {
+            polyshard_catalog::CatalogError::NoSuchOperation(_) => missing(),
+            error => problem::of_catalog(&error),
+        })
+    }
+}
+
+fn rule_view(id: String, map: MapName, rule: &Rule, definition: &MapDefinition) -> RuleView {
+    let view = |range: &KeyRange| range_view(definition, range);
+    let shown = match rule {
+        Rule::Region { range, region } => NewRule::Region { range: view(range), region: region.clone() },
+        Rule::Tier { range, tier } => NewRule::Tier { range: view(range), tier: tier.clone() },
+        Rule::Apart { ranges } => NewRule::Apart { ranges: ranges.iter().map(view).collect() },
+        Rule::Alone { range } => NewRule::Alone { range: view(range) },
+    };
+    RuleView { id, map, says: rule.describe(Some(definition)), rule: shown }
+}
+
+fn shown(known: &KnownMap, pieces: &[Piece], plan: Plan) -> BalanceAnswer {
+    let definition = known.map.definition();
+    let mut loads: BTreeMap<ShardId, ShardLoad> = BTreeMap::new();
+    let mut load = |shard: &ShardId, change: &dyn Fn(&mut ShardLoad)| {
+        let of = loads.entry(shard.clone()).or_insert_with(|| ShardLoad {
+            shard: shard.clone(),
+            rows: 0,
+            rows_after: 0,
+            bytes: 0,
+            bytes_after: 0,
+            requests_per_s: 0.0,
+            requests_per_s_after: 0.0,
+        });
+        change(of);
+    };
+    for piece in pieces {
+        load(&piece.shard, &|of| {
+            (of.rows, of.rows_after) = (of.rows + piece.rows, of.rows_after + piece.rows);
+            (of.bytes, of.bytes_after) = (of.bytes + piece.bytes, of.bytes_after + piece.bytes);
+            of.requests_per_s += piece.requests;
+            of.requests_per_s_after += piece.requests;
+        });
+    }
+    for planned in &plan.moves {
+        load(&planned.from, &|of| {
+            of.rows_after -= planned.rows;
+            of.bytes_after -= planned.bytes;
+            of.requests_per_s_after -= planned.requests;
+        });
+        load(&planned.to, &|of| {
+            of.rows_after += planned.rows;
+            of.bytes_after += planned.bytes;
+            of.requests_per_s_after += planned.requests;
+        });
+    }
+    let rounded = |rate: f64| (rate * 100.0).round() / 100.0;
+    let mut shards: Vec<ShardLoad> = loads.into_values().collect();
+    for of in &mut shards {
+        of.requests_per_s = rounded(of.requests_per_s);
+        of.requests_per_s_after = rounded(of.requests_per_s_after).max(0.0);
+    }
+    BalanceAnswer {
+        map: definition.name().clone(),
+        shards,
+        moves: plan
+            .moves
+            .into_iter()
+            .map(|planned| PlannedMove {
+                range: range_view(definition, &planned.range),
+                from: planned.from,
+                to: planned.to,
+                rows: planned.rows,
+                bytes: planned.bytes,
+                requests_per_s: rounded(planned.requests),
+                why: planned.why,
+            })
+            .collect(),
+        notes: plan.notes,
+        procedure: None,
+    }
+}
+
+impl Balancer for Operations {
+    fn isolate(&self, map: MapName, request: IsolateRequest) -> Answer<'_, MoveAnswer> {
+        Box::pin(self.isolate_keys(map, request))
+    }
+    fn apply(&self, map: MapName, request: BalanceRequest) -> Answer<'_, BalanceAnswer> {
+        Box::pin(self.apply_balance(map, request))
+    }
+    fn adopt(&self, request: AdoptRequest) -> Answer<'_, AdoptAnswer> {
+        Box::pin(self.adopt_database(request))
+    }
+    fn rules(&self) -> Answer<'_, Vec<RuleView>> {
+        Box::pin(self.rule_views())
+    }
+    fn add_rule(&self, map: MapName, rule: NewRule) -> Answer<'_, RuleView> {
+        Box::pin(self.record_rule(map, rule))
+    }
+    fn remove_rule(&self, id: String) -> Answer<'_, ()> {
+        Box::pin(self.forget_rule(id))
+    }
+}
