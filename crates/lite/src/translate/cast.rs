@@ -156,7 +156,9 @@ impl Translator<'_> {
             (from, to) if types::is_string(to) && (types::is_integer(from) || types::is_oid(from)) => {
                 format!("CAST({sql} AS TEXT)")
             }
-            (TypeOid::NUMERIC | TypeOid::JSON | TypeOid::JSONB, to) if types::is_string(to) => sql.to_owned(),
+            // A column keeps its order, by which 10 comes after 9, unless another one is named.
+            (TypeOid::NUMERIC, to) if types::is_string(to) => format!("({sql} COLLATE BINARY)"),
+            (TypeOid::JSON | TypeOid::JSONB, to) if types::is_string(to) => sql.to_owned(),
             (from, to) if types::is_string(to) => {
                 let text = format!("pg_out({sql}, {}, {zone})", from.0);
                 if to == TypeOid::BPCHAR { format!("pg_trim_char({text})") } else { text }

@@ -1,5 +1,5 @@
-//! What share of ordinary statements passes: each of a list by kind is asked of one PostgreSQL, of PostgreSQL shards and
-//! of SQLite shards, and docs/sql-coverage.md tells what came of it.
+//! What share of ordinary statements passes: each of a list by kind is asked of one PostgreSQL, of PostgreSQL shards
+//! and of SQLite shards, and docs/sql-coverage.md tells what came of it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,8 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 use crate::plain;
 use crate::support::{Cluster, Setup};
 
-/// Kinds after `=`, one statement a line; after `~` the values themselves are not compared, only how many rows there are.
+/// Kinds after `=`, one statement a line; after `~` the values themselves are not compared, only how many rows there
+/// are.
 const STATEMENTS: &str = "tests/differential/coverage.txt";
 
 const TABLES: &[&str] = &[
@@ -167,10 +168,10 @@ async fn the_published_share_of_statements_that_pass_is_true() {
 fn page(kinds: &[Kind]) -> String {
     let mut page = "# What share of PostgreSQL's statements passes\n\n\
         <!-- Written by crates/store-sql/tests/differential/coverage.rs: UPDATE_GOLDENFILES=1 writes it anew. -->\n\n\
-        A list of ordinary statements by kind, each run on one PostgreSQL and through the door, over three PostgreSQL\n\
-        shards and over two SQLite shards; the tables are sharded by `tenant_id`, but for `countries` and `nodes`, which\n\
-        are reference tables. It passes if the answer is the same, rows or error. Everything else is refused: no\n\
-        statement of the list is answered otherwise, or the test fails.\n\n\
+        A list of ordinary statements by kind, each run on one PostgreSQL and through the door, over three\n\
+        PostgreSQL shards and over two SQLite shards; the tables are sharded by `tenant_id`, but for `countries`\n\
+        and `nodes`, which are reference tables. It passes if the answer is the same, rows or error. Everything\n\
+        else is refused: no statement of the list is answered otherwise, or the test fails.\n\n\
         | kind | statements | PostgreSQL shards | SQLite shards |\n| --- | ---: | ---: | ---: |\n"
         .to_owned();
     let mut totals = [0; 3];
