@@ -9,41 +9,31 @@ use sha2::{Digest, Sha256};
 use crate::BackupError;
 
 /// Bytes read at once.
-const CHUNK_BYTES: usize = 1024 * 1024;
+const READ_BYTES: usize = 1024 * 1024;
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Bytes and SHA-256 of a file.
 pub(crate) fn checksum(path: &Path) -> Result<(u64, String), BackupError> {
-    copy(path, None)
-}
-
-/// Copies a file durably into a new one; bytes and SHA-256 of what was copied.
-pub(crate) fn copy_into(from: &Path, to: &Path) -> Result<(u64, String), BackupError> {
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).map_err(|error| BackupError::of_file(folder, &error))?;
-    }
-    let mut file = File::create_new(to).map_err(|error| BackupError::of_file(to, &error))?;
-    let copied = copy(from, Some((&mut file, to)))?;
-    file.sync_all().map_err(|error| BackupError::of_file(to, &error))?;
-    Ok(copied)
-}
-
-fn copy(from: &Path, mut to: Option<(&mut File, &Path)>) -> Result<(u64, String), BackupError> {
-    let mut source = File::open(from).map_err(|error| BackupError::of_file(from, &error))?;
-    let (mut hash, mut bytes) = (Sha256::new(), 0);
-    let mut chunk = vec![0; CHUNK_BYTES];
+    let wrong = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            BackupError::Damaged(format!("{} is missing; use another backup", path.display()))
+        }
+        _ => BackupError::of_file(path, &error),
+    };
+    let mut file = File::open(path).map_err(wrong)?;
+    let (mut hash, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; READ_BYTES]);
     loop {
-        let read = source.read(&mut chunk).map_err(|error| BackupError::of_file(from, &error))?;
+        let read = file.read(&mut buffer).map_err(wrong)?;
         if read == 0 {
-            break;
+            return Ok((bytes, hex(&hash.finalize())));
         }
-        hash.update(&chunk[..read]);
+        hash.update(&buffer[..read]);
         bytes += read as u64;
-        if let Some((file, path)) = &mut to {
-            file.write_all(&chunk[..read]).map_err(|error| BackupError::of_file(path, &error))?;
-        }
     }
-    let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((bytes, digits))
 }
 
 /// Makes the names in a folder durable.
@@ -80,4 +70,39 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), BackupError> {
         file.sync_all()
     });
     written.map_err(|error| BackupError::of_file(path, &error))
+}
+
+/// A file that goes when it is no longer needed.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A name for one in a folder that is made; what an earlier process left there under it is removed.
+    pub(crate) fn new(folder: &Path, name: &str) -> Result<Scratch, BackupError> {
+        fs::create_dir_all(folder).map_err(|error| BackupError::of_file(folder, &error))?;
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(BackupError::of_file(&path, &error))
+            }
+            _ => Ok(Scratch(path)),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for ending in ["", "-wal", "-shm", "-journal"] {
+            let path = beside(&self.0, ending);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!(file = %path.display(), %error, "a file that is no longer needed is left");
+                }
+                _ => {}
+            }
+        }
+    }
 }

@@ -1,21 +1,35 @@
 //! Backups of everything at one moment, and their restoration: taken while requests go on, verified, never half there.
 //!
-//! A backup is a folder with a copy of the catalog and of each shard, and a [`Manifest`] with the checksum of each.
-//! It gets its name when it is whole; before, it is called `….partial` and nobody takes it for one. Restoring goes the
-//! same way: a data folder gets its name when everything in it was compared with the manifest.
+//! Backups are kept in a [`Depot`]: a folder, or a prefix in an object store. They share a pool of chunks, each stored
+//! once under the checksum of its content, so that a backup costs only what is new. A backup itself is a folder of
+//! lists of chunks, one for each database, and a [`Manifest`] with the checksum of each list. The manifest is written
+//! last: without one it is no backup.
 //!
-//! All copies are of one moment: the router lets writes end and no new ones begin, every database is held at that
+//! All copies are of one moment: every router lets writes end and no new ones begin, every database is held at that
 //! moment, and writes go on while it is copied.
 
+mod chunker;
+mod copy;
+mod depot;
 mod dump;
 mod error;
 mod files;
+mod keep;
+mod lines;
 mod manifest;
+mod marks;
 mod moment;
+mod pool;
 mod restore;
+mod rows;
+mod shardlet;
 mod take;
 
+pub use depot::{Depot, Item, Location, Variables};
 pub use error::BackupError;
-pub use manifest::{FORMAT, MANIFEST, Manifest, Part, ShardPart};
-pub use restore::{Restore, check};
-pub use take::{Clock, Progress, Request, Taken, take};
+pub use keep::{Dry, Found, Pruned, Retention, list, prune, verify};
+pub use manifest::{FORMAT, MANIFEST, Manifest, MapPart, Part, ShardPart, Shardlet};
+pub use restore::{Restore, restore_shard};
+pub use rows::Extent;
+pub use shardlet::{Present, RestoreShardlet};
+pub use take::{Clock, Probe, Progress, Request, What, take};

@@ -1,25 +1,33 @@
-//! What a backup consists of, with the checksum of each file. Its presence says that the backup is whole.
+//! What a backup consists of, with the checksum of each part. Its presence says that the backup is whole.
 
 use std::path::{Component, Path, PathBuf};
 
+use bytes::Bytes;
 use polyshard_engine::Dialect;
-use polyshard_map::ShardId;
+use polyshard_map::{MapName, ShardId};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncWrite;
 use uuid::Uuid;
 
-use crate::BackupError;
+use crate::depot::Location;
+use crate::pool::{self, Chunk};
+use crate::{BackupError, files};
 
-/// The version of the folder's form. A restoring program refuses one it does not know.
-pub const FORMAT: u32 = 1;
+/// The version of the form that is written. Format 1, a folder with whole files, can still be restored.
+pub const FORMAT: u32 = 2;
+const FORMAT_OF_FILES: u32 = 1;
 
-/// The file that holds it.
+/// The object that holds it.
 pub const MANIFEST: &str = "manifest.json";
+/// The object that holds its checksum.
+const MANIFEST_SUM: &str = "manifest.sha256";
 
 /// What a backup consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The version of the folder's form.
+    /// The version of the form.
     pub format: u32,
     /// The version of the program that took it.
     pub program: String,
@@ -29,26 +37,54 @@ pub struct Manifest {
     pub moment_ms: i64,
     /// The last change of a map, shard or dataset that is in it.
     pub seq: u64,
+    /// The class of the schedule that took it; none if somebody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// The shardlet, if it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shardlet: Option<Shardlet>,
+    /// Bytes that were new in the depot, as stored; the rest was there from earlier backups.
+    #[serde(default)]
+    pub new_bytes: u64,
     /// The catalog; none in a backup of single shards.
     pub catalog: Option<Part>,
     /// The shards, in the order of their names.
     pub shards: Vec<ShardPart>,
+    /// The maps as they were, in their JSON form: they tell which shard had which keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maps: Vec<MapPart>,
+    /// The rows of a shardlet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Part>,
 }
 
-/// The copy of one database.
+/// A shardlet that was backed up alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shardlet {
+    /// Its map.
+    pub map: MapName,
+    /// Its key, as people write it.
+    pub key: String,
+}
+
+/// The copy of one database, map or shardlet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// The file, from the folder of the backup.
+    /// The object, from the folder of the backup: a list of chunks, or in format 1 the copy itself.
     pub file: String,
-    /// `sqlite`: the database file itself. `postgres`: what pg_dump wrote in its custom format.
+    /// `sqlite`: the database file. `postgres`: what pg_dump wrote in its custom format. `json`: lines of JSON.
     pub engine: String,
-    /// Where the database was, without a password.
+    /// Where the database was, without a password; empty if it is none.
     pub url: String,
-    /// Bytes of the file.
+    /// Bytes of the copy.
     pub bytes: u64,
-    /// SHA-256 of the file, in hexadecimal digits.
+    /// SHA-256 of the object, in hexadecimal digits.
     pub sha256: String,
+    /// Chunks of the copy; none in format 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<u64>,
 }
 
 /// The copy of one shard.
@@ -60,6 +96,19 @@ pub struct ShardPart {
     /// Its copy.
     pub copy: Part,
 }
+
+/// One map as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapPart {
+    /// The map.
+    pub name: MapName,
+    /// Its JSON form.
+    pub copy: Part,
+}
+
+/// What engine a part of JSON lines is for.
+pub(crate) const JSON: &str = "json";
 
 impl Part {
     /// Which engine it is for.
@@ -82,6 +131,65 @@ impl Part {
             ))
         })
     }
+
+    fn damaged(&self, from: &Location, why: &str) -> BackupError {
+        let at = from.depot.address(&from.path(&self.file));
+        BackupError::Damaged(format!("{at} {why}; use another backup"))
+    }
+
+    /// The chunks it consists of, after a comparison of the list with its checksum.
+    pub(crate) async fn list(&self, from: &Location) -> Result<Vec<Chunk>, BackupError> {
+        let text = from.depot.get(&from.path(&self.file)).await?;
+        let text = text.ok_or_else(|| self.damaged(from, "is missing"))?;
+        if files::hex(&Sha256::digest(&text)) != self.sha256 {
+            return Err(self.damaged(from, "is not as it was written"));
+        }
+        let chunks = pool::list_from(&text).ok_or_else(|| self.damaged(from, "is no list of chunks"))?;
+        let bytes: u64 = chunks.iter().map(|chunk| chunk.bytes).sum();
+        if bytes != self.bytes || self.chunks != Some(chunks.len() as u64) {
+            return Err(self.damaged(from, "does not fit the manifest"));
+        }
+        Ok(chunks)
+    }
+
+    /// Compares a copy of format 1 with its checksum.
+    pub(crate) async fn check_file(&self, from: &Location) -> Result<PathBuf, BackupError> {
+        let Some(path) = from.depot.file(&from.path(&self.file)) else {
+            return Err(BackupError::Refused(
+                "a backup of format 1 is in a folder; copy it into one".to_owned(),
+            ));
+        };
+        let summed = path.clone();
+        let summed = tokio::task::spawn_blocking(move || files::checksum(&summed)).await;
+        let summed =
+            summed.map_err(|error| BackupError::Failed(format!("a checksum was not made: {error}")))??;
+        if summed != (self.bytes, self.sha256.clone()) {
+            return Err(self.damaged(from, "is not as it was when it was made"));
+        }
+        Ok(path)
+    }
+
+    /// Writes the copy, each chunk of it compared with its checksum before it is written.
+    pub(crate) async fn fetch(
+        &self,
+        from: &Location,
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<(), BackupError> {
+        if self.chunks.is_some() {
+            return pool::fetch(&from.depot, &self.list(from).await?, to).await;
+        }
+        let path = self.check_file(from).await?;
+        let wrong = |error: std::io::Error| BackupError::of_file(&path, &error);
+        let mut file = tokio::fs::File::open(&path).await.map_err(wrong)?;
+        tokio::io::copy(&mut file, to).await.map(drop).map_err(wrong)
+    }
+
+    /// The copy as a whole; for small ones.
+    pub(crate) async fn fetch_all(&self, from: &Location) -> Result<Vec<u8>, BackupError> {
+        let mut content = Vec::new();
+        self.fetch(from, &mut content).await?;
+        Ok(content)
+    }
 }
 
 /// The word for an engine.
@@ -94,45 +202,79 @@ pub(crate) fn engine_word(dialect: Dialect) -> &'static str {
 
 impl Manifest {
     /// Reads the manifest of a backup.
-    pub fn read(backup: &Path) -> Result<Manifest, BackupError> {
-        let path = backup.join(MANIFEST);
-        let text = std::fs::read(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => BackupError::Damaged(format!(
+    pub async fn read(from: &Location) -> Result<Manifest, BackupError> {
+        let text = from.depot.get(&from.path(MANIFEST)).await?.ok_or_else(|| {
+            BackupError::Damaged(format!(
                 "{} is not a backup, or not a whole one: it has no {MANIFEST}",
-                backup.display()
-            )),
-            _ => BackupError::of_file(&path, &error),
+                from.url()
+            ))
         })?;
         #[derive(Deserialize)]
         struct Form {
             format: u32,
         }
-        let damaged = |error: serde_json::Error| BackupError::Damaged(format!("{}: {error}", path.display()));
+        let at = from.depot.address(&from.path(MANIFEST));
+        let damaged = |error: serde_json::Error| BackupError::Damaged(format!("{at}: {error}"));
         let form: Form = serde_json::from_slice(&text).map_err(damaged)?;
-        if form.format != FORMAT {
-            return Err(BackupError::Refused(format!(
-                "{} has format {}, and this program reads {FORMAT}; use the program that took it",
-                backup.display(),
-                form.format
-            )));
+        match form.format {
+            FORMAT_OF_FILES => {}
+            FORMAT => {
+                let sum = from.depot.get(&from.path(MANIFEST_SUM)).await?.unwrap_or_default();
+                if sum != files::hex(&Sha256::digest(&text)).as_bytes() {
+                    let why = "is not as it was written; use another backup";
+                    return Err(BackupError::Damaged(format!("{at} {why}")));
+                }
+            }
+            other => {
+                return Err(BackupError::Refused(format!(
+                    "{} has format {other}, and this program reads up to {FORMAT}; use the program that took it",
+                    from.url()
+                )));
+            }
         }
         serde_json::from_slice(&text).map_err(damaged)
     }
 
-    /// All copies: the shards', and the catalog's last, so that what is begun is not complete without it.
+    /// Makes the backup whole.
+    pub(crate) async fn write(&self, to: &Location) -> Result<(), BackupError> {
+        let text = serde_json::to_vec_pretty(self).expect("a manifest has a JSON form");
+        let sum = files::hex(&Sha256::digest(&text));
+        to.depot.put(&to.path(MANIFEST_SUM), Bytes::from(sum)).await?;
+        to.depot.put(&to.path(MANIFEST), Bytes::from(text)).await
+    }
+
+    /// All parts: the catalog last, so that what is restored is not complete without it.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.shards.iter().map(|shard| &shard.copy).chain(&self.catalog)
+        let shards = self.shards.iter().map(|shard| &shard.copy);
+        let maps = self.maps.iter().map(|map| &map.copy);
+        shards.chain(maps).chain(&self.rows).chain(&self.catalog)
+    }
+
+    /// Bytes of all copies.
+    pub fn bytes(&self) -> u64 {
+        self.parts().map(|part| part.bytes).sum()
+    }
+
+    /// What it is of, for people.
+    pub fn what(&self) -> String {
+        match (&self.shardlet, &self.catalog) {
+            (Some(Shardlet { map, key }), _) => format!("{map} {key}"),
+            (None, Some(_)) => "everything".to_owned(),
+            (None, None) => self.shards.iter().map(|shard| shard.id.as_str()).collect::<Vec<_>>().join(","),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{FORMAT, MANIFEST, Manifest, Part};
-    use crate::BackupError;
+    use crate::{BackupError, Location};
 
     fn part(url: &str) -> Part {
         let (file, engine, sha256) = ("x".to_owned(), "sqlite".to_owned(), String::new());
-        Part { file, engine, url: url.to_owned(), bytes: 0, sha256 }
+        Part { file, engine, url: url.to_owned(), bytes: 0, sha256, chunks: None }
     }
 
     #[test]
@@ -143,25 +285,23 @@ mod tests {
         }
     }
 
-    #[test]
-    fn another_format_is_refused_and_half_a_manifest_is_damage() {
+    #[tokio::test]
+    async fn another_format_is_refused_half_a_manifest_is_damage_and_format_1_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let read = |text: &str| {
-            std::fs::write(folder.path().join(MANIFEST), text).unwrap();
-            Manifest::read(folder.path())
-        };
-        assert!(matches!(read("{\"format\": 99}"), Err(BackupError::Refused(_))));
-        assert!(matches!(read(&format!("{{\"format\": {FORMAT}, \"prog")), Err(BackupError::Damaged(_))));
-        std::fs::remove_file(folder.path().join(MANIFEST)).unwrap();
-        assert!(matches!(Manifest::read(folder.path()), Err(BackupError::Damaged(_))));
-    }
-
-    #[test]
-    fn a_manifest_of_format_1_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(MANIFEST), include_str!("../tests/manifest-1.json")).unwrap();
-        let manifest = Manifest::read(folder.path()).unwrap();
-        assert_eq!(manifest.shards[0].copy.place().unwrap().to_str(), Some("shards/s1.db"));
-        assert_eq!(manifest.parts().count(), 2);
+        let at = folder.path().join("monday");
+        std::fs::create_dir(&at).unwrap();
+        let location = Location::open(at.to_str().unwrap(), &(Arc::new(|_: &str| None) as _)).unwrap();
+        let read = |text: &str| std::fs::write(at.join(MANIFEST), text).unwrap();
+        read("{\"format\": 99}");
+        assert!(matches!(Manifest::read(&location).await, Err(BackupError::Refused(_))));
+        let old = include_str!("../tests/manifest-1.json");
+        read(&old[..old.len() / 2]);
+        assert!(matches!(Manifest::read(&location).await, Err(BackupError::Damaged(_))));
+        read(old);
+        let found = Manifest::read(&location).await.unwrap();
+        assert_eq!((found.format, found.shards.len(), found.what().as_str()), (1, 1, "everything"));
+        // The same text as format 2 has no checksum beside it.
+        read(&old.replace("\"format\": 1", &format!("\"format\": {FORMAT}")));
+        assert!(matches!(Manifest::read(&location).await, Err(BackupError::Damaged(_))));
     }
 }

@@ -1,18 +1,19 @@
-//! One moment of all databases: writes wait, every database is held, writes go on.
+//! One moment of all databases: writes wait in every process, every database is held, writes go on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
 use polyshard_catalog::{Catalog, Changes, ShardRecord};
-use polyshard_engine::Snapshot;
+use polyshard_engine::{Dialect, Snapshot, Statement, Target};
 use polyshard_map::ShardId;
-use polyshard_router::Router;
-use polyshard_shard::Shard;
+use polyshard_router::{Router, View};
+use polyshard_shard::{RouterId, Shard, ShardError};
+use uuid::Uuid;
 
 use crate::BackupError;
-use crate::take::Clock;
+use crate::take::{Clock, Probe};
 
 /// How long writes under way may take to end, while new ones wait: about as long as a request should take at all.
 const WRITES_END: Duration = Duration::from_secs(2);
@@ -22,14 +23,16 @@ const TRIES_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Databases that are held or asked at once.
 const AT_ONCE: usize = 32;
+/// How often the catalog is asked who holds its writes.
+const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// A moment of all databases.
 pub(crate) struct Moment {
     pub(crate) catalog: Snapshot,
     pub(crate) shards: BTreeMap<ShardId, (Arc<Shard>, Snapshot)>,
     pub(crate) records: Vec<ShardRecord>,
-    /// The last change that is in it.
-    pub(crate) seq: u64,
+    /// The maps as they are in it, up to the last change.
+    pub(crate) view: Arc<View>,
     pub(crate) at_ms: i64,
     /// How long writes waited.
     pub(crate) pause_ms: u64,
@@ -41,10 +44,11 @@ pub(crate) async fn hold(
     catalog: &Catalog,
     wanted: Option<&[ShardId]>,
     clock: &Clock,
+    probe: Option<&Probe>,
 ) -> Result<Moment, BackupError> {
     let mut last = BackupError::Busy("it was not tried".to_owned());
     for _ in 0..TRIES_MAX {
-        match attempt(router, catalog, wanted, clock).await {
+        match attempt(router, catalog, wanted, clock, probe).await {
             Err(error @ BackupError::Busy(_)) => last = error,
             other => return other,
         }
@@ -58,10 +62,12 @@ async fn attempt(
     catalog: &Catalog,
     wanted: Option<&[ShardId]>,
     clock: &Clock,
+    probe: Option<&Probe>,
 ) -> Result<Moment, BackupError> {
     let fail = |error: polyshard_router::RouterError| BackupError::Failed(error.to_string());
     router.refresh().await.map_err(fail)?;
-    let seq = router.view().seq;
+    let view = router.view();
+    let seq = view.seq;
     check_quiet(catalog, seq).await?;
     let records = catalog.shards().await?;
     if let Some(unknown) = wanted.into_iter().flatten().find(|id| !records.iter().any(|one| one.id == **id)) {
@@ -77,43 +83,97 @@ async fn attempt(
         async move {
             let shard = router.administer(&id).await.map_err(|error| BackupError::of_shard(&id, error))?;
             shard.carrier().await.map_err(|error| BackupError::of_shard(&id, error))?;
-            check_alone(router, &id, &shard).await?;
             Ok::<_, BackupError>((id, shard))
         }
     };
+    let opening: Vec<_> = records.iter().map(open).collect();
     let shards: Vec<(ShardId, Arc<Shard>)> =
-        futures_util::stream::iter(records.iter().map(open)).buffered(AT_ONCE).try_collect().await?;
+        futures_util::stream::iter(opening).buffered(AT_ONCE).try_collect().await?;
 
+    let others = Others::raise(router, catalog).await?;
+    let began_ms = clock();
+    let held = held(router, catalog, &shards, &others, probe).await;
+    let at_ms = clock();
+    // In any case: nobody shall wait for a barrier that is of no use any more.
+    let lasted = others.lower(catalog).await;
+    let (catalog_moment, held) = held?;
+    lasted?;
+    // A change that began meanwhile may be in one database and not in another.
+    check_quiet(catalog, seq).await?;
+    let pause_ms = u64::try_from(at_ms - began_ms).unwrap_or(0);
+    Ok(Moment { catalog: catalog_moment, shards: held, records, view, at_ms, pause_ms })
+}
+
+type Held = (Snapshot, BTreeMap<ShardId, (Arc<Shard>, Snapshot)>);
+
+/// Takes the moment while nobody writes.
+async fn held(
+    router: &Router,
+    catalog: &Catalog,
+    shards: &[(ShardId, Arc<Shard>)],
+    others: &Others,
+    probe: Option<&Probe>,
+) -> Result<Held, BackupError> {
     let barrier = router.barrier(WRITES_END).await.ok_or_else(|| {
         BackupError::Busy(format!(
             "writes that were under way did not end within {} s; end open transactions, or try again later",
             WRITES_END.as_secs()
         ))
     })?;
-    let began_ms = clock();
-    let held = hold_all(catalog, shards).await;
-    let at_ms = clock();
+    let holding = others.wait(catalog, shards).await?;
+    let held = hold_all(catalog, shards, probe).await?;
+    check_prepared(shards).await?;
+    // Whoever came meanwhile did not hold its writes.
+    let now = others.sessions(shards).await?;
+    if let Some(new) = now.difference(&holding).next() {
+        return Err(BackupError::Busy(format!("server process {new} has started meanwhile; try again")));
+    }
     drop(barrier);
-    let (catalog_moment, shards) = held?;
-    // A change that began meanwhile may be in one database and not in another.
-    check_quiet(catalog, seq).await?;
-    let pause_ms = u64::try_from(at_ms - began_ms).unwrap_or(0);
-    Ok(Moment { catalog: catalog_moment, shards, records, seq, at_ms, pause_ms })
+    Ok(held)
 }
 
-type Held = (Snapshot, BTreeMap<ShardId, (Arc<Shard>, Snapshot)>);
-
-async fn hold_all(catalog: &Catalog, shards: Vec<(ShardId, Arc<Shard>)>) -> Result<Held, BackupError> {
+async fn hold_all(
+    catalog: &Catalog,
+    shards: &[(ShardId, Arc<Shard>)],
+    probe: Option<&Probe>,
+) -> Result<Held, BackupError> {
     let hold = |(id, shard): (ShardId, Arc<Shard>)| async move {
         let held = async { Ok(shard.carrier().await?.snapshot().await?) };
-        let held: Result<Snapshot, polyshard_shard::ShardError> = held.await;
+        let held: Result<Snapshot, ShardError> = held.await;
         let held = held.map_err(|error| BackupError::of_shard(&id, error))?;
+        if let Some(probe) = probe {
+            probe(id.clone()).await;
+        }
         Ok::<_, BackupError>((id, (shard, held)))
     };
-    let shards =
-        futures_util::stream::iter(shards.into_iter().map(hold)).buffer_unordered(AT_ONCE).try_collect();
-    let (catalog, shards) = tokio::join!(catalog.hold_moment(), shards);
+    // One after the other if somebody looks on.
+    let at_once = if probe.is_some() { 1 } else { AT_ONCE };
+    let holding: Vec<_> = shards.iter().cloned().map(hold).collect();
+    let shards = futures_util::stream::iter(holding).buffer_unordered(at_once);
+    let (catalog, shards) = tokio::join!(catalog.hold_moment(), shards.try_collect());
     Ok((catalog?, shards?))
+}
+
+/// A transaction over several shards that is committed on some and only prepared on others is in no copy of the latter.
+async fn check_prepared(shards: &[(ShardId, Arc<Shard>)]) -> Result<(), BackupError> {
+    let ask = |(id, shard): (ShardId, Arc<Shard>)| async move {
+        if shard.dialect() != Dialect::Postgres {
+            return Ok(());
+        }
+        let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() \
+                   AND starts_with(gid, 'polyshard:') LIMIT 1";
+        let found = async { Ok(shard.carrier().await?.read(Statement::new(sql)).await?) };
+        let found: Result<polyshard_engine::Rows, ShardError> = found.await;
+        match found.map_err(|error| BackupError::of_shard(&id, error))?.is_empty() {
+            true => Ok(()),
+            false => Err(BackupError::Busy(format!(
+                "a transaction over several shards that was left behind has not ended on shard {id} yet; try again \
+                 in a minute"
+            ))),
+        }
+    };
+    let asked: Vec<_> = shards.iter().cloned().map(ask).collect();
+    futures_util::stream::iter(asked).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
 }
 
 /// No operation is under way, and nothing was changed since.
@@ -130,15 +190,77 @@ async fn check_quiet(catalog: &Catalog, seq: u64) -> Result<(), BackupError> {
     }
 }
 
-/// Writes of other processes would not wait for ours.
-async fn check_alone(router: &Router, id: &ShardId, shard: &Shard) -> Result<(), BackupError> {
-    let me = router.status().router;
-    let routers = shard.routers().await.map_err(|error| BackupError::of_shard(id, error))?;
-    match routers.iter().find(|router| **router != me) {
-        None => Ok(()),
-        Some(other) => Err(BackupError::Refused(format!(
-            "another server process (router {other}) uses shard {id}, and its writes cannot be held from here; stop \
-             the others while the backup begins"
-        ))),
+/// The other server processes on the same shards, which hold their writes when the catalog says so. There are none if
+/// the catalog is embedded: it belongs to one process.
+struct Others {
+    me: RouterId,
+    barrier: Option<Uuid>,
+}
+
+impl Others {
+    async fn raise(router: &Router, catalog: &Catalog) -> Result<Others, BackupError> {
+        let me = router.status().router;
+        if matches!(catalog.target(), Target::Sqlite(_)) {
+            return Ok(Others { me, barrier: None });
+        }
+        match catalog.raise_barrier(me).await? {
+            Some(id) => Ok(Others { me, barrier: Some(id) }),
+            None => Err(BackupError::Busy("another process holds a moment just now; try again".to_owned())),
+        }
+    }
+
+    /// Those that have sessions on the shards.
+    async fn sessions(&self, shards: &[(ShardId, Arc<Shard>)]) -> Result<BTreeSet<RouterId>, BackupError> {
+        if self.barrier.is_none() {
+            return Ok(BTreeSet::new());
+        }
+        let ask = |(id, shard): (ShardId, Arc<Shard>)| async move {
+            shard.routers().await.map_err(|error| BackupError::of_shard(&id, error))
+        };
+        let asked: Vec<_> = shards.iter().cloned().map(ask).collect();
+        let lists: Vec<BTreeSet<RouterId>> =
+            futures_util::stream::iter(asked).buffer_unordered(AT_ONCE).try_collect().await?;
+        Ok(lists.into_iter().flatten().filter(|router| *router != self.me).collect())
+    }
+
+    /// Waits until all of them hold their writes; who they are.
+    async fn wait(
+        &self,
+        catalog: &Catalog,
+        shards: &[(ShardId, Arc<Shard>)],
+    ) -> Result<BTreeSet<RouterId>, BackupError> {
+        let Some(id) = self.barrier else { return Ok(BTreeSet::new()) };
+        let wanted = self.sessions(shards).await?;
+        let all = async {
+            loop {
+                let holding = catalog.barrier_acks(id).await?;
+                if wanted.is_subset(&holding) {
+                    return Ok(holding);
+                }
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+        };
+        if let Ok(answered) = tokio::time::timeout(WRITES_END, all).await {
+            return answered;
+        }
+        let holding = catalog.barrier_acks(id).await?;
+        let silent: Vec<String> = wanted.difference(&holding).map(ToString::to_string).collect();
+        Err(BackupError::Busy(format!(
+            "another server process ({}) did not hold its writes within {} s: it is stopped, cut off from the \
+             catalog, or has a transaction open. The backup would not be of one moment, and was not taken; see to \
+             that process, and try again",
+            silent.join(", "),
+            WRITES_END.as_secs()
+        )))
+    }
+
+    async fn lower(&self, catalog: &Catalog) -> Result<(), BackupError> {
+        let Some(id) = self.barrier else { return Ok(()) };
+        if catalog.lower_barrier(id).await? {
+            return Ok(());
+        }
+        Err(BackupError::Busy(
+            "it took too long to hold the moment, and others went on; try again".to_owned(),
+        ))
     }
 }

@@ -5,35 +5,21 @@ use std::path::{Path, PathBuf};
 
 use polyshard_engine::{Database, Dialect, Options, PostgresTarget, Statement, Target};
 use polyshard_map::ShardId;
+use tokio::io::AsyncWriteExt;
 
+use crate::depot::Location;
 use crate::manifest::{Manifest, Part};
-use crate::{BackupError, dump, files};
+use crate::{BackupError, dump, files, keep};
 
 /// What a data folder is called until everything is in it.
 const RESTORING: &str = ".restoring";
 /// Marks a folder as ours, so that only those are ever removed.
 const MARK: &str = "polyshard-restoring";
 
-/// Compares every file of a backup with its checksum.
-pub fn check(backup: &Path) -> Result<Manifest, BackupError> {
-    let manifest = Manifest::read(backup)?;
-    for part in manifest.parts() {
-        compare(part, files::checksum(&backup.join(&part.file))?)?;
-    }
-    Ok(manifest)
-}
-
-fn compare(part: &Part, (bytes, sha256): (u64, String)) -> Result<(), BackupError> {
-    if bytes == part.bytes && sha256 == part.sha256 {
-        return Ok(());
-    }
-    Err(BackupError::Damaged(format!("{} is not as it was when it was made; use another backup", part.file)))
-}
-
 /// Restores a whole backup.
 pub struct Restore<'a> {
     /// The backup.
-    pub backup: &'a Path,
+    pub backup: &'a Location,
     /// The data folder to make; it may not exist, or must be empty.
     pub data: &'a Path,
     /// The catalog's address in the configuration that will serve it.
@@ -47,13 +33,13 @@ impl Restore<'_> {
     /// Restores it. PostgreSQL databases must be empty, and each is filled in one transaction, the catalog last:
     /// without it nothing is served. Files go to a folder beside the data folder, which gets its name at the end.
     pub async fn run(&self) -> Result<Manifest, BackupError> {
-        let manifest = Manifest::read(self.backup)?;
+        let manifest = Manifest::read(self.backup).await?;
         let Some(catalog) = &manifest.catalog else {
-            return Err(BackupError::Refused(
-                "this is a backup of single shards, without the catalog; copy the files you need by hand, or restore a \
-                 backup of everything"
-                    .to_owned(),
-            ));
+            return Err(BackupError::Refused(format!(
+                "this is a backup of {}, without the catalog; restore shardlets of it with --map and --key, or restore \
+                 a backup of everything",
+                manifest.shardlet.as_ref().map_or("single shards", |_| "one shardlet")
+            )));
         };
         if catalog.url != self.catalog_url {
             return Err(BackupError::Refused(format!(
@@ -63,11 +49,15 @@ impl Restore<'_> {
         }
         self.check_place()?;
         let databases = self.empty_databases(&manifest).await?;
+        if !databases.is_empty() {
+            // Before the first database is filled: it would have to be emptied again.
+            keep::verify(self.backup).await?;
+        }
         let staging = files::beside(self.data, RESTORING);
-        self.stage(&manifest, &staging)?;
+        self.stage(&manifest, &staging).await?;
         // The catalog is the last part: a start before it is there finds nothing to serve.
         for (part, target) in databases {
-            dump::load(&target, &self.backup.join(&part.file)).await?;
+            dump::load(&target, self.backup, part).await?;
         }
         if self.data.exists() {
             fs::remove_dir(self.data).map_err(|error| BackupError::of_file(self.data, &error))?;
@@ -93,7 +83,7 @@ impl Restore<'_> {
         }
     }
 
-    /// The PostgreSQL databases to fill, which must be empty, and the files that go with them, which must be whole.
+    /// The PostgreSQL databases to fill, which must be empty.
     async fn empty_databases<'m>(
         &self,
         manifest: &'m Manifest,
@@ -104,7 +94,6 @@ impl Restore<'_> {
             if part.dialect()? != Dialect::Postgres {
                 continue;
             }
-            compare(part, files::checksum(&self.backup.join(&part.file))?)?;
             let target = (self.target)(id, &part.url)?;
             check_empty(&target, &part.url).await?;
             if let Target::Postgres(target) = target {
@@ -114,8 +103,8 @@ impl Restore<'_> {
         Ok(databases)
     }
 
-    /// Copies the SQLite files beside the data folder, comparing what is copied.
-    fn stage(&self, manifest: &Manifest, staging: &Path) -> Result<(), BackupError> {
+    /// Writes the SQLite files beside the data folder, comparing what is written.
+    async fn stage(&self, manifest: &Manifest, staging: &Path) -> Result<(), BackupError> {
         if staging.exists() {
             // Of a restoration that did not end. Somebody else's folder is not touched.
             if !staging.join(MARK).exists() {
@@ -127,10 +116,10 @@ impl Restore<'_> {
         fs::create_dir_all(staging).map_err(|error| BackupError::of_file(staging, &error))?;
         files::write_new(&staging.join(MARK), b"")?;
         let mut folders: Vec<PathBuf> = Vec::new();
-        for part in manifest.parts() {
+        for part in manifest.shards.iter().map(|shard| &shard.copy).chain(&manifest.catalog) {
             if part.dialect()? == Dialect::Sqlite {
                 let place = staging.join(part.place()?);
-                compare(part, files::copy_into(&self.backup.join(&part.file), &place)?)?;
+                write_file(self.backup, part, &place).await?;
                 folders.push(files::parent(&place).to_owned());
             }
         }
@@ -138,8 +127,54 @@ impl Restore<'_> {
     }
 }
 
+/// Writes the copy of one shard into an empty database or a new file, to be attached in the shard's place.
+pub async fn restore_shard(from: &Location, id: &ShardId, to: &Target) -> Result<Manifest, BackupError> {
+    let manifest = Manifest::read(from).await?;
+    let part = manifest.shards.iter().find(|part| part.id == *id).ok_or_else(|| {
+        BackupError::Refused(format!("the backup is of {}, and has no shard {id}", manifest.what()))
+    })?;
+    match (part.copy.dialect()?, to) {
+        (Dialect::Sqlite, Target::Sqlite(file)) => {
+            if file.path.exists() {
+                let path = file.path.display();
+                return Err(BackupError::Refused(format!("{path} is there already; name a new file")));
+            }
+            // It gets its name when it is whole.
+            let beside = files::beside(&file.path, RESTORING);
+            match fs::remove_file(&beside) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(BackupError::of_file(&beside, &error));
+                }
+                _ => write_file(from, &part.copy, &beside).await?,
+            }
+            files::rename_folder(&beside, &file.path)?;
+        }
+        (Dialect::Postgres, Target::Postgres(database)) => {
+            check_empty(to, &database.database).await?;
+            dump::load(database, from, &part.copy).await?;
+        }
+        (engine, _) => {
+            return Err(BackupError::Refused(format!(
+                "shard {id} was on {}, and is restored onto the same engine only",
+                engine.name()
+            )));
+        }
+    }
+    Ok(manifest)
+}
+
+/// Writes a part durably into a new file.
+pub(crate) async fn write_file(from: &Location, part: &Part, to: &Path) -> Result<(), BackupError> {
+    let wrong = |error: std::io::Error| BackupError::of_file(to, &error);
+    fs::create_dir_all(files::parent(to)).map_err(wrong)?;
+    let mut file = tokio::fs::File::create_new(to).await.map_err(wrong)?;
+    part.fetch(from, &mut file).await?;
+    file.flush().await.map_err(wrong)?;
+    file.sync_all().await.map_err(wrong)
+}
+
 /// Whether a database holds no tables.
-async fn check_empty(target: &Target, url: &str) -> Result<(), BackupError> {
+pub(crate) async fn check_empty(target: &Target, url: &str) -> Result<(), BackupError> {
     let options = Options { postgres_readers: 1, postgres_pool_max: 1, ..Options::default() };
     let database = Database::open(target.clone(), options, None).await?;
     let sql = "SELECT count(*) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace \

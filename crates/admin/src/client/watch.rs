@@ -4,7 +4,7 @@ use polyshard_map::MapName;
 
 use super::{Answered, Client};
 use crate::types::{
-    BackupView, BackupsAnswer, HotAnswer, NewBackup, ShardletAnswer, TrafficAnswer, WindowAnswer,
+    BackupView, BackupsAnswer, HotAnswer, NewBackup, NewRestore, ShardletAnswer, TrafficAnswer, WindowAnswer,
     WindowRequest,
 };
 
@@ -52,7 +52,17 @@ impl Client {
         self.call(self.get(&format!("/v1/backups/{id}")))
     }
 
-    /// The backups of the server process.
+    /// Begins to restore a shardlet.
+    pub fn begin_restore(&self, restore: &NewRestore) -> Answered<BackupView> {
+        self.call_with(self.post("/v1/restores"), restore)
+    }
+
+    /// Asks for a backup or restoration to be given up.
+    pub fn cancel_backup(&self, id: u64) -> Answered<BackupView> {
+        self.call_with(self.post(&format!("/v1/backups/{id}/cancel")), &())
+    }
+
+    /// The backups and restorations of the cluster.
     pub fn backups(&self) -> Answered<BackupsAnswer> {
         self.call(self.get("/v1/backups"))
     }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use polyshard_backup::{BackupError, Clock, Progress, Request, Taken, take};
+use polyshard_backup::{
+    BackupError, Clock, Extent, Location, Manifest, Present, Probe, Progress, Request, RestoreShardlet,
+    Variables, What, take,
+};
 use polyshard_catalog::{Catalog, Driver, FenceLimits, NewShard, PasswordSource, ShardLimits, ShardRecord};
 use polyshard_engine::{Batch, Options, Secret, Statement, Target};
 use polyshard_map::{
     Entry, Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId,
 };
 use polyshard_router::{Access, Router, RouterOptions};
-use polyshard_shard::{RouterId, ShardOptions};
+use polyshard_shard::{Dataset, Placement, RouterId, ShardOptions};
 use polyshard_testkit::postgres::PgServer;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -70,6 +73,18 @@ pub struct Cluster {
     pub router: Arc<Router>,
     pub driver: Arc<Driver>,
     place: Arc<Place>,
+}
+
+pub fn clock() -> Clock {
+    Arc::new(|| 1_794_744_000_000)
+}
+
+pub fn variables() -> Variables {
+    Arc::new(|_| None)
+}
+
+pub fn location(path: &Path) -> Location {
+    Location::open(path.to_str().unwrap(), &variables()).unwrap()
 }
 
 pub fn map() -> MapName {
@@ -149,15 +164,81 @@ impl Cluster {
         rows.one().unwrap().int(0).unwrap()
     }
 
-    pub async fn back_up(&self, to: &Path) -> Result<Taken, BackupError> {
-        let request = Request {
-            backup: to.to_owned(),
-            shards: None,
+    pub fn request(&self, to: &Path, what: What) -> Request {
+        Request {
+            to: location(to),
+            what,
+            class: None,
             program: "0.0.0".to_owned(),
             catalog_url: self.place.url("catalog"),
+            scratch: self.place.folder.path().join("scratch"),
+            probe: None,
+        }
+    }
+
+    pub async fn take(&self, request: &Request) -> Result<Manifest, BackupError> {
+        take(&self.router, &self.catalog, request, &clock(), &Progress::default()).await
+    }
+
+    pub async fn back_up(&self, to: &Path) -> Result<Manifest, BackupError> {
+        self.take(&self.request(to, What::Everything)).await
+    }
+
+    /// The same, with a pause after each shard that is held in which writers have all the time they need.
+    pub async fn back_up_slowly(&self, to: &Path) -> Result<Manifest, BackupError> {
+        let probe: Probe = Arc::new(|_| Box::pin(tokio::time::sleep(Duration::from_millis(60))));
+        self.take(&Request { probe: Some(probe), ..self.request(to, What::Everything) }).await
+    }
+
+    pub async fn restore_tenant(
+        &self,
+        from: &Path,
+        tenant: i64,
+        present: Present,
+    ) -> Result<u64, BackupError> {
+        let restore = RestoreShardlet {
+            router: &self.router,
+            backup: &location(from),
+            map: map(),
+            key: tenant.to_string(),
+            extent: Extent::Key,
+            present,
+            scratch: self.place.folder.path().join("scratch"),
+            options: ShardOptions::default(),
         };
-        let clock: Clock = Arc::new(|| 1_794_744_000_000);
-        take(&self.router, &self.catalog, &request, &clock, &Progress::default()).await
+        restore.run(&Progress::default()).await
+    }
+
+    /// Makes the table of rows by tenant on every shard, and lets the shards know of it.
+    pub async fn with_orders(&self) {
+        for tenant in 1..=3 {
+            let make = "CREATE TABLE orders (tenant BIGINT NOT NULL, id BIGINT NOT NULL, what TEXT, \
+                        price DOUBLE PRECISION, PRIMARY KEY (tenant, id))";
+            self.write(tenant, Statement::new(make)).await;
+            let ticket = self.router.enter(&map(), &[Key::BigInt(tenant)], Access::Write).await.unwrap();
+            let dataset = Dataset {
+                name: "orders".to_owned(),
+                map: map(),
+                table: "orders".to_owned(),
+                placement: Placement::Key(vec!["tenant".to_owned()]),
+                rows: None,
+            };
+            self.router.bind(&ticket, &dataset).await.unwrap();
+        }
+    }
+
+    pub async fn order(&self, tenant: i64, id: i64, what: &str) {
+        let sql = "INSERT INTO orders (tenant, id, what, price) VALUES ($1, $2, $3, $4)";
+        let statement = Statement::new(sql).bind(tenant).bind(id).bind(what.to_owned()).bind(id as f64 / 4.0);
+        self.write(tenant, statement).await;
+    }
+
+    /// The orders of a tenant, in the order of their numbers.
+    pub async fn orders(&self, tenant: i64) -> Vec<(i64, String)> {
+        let ticket = self.router.enter(&map(), &[Key::BigInt(tenant)], Access::Read).await.unwrap();
+        let sql = "SELECT id, what FROM orders WHERE tenant = $1 AND price = id / 4.0 ORDER BY id";
+        let rows = ticket.read(Statement::new(sql).bind(tenant)).await.unwrap();
+        rows.rows().iter().map(|row| (row.int(0).unwrap(), row.text(1).unwrap().to_owned())).collect()
     }
 
     pub async fn close(self) {

@@ -1,5 +1,8 @@
-//! Backups of real clusters on both engines, taken under writes, restored, and damaged on purpose. E1.
+//! Backups of clusters in this process, on both engines: one moment, whole or none, only what is new. E1.
 
 mod cluster;
+mod keeping;
+mod objects;
 mod restoring;
+mod shardlets;
 mod taking;

@@ -3,17 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use polyshard_backup::{BackupError, Manifest, Restore};
+use polyshard_backup::{BackupError, Manifest, Restore, verify};
 use polyshard_engine::Target;
 use polyshard_map::ShardId;
+use sha2::{Digest, Sha256};
 
-use crate::cluster::{Cluster, Place, SHARDS, Writer, of_one_moment};
+use crate::cluster::{Cluster, Place, SHARDS, Writer, location, of_one_moment};
 
 async fn restore(place: &Arc<Place>, backup: &Path, data: &Path) -> Result<Manifest, BackupError> {
     let target =
         |_: Option<&ShardId>, url: &str| -> Result<Target, BackupError> { Ok(place.target(data, url)) };
     let catalog_url = place.url("catalog");
-    Restore { backup, data, catalog_url: &catalog_url, target: &target }.run().await
+    Restore { backup: &location(backup), data, catalog_url: &catalog_url, target: &target }.run().await
 }
 
 async fn lasts(cluster: &Cluster) -> [i64; 3] {
@@ -47,20 +48,30 @@ async fn embedded_shards_come_back_in_another_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_file_leaves_nothing_that_could_be_served() {
+async fn a_damaged_chunk_leaves_nothing_that_could_be_served() {
     let place = Place::sqlite();
     let cluster = Cluster::new(&place).await;
-    let backup = place.folder.path().join("backup");
+    let backup = place.folder.path().join("backups/monday");
     cluster.back_up(&backup).await.unwrap();
     cluster.close().await;
-    // The last one to be copied: the others are there already then.
-    let file = backup.join("catalog.sqlite");
+    // Of the last part that is copied: the others are there already then.
+    let list = std::fs::read_to_string(backup.join("catalog.chunks")).unwrap();
+    let digest = list.lines().last().unwrap().split(' ').next().unwrap();
+    let file = place.folder.path().join(format!("backups/chunks/{}/{digest}", &digest[..2]));
     let whole = std::fs::read(&file).unwrap();
-    std::fs::write(&file, &whole[..whole.len() - 1]).unwrap();
     let restored = place.folder.path().join("restored");
-    let found = restore(&place, &backup, &restored).await.unwrap_err();
-    assert!(matches!(found, BackupError::Damaged(_)), "{found}");
-    assert!(!restored.exists());
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    for damaged in [Some(&whole[..whole.len() - 1]), Some(flipped.as_slice()), Some(&[]), None] {
+        match damaged {
+            Some(bytes) => std::fs::write(&file, bytes).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        let found = restore(&place, &backup, &restored).await.unwrap_err();
+        let named = matches!(&found, BackupError::Damaged(why) if why.contains(digest));
+        assert!(named, "{found}");
+        assert!(!restored.exists());
+    }
     // The next attempt is not in the way of the first, and a folder of somebody else is.
     std::fs::write(&file, &whole).unwrap();
     let staging = place.folder.path().join("restored.restoring");
@@ -71,6 +82,58 @@ async fn a_damaged_file_leaves_nothing_that_could_be_served() {
     std::fs::create_dir(place.folder.path().join("other.restoring")).unwrap();
     let refused = restore(&place, &backup, &other).await.unwrap_err();
     assert!(matches!(refused, BackupError::Refused(_)), "{refused}");
+}
+
+/// Format 1 had whole files beside its manifest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_of_format_1_is_restored() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    cluster.note(1, 5).await;
+    let backup = place.folder.path().join("old");
+    std::fs::create_dir_all(backup.join("shards")).unwrap();
+    let mut parts = Vec::new();
+    for name in SHARDS.iter().chain(&["catalog"]) {
+        let file =
+            if *name == "catalog" { "catalog.sqlite".to_owned() } else { format!("shards/{name}.sqlite") };
+        let held = match *name {
+            "catalog" => cluster.catalog.hold_moment().await.unwrap(),
+            shard => {
+                let shard = cluster.router.administer(&ShardId::new(shard).unwrap()).await.unwrap();
+                shard.carrier().await.unwrap().snapshot().await.unwrap()
+            }
+        };
+        held.copy_to(&backup.join(&file), |_, _| ()).await.unwrap();
+        let bytes = std::fs::read(backup.join(&file)).unwrap();
+        let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let url = place.url(name);
+        parts.push(format!(
+            "{{\"file\": {file:?}, \"engine\": \"sqlite\", \"url\": {url:?}, \"bytes\": {}, \"sha256\": {sha256:?}}}",
+            bytes.len()
+        ));
+    }
+    let shards: Vec<String> =
+        SHARDS.iter().zip(&parts).map(|(id, part)| format!("{{\"id\": {id:?}, \"copy\": {part}}}")).collect();
+    let manifest = format!(
+        "{{\"format\": 1, \"program\": \"0.1.0\", \"cluster\": \"{}\", \"moment_ms\": 1, \"seq\": 1, \
+         \"catalog\": {}, \"shards\": [{}]}}",
+        cluster.catalog.cluster().await.unwrap(),
+        parts[3],
+        shards.join(", ")
+    );
+    std::fs::write(backup.join("manifest.json"), manifest).unwrap();
+    cluster.close().await;
+    verify(&location(&backup)).await.unwrap();
+    let restored = place.folder.path().join("restored");
+    restore(&place, &backup, &restored).await.unwrap();
+    let again = Cluster::open(&place, &restored, 3).await;
+    assert_eq!(again.last(1).await, 5);
+    again.close().await;
+    let mut bytes = std::fs::read(backup.join("shards/s2.sqlite")).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(backup.join("shards/s2.sqlite"), bytes).unwrap();
+    let found = verify(&location(&backup)).await.unwrap_err();
+    assert!(matches!(&found, BackupError::Damaged(why) if why.contains("s2.sqlite")), "{found}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,13 @@
-//! Backups of a real process: taken, checked, restored and served again; killed in the middle of both. E1.
+//! Backups of real processes: taken, verified, restored and served again; killed in the middle of everything. E1.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use polyshard_testkit::process::{Server, Setup};
+
+use crate::fleet::Fleet;
+use crate::support::{eventually, json, run};
 
 fn with_map() -> Server {
     let server = Setup::new().start();
@@ -16,11 +19,42 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+fn psql(server: &Server, sql: &str) -> String {
+    let url = format!("postgres://polyshard:polyshard@{}/polyshard", server.door("sql"));
+    let mut command = Command::new("psql");
+    let ran = command.args(["-X", "-At", "-v", "ON_ERROR_STOP=1", "-c", sql, &url]).output().unwrap();
+    assert!(ran.status.success(), "{sql}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap().trim_end().to_owned()
+}
+
+/// Makes the table of the tests and fills it: tenants 1 to 20, each with so many orders.
+fn with_orders(server: &Server, each: u32) {
+    for sql in [
+        "CREATE TABLE orders (tenant bigint, id bigint, what text, PRIMARY KEY (tenant, id))",
+        "SELECT polyshard.create_map('tenants', 'hash', 'bigint')",
+        "SELECT polyshard.shard_table('orders', 'tenants', 'tenant')",
+    ] {
+        psql(server, sql);
+    }
+    for tenant in 1..=20 {
+        let rows: Vec<String> = (0..each).map(|id| format!("({tenant}, {id}, 'order {id}')")).collect();
+        psql(server, &format!("INSERT INTO orders VALUES {}", rows.join(", ")));
+    }
+}
+
+fn orders(server: &Server, tenant: u32) -> String {
+    psql(server, &format!("SELECT count(*), min(what), max(what) FROM orders WHERE tenant = {tenant}"))
+}
+
 /// The program on its own, as a supervisor would start it.
 fn program(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_polyshard"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
+}
+
+fn address(server: &Server) -> String {
+    format!("http://{}", server.door("admin").trim_start_matches("http://"))
 }
 
 fn wait_for(path: &Path) {
@@ -40,10 +74,14 @@ fn what_is_backed_up_is_restored_elsewhere_and_served() {
     server.cli(&["map", "create", "later", "--kind", "hash", "--key", "text"]).ok();
     let listed = server.cli(&["backup", "list"]).ok();
     assert!(listed.contains("done") && listed.contains("monday"), "{listed}");
+    let there = server.cli(&["backup", "list", text(folder.path())]).ok();
+    assert!(there.contains("whole") && there.contains("everything"), "{there}");
     let again = server.cli(&["backup", "take", text(&backup)]).fails_with(5);
     assert!(again.contains("there already"), "{again}");
     server.cli(&["backup", "take", "/"]).fails_with(2);
-    server.cli(&["backup", "check", text(&backup)]).ok();
+    server.cli(&["backup", "take"]).fails_with(2);
+    server.cli(&["backup", "take", "s3://key:secret@bucket/x"]).fails_with(2);
+    server.cli(&["backup", "verify", text(&backup)]).ok();
     server.cli(&["restore", text(&backup), "--data", text(&data)]).ok();
     server.stop();
 
@@ -64,7 +102,7 @@ fn one_shard_is_copied_alone_and_is_not_taken_for_everything() {
     let folder = tempfile::tempdir().unwrap();
     let backup = folder.path().join("s2");
     server.cli(&["backup", "take", text(&backup), "--shard", "s2"]).ok();
-    assert!(backup.join("shards/s2.sqlite").exists() && !backup.join("catalog.sqlite").exists());
+    assert!(backup.join("shards/s2.chunks").exists() && !backup.join("catalog.chunks").exists());
     let data = folder.path().join("restored");
     let refused = server.cli(&["restore", text(&backup), "--data", text(&data)]).fails_with(2);
     assert!(refused.contains("single shards"), "{refused}");
@@ -81,29 +119,32 @@ fn a_process_killed_while_it_takes_a_backup_leaves_none() {
     let mut server = with_map();
     let setup = server.setup().clone();
     let mut interrupted = 0;
-    for round in 0..10 {
+    for round in 0..6 {
         let backup = folder.path().join(format!("round-{round}"));
-        let partial = folder.path().join(format!("round-{round}.partial"));
-        let address = format!("http://{}", server.door("admin").trim_start_matches("http://"));
-        let mut taking = program(&["--server", &address, "backup", "take", text(&backup)]);
-        wait_for(if round % 2 == 0 { &partial } else { folder.path() });
-        std::thread::sleep(Duration::from_millis(4 * round));
+        let mut taking = program(&["--server", &address(&server), "backup", "take", text(&backup)]);
+        wait_for(&backup.join("begun.json"));
+        std::thread::sleep(Duration::from_millis(6 * round));
         server.kill9();
         taking.wait().unwrap();
-        if backup.exists() {
+        if backup.join("manifest.json").exists() {
             // It was quicker, and so it is whole.
-            setup.run(&["backup", "check", text(&backup)]).ok();
+            setup.run(&["backup", "verify", text(&backup)]).ok();
         } else {
             interrupted += 1;
-            let unfinished = if partial.exists() { &partial } else { &backup };
-            let refused = setup.run(&["backup", "check", text(unfinished)]).fails_with(2);
+            let refused = setup.run(&["backup", "verify", text(&backup)]).fails_with(2);
             assert!(refused.contains("not a whole one"), "{refused}");
         }
         server = setup.start();
+        assert!(!setup.data_path().join("backup-scratch").exists(), "what was needed meanwhile is gone");
     }
     assert!(interrupted > 0, "no round was interrupted: kill earlier");
+    let listed = server.cli(&["backup", "list"]).ok();
+    assert!(listed.contains("ended before it was done"), "{listed}");
+    let there = server.cli(&["backup", "list", text(folder.path())]).ok();
+    assert!(there.contains("unfinished"), "{there}");
     let backup = folder.path().join("last");
     server.cli(&["backup", "take", text(&backup)]).ok();
+    server.cli(&["backup", "verify", text(&backup)]).ok();
     server.stop();
 }
 
@@ -115,10 +156,14 @@ fn a_restoration_killed_in_the_middle_leaves_nothing_to_serve() {
     server.cli(&["backup", "take", text(&backup)]).ok();
     let setup = server.setup().clone();
     server.stop();
-    // A pipe that nobody writes to: the restoration waits in the middle.
-    let (last, kept) = (backup.join("shards/s4.sqlite"), folder.path().join("kept"));
-    std::fs::rename(&last, &kept).unwrap();
-    assert!(Command::new("mkfifo").arg(&last).status().unwrap().success());
+    // A pipe that nobody writes to, in the place of a chunk that the last shard alone has: it waits in the middle.
+    let lists = |shard: &str| std::fs::read_to_string(backup.join(format!("shards/{shard}.chunks"))).unwrap();
+    let others = ["s1", "s2", "s3"].map(lists).concat();
+    let alone = lists("s4").lines().find(|line| !others.contains(line)).unwrap()[..64].to_owned();
+    let chunk = folder.path().join(format!("chunks/{}/{alone}", &alone[..2]));
+    let kept = folder.path().join("kept");
+    std::fs::rename(&chunk, &kept).unwrap();
+    assert!(Command::new("mkfifo").arg(&chunk).status().unwrap().success());
     let mut restoring = program(&["restore", text(&backup), "--data", text(&data)]);
     let staging = PathBuf::from(format!("{}.restoring", text(&data)));
     wait_for(&staging.join("shards/s3.db"));
@@ -126,11 +171,172 @@ fn a_restoration_killed_in_the_middle_leaves_nothing_to_serve() {
     restoring.wait().unwrap();
     assert!(staging.exists() && !data.exists());
 
-    std::fs::remove_file(&last).unwrap();
-    std::fs::rename(&kept, &last).unwrap();
+    std::fs::remove_file(&chunk).unwrap();
+    std::fs::rename(&kept, &chunk).unwrap();
     setup.run(&["restore", text(&backup), "--data", text(&data)]).ok();
     assert!(!staging.exists());
     let mut server = Setup::new().data(&data).start();
     assert!(server.cli(&["map", "list"]).ok().contains("tenants"));
+    server.stop();
+}
+
+#[test]
+fn a_tenant_is_restored_whole_or_not_at_all_though_the_process_is_killed() {
+    let mut server = Setup::new().start();
+    with_orders(&server, 300);
+    let setup = server.setup().clone();
+    let folder = tempfile::tempdir().unwrap();
+    let backup = folder.path().join("monday");
+    server.cli(&["backup", "take", text(&backup)]).ok();
+    let then = orders(&server, 7);
+    psql(&server, "UPDATE orders SET what = 'now' WHERE tenant = 7");
+    let now = orders(&server, 7);
+    let mut seen = Vec::new();
+    for round in 0..6 {
+        let words = ["--map", "tenants", "--key", "7", "--replace"];
+        let address = address(&server);
+        let mut arguments = vec!["--server", &address, "restore", text(&backup)];
+        arguments.extend(words);
+        let mut restoring = program(&arguments);
+        eventually("the restoration to begin", || {
+            let listed = server.cli(&["backup", "list"]).ok();
+            listed.contains("restore").then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(10 * round));
+        server.kill9();
+        restoring.wait().unwrap();
+        server = setup.start();
+        let found = orders(&server, 7);
+        assert!(found == then || found == now, "{found} is neither {then} nor {now}");
+        assert_eq!(orders(&server, 8), then, "others are not touched");
+        seen.push(found);
+        psql(&server, "UPDATE orders SET what = 'now' WHERE tenant = 7");
+    }
+    assert!(seen.contains(&now), "no round was interrupted: kill earlier");
+    let done = server.cli(&["restore", text(&backup), "--map", "tenants", "--key", "7", "--replace"]).ok();
+    assert!(done.contains("300 rows"), "{done}");
+    assert_eq!(orders(&server, 7), then);
+    let refused = server.cli(&["restore", text(&backup), "--map", "tenants", "--key", "7"]).fails_with(5);
+    assert!(refused.contains("--replace"), "{refused}");
+    server.stop();
+}
+
+/// Schedules, retention and what is told of them.
+#[test]
+fn classes_are_backed_up_when_they_are_due_and_old_ones_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[backup]\nto = {:?}\n[[backups]]\nclass = \"gold\"\nevery_seconds = 2\nkeep = 2\n[[backups]]\nclass = \
+         \"yearly\"\nevery_seconds = 31536000\nkeep = 3\n",
+        text(folder.path())
+    );
+    let mut server = Setup::new().config(&config).start();
+    let done = |class: &str| {
+        let listed = json(&server, "backup list");
+        let backups = listed["backups"].as_array().unwrap().clone();
+        backups.iter().filter(|one| one["class"] == class && one["state"] == "done").count()
+    };
+    eventually("five backups of one class", || (done("gold") >= 5).then_some(()));
+    eventually("old ones to go", || {
+        let there = json(&server, &format!("backup list {}", text(folder.path())));
+        let there = there["backups"].as_array().unwrap().clone();
+        let of =
+            |class: &str| there.iter().filter(|one| one["class"] == class && one["state"] == "whole").count();
+        (of("gold") <= 3 && of("yearly") == 1).then_some(())
+    });
+    assert_eq!(done("yearly"), 1, "one a year");
+    let listed = server.cli(&["backup", "list"]).ok();
+    assert!(listed.contains("yearly") && listed.contains("31536000 s"), "{listed}");
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains("polyshard_backup_last_success_timestamp_seconds{class=\"gold\"}"), "{metrics}");
+    // One that somebody asks for gets its name from the time.
+    server.cli(&["backup", "take"]).ok();
+    let manual = std::fs::read_dir(folder.path()).unwrap();
+    assert!(
+        manual.into_iter().any(|entry| entry.unwrap().file_name().to_str().unwrap().starts_with("manual-"))
+    );
+    server.stop();
+}
+
+/// Several processes on PostgreSQL: one moment of all, and a paused process is named instead of left out.
+#[test]
+fn a_paused_process_keeps_the_backup_from_lying() {
+    let fleet = Fleet::start(1, &[("a", 0), ("b", 0)]);
+    let mut first = fleet.setup().start();
+    let mut second = fleet.setup().start();
+    with_orders(&second, 3);
+    let folder = tempfile::tempdir().unwrap();
+    let (lying, honest) = (folder.path().join("lying"), folder.path().join("honest"));
+    second.pause();
+    let refused = run(&first, &format!("backup take {}", text(&lying))).fails_with(5);
+    assert!(refused.contains("did not hold its writes"), "{refused}");
+    assert!(!lying.exists());
+    second.resume();
+    let taken = eventually("the process to be heard of again", || {
+        let taken = run(&first, &format!("backup take {}", text(&honest)));
+        (taken.code == Some(0)).then_some(taken)
+    });
+    assert!(taken.ok().contains("one moment"));
+    first.cli(&["backup", "verify", text(&honest)]).ok();
+    // What one process has done, every process knows.
+    assert!(second.cli(&["backup", "list"]).ok().contains("honest"));
+    psql(&second, "UPDATE orders SET what = 'now'");
+    let restored =
+        second.cli(&["restore", text(&honest), "--map", "tenants", "--key", "7", "--replace"]).ok();
+    assert!(restored.contains("3 rows"), "{restored}");
+    assert_eq!(orders(&first, 7), "3|order 0|order 2");
+    assert_eq!(orders(&first, 8), "3|now|now");
+    first.stop();
+    second.stop();
+}
+
+/// The drill of docs/backup.md, line by line.
+#[test]
+fn the_drill_of_the_documents_works() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/backup.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, drill) = page.split_once("## A drill").expect("the page has the drill");
+    let (_, block) = drill.split_once("```sh\n").expect("the drill has commands");
+    let (block, _) = block.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Setup::new().start();
+    with_orders(&server, 5);
+    let then = orders(&server, 7);
+    let mut steps = 0;
+    for line in block.lines() {
+        let command = line.split('#').next().unwrap().trim();
+        if command.is_empty() {
+            continue;
+        }
+        steps += 1;
+        let command = command.replace("/backups", text(&folder.path().join("backups")));
+        let command = command.replace("/srv/restored", text(&folder.path().join("restored")));
+        let words: Vec<&str> = command.split_whitespace().collect();
+        match words.as_slice() {
+            ["psql", ..] => {
+                psql(&server, command.split('"').nth(1).expect("a statement in quotes"));
+            }
+            ["kill", ..] => {
+                server.kill9();
+            }
+            ["polyshard", "up", "--data", data] => {
+                server = Setup::new().data(Path::new(data)).start();
+                assert_eq!(orders(&server, 7), then, "everything is back");
+            }
+            ["polyshard", "restore", rest @ ..] if !rest.contains(&"--map") => {
+                let mut arguments = vec!["restore"];
+                arguments.extend(rest);
+                server.setup().run(&arguments).ok();
+            }
+            ["polyshard", rest @ ..] => {
+                server.cli(rest).ok();
+                if rest.contains(&"--replace") {
+                    assert_eq!(orders(&server, 7), then, "the tenant is back");
+                }
+            }
+            other => panic!("the drill says {other:?}, which this test does not know"),
+        }
+    }
+    assert!(steps >= 7, "{steps}");
     server.stop();
 }

@@ -174,6 +174,17 @@ impl Watcher {
         }
     }
 
+    /// Labels are the classes of schedules, of which a configuration has few; those asked for have an empty one.
+    async fn backup_metrics(&self, page: &mut Text) {
+        let last = tokio::time::timeout(ASK_WAIT, self.operations.catalog().last_runs()).await;
+        let Ok(Ok(last)) = last else { return };
+        let name = "polyshard_backup_last_success_timestamp_seconds";
+        page.metric(name, Kind::Gauge, "When the last backup of a class that was done began.");
+        for (class, at_ms) in last {
+            page.sample(name, &[("class", &class)], at_ms / 1000);
+        }
+    }
+
     async fn catalog_metrics(&self, page: &mut Text) {
         let operations = tokio::time::timeout(ASK_WAIT, self.operations.operation_views()).await;
         let operations = operations.ok().and_then(Result::ok);
@@ -189,5 +200,6 @@ impl Watcher {
         for (kind, count) in running {
             page.sample(name, &[("kind", kind)], count);
         }
+        self.backup_metrics(page).await;
     }
 }

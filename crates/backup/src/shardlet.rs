@@ -1,0 +1,363 @@
+//! One shardlet: its rows taken out of a running cluster or of a backup, and put back beside the running rest.
+
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+
+use polyshard_engine::{Access as EngineAccess, Target, Transaction, Value};
+use polyshard_map::{Key, Map, MapDefinition, MapName};
+use polyshard_router::{Access, Router, RouterError, Ticket};
+use polyshard_shard::{Column, Dataset, Shard, ShardOptions};
+
+use crate::depot::Location;
+use crate::files::Scratch;
+use crate::lines::{self, Head, LINES_FORMAT, Line};
+use crate::manifest::{Manifest, ShardPart, engine_word};
+use crate::rows::{self, Adding, Extent, PAGE_ROWS, Rows};
+use crate::take::Progress;
+use crate::{BackupError, copy};
+
+fn of_router(error: RouterError) -> BackupError {
+    match error {
+        RouterError::Locate(_) | RouterError::NoSuchMap(_) => BackupError::Refused(error.to_string()),
+        RouterError::Moving(_) | RouterError::ReadOnly(_) | RouterError::Offline(_) => {
+            BackupError::Busy(error.to_string())
+        }
+        other => BackupError::Failed(other.to_string()),
+    }
+}
+
+/// The definition of a map now, and a key of it.
+fn key_of(router: &Router, map: &MapName, text: &str) -> Result<(MapDefinition, Key), BackupError> {
+    let view = router.view();
+    let known = view.maps.get(map).ok_or_else(|| of_router(RouterError::NoSuchMap(map.clone())))?;
+    let definition = known.map.definition().clone();
+    let key = parse(&definition, text)?;
+    Ok((definition, key))
+}
+
+fn parse(definition: &MapDefinition, text: &str) -> Result<Key, BackupError> {
+    let key = definition.key_type().parse(text);
+    key.map_err(|error| {
+        BackupError::Refused(format!("{text:?} is no key of map {}: {error}", definition.name()))
+    })
+}
+
+/// Writes the rows of a shardlet into a file, as they are at one moment.
+pub(crate) async fn extract_live(
+    router: &Router,
+    map: &MapName,
+    key: &str,
+    scratch: &Path,
+    progress: &Progress,
+) -> Result<Scratch, BackupError> {
+    let (definition, key) = key_of(router, map, key)?;
+    let ticket = router.enter(map, std::slice::from_ref(&key), Access::Read).await.map_err(of_router)?;
+    let shard = router.administer(ticket.shard()).await;
+    let shard = shard.map_err(|error| BackupError::of_shard(ticket.shard(), error))?;
+    let tables = rows::tables(&shard, &definition, &key, Extent::Key).await?;
+    let mut tx = ticket.begin().await?;
+    let file = extract(&mut tx, &shard, &tables, scratch, progress).await?;
+    tx.rollback().await?;
+    Ok(file)
+}
+
+/// Writes the rows of these tables into a file.
+async fn extract(
+    tx: &mut Transaction,
+    shard: &Shard,
+    tables: &[Rows],
+    scratch: &Path,
+    progress: &Progress,
+) -> Result<Scratch, BackupError> {
+    let file = Scratch::new(scratch, "shardlet.jsonl")?;
+    let wrong = |error: std::io::Error| BackupError::of_file(file.path(), &error);
+    let mut out = BufWriter::new(std::fs::File::create(file.path()).map_err(wrong)?);
+    for table in tables {
+        table.check_apart(tx).await?;
+        let name = |column: &Column| (column.name.clone(), column.kind.clone());
+        let head = Head {
+            format: LINES_FORMAT,
+            dataset: table.dataset.name.clone(),
+            table: table.dataset.table.clone(),
+            engine: engine_word(shard.dialect()).to_owned(),
+            columns: table.shape.columns.iter().map(name).collect(),
+            placement: (&table.dataset.placement).into(),
+            rows_column: table.dataset.rows.as_ref().map(|(column, _)| column.clone()),
+        };
+        writeln!(out, "{}", lines::head_line(&head)).map_err(wrong)?;
+        let mut last: Option<Vec<Value>> = None;
+        loop {
+            let page = table.page(tx, last.as_deref()).await?;
+            for row in &page {
+                writeln!(out, "{}", lines::row_line(row)).map_err(wrong)?;
+            }
+            progress.add_rows(page.len() as u64);
+            let whole = page.len() == PAGE_ROWS;
+            last = page.into_iter().next_back();
+            if !whole {
+                break;
+            }
+        }
+    }
+    out.flush().map_err(wrong)?;
+    Ok(file)
+}
+
+/// What happens to rows that the shardlet has now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Present {
+    /// They keep it from being restored.
+    Keep,
+    /// They are replaced by those of the backup.
+    Replace,
+}
+
+/// Restores one shardlet into a running cluster.
+pub struct RestoreShardlet<'a> {
+    /// The cluster.
+    pub router: &'a Router,
+    /// The backup: of everything, of the shard that had it, or of the shardlet itself.
+    pub backup: &'a Location,
+    /// Its map.
+    pub map: MapName,
+    /// Its key, as people write it.
+    pub key: String,
+    /// Whether the whole bucket is meant.
+    pub extent: Extent,
+    /// What happens to the rows that are there.
+    pub present: Present,
+    /// A folder for files that are needed meanwhile.
+    pub scratch: PathBuf,
+    /// How the copy of a shard is opened.
+    pub options: ShardOptions,
+}
+
+impl RestoreShardlet<'_> {
+    /// Restores it: everything is fetched, compared and laid ready first, and then put into the shard that owns the key
+    /// now in one transaction. Until that is committed, and if it is not, everybody sees what was there before.
+    pub fn run<'r>(
+        &'r self,
+        progress: &'r Progress,
+    ) -> Pin<Box<dyn Future<Output = Result<u64, BackupError>> + Send + 'r>> {
+        Box::pin(progress.unless_cancelled(self.restore(progress)))
+    }
+
+    async fn restore(&self, progress: &Progress) -> Result<u64, BackupError> {
+        let (definition, key) = key_of(self.router, &self.map, &self.key)?;
+        let manifest = Manifest::read(self.backup).await?;
+        let lines = match (&manifest.shardlet, &manifest.rows) {
+            (Some(shardlet), Some(part)) => {
+                if shardlet.map != self.map || parse(&definition, &shardlet.key)? != key {
+                    return Err(BackupError::Refused(format!(
+                        "this is a backup of {} {}, and not of {} {}",
+                        shardlet.map, shardlet.key, self.map, self.key
+                    )));
+                }
+                let file = Scratch::new(&self.scratch, "shardlet.jsonl")?;
+                crate::restore::write_file(self.backup, part, file.path()).await?;
+                file
+            }
+            _ => self.from_shard(&manifest, progress).await?,
+        };
+        self.put(&definition, &key, lines.path(), progress).await
+    }
+
+    /// Takes the rows out of the copy of the shard that had them.
+    async fn from_shard(&self, manifest: &Manifest, progress: &Progress) -> Result<Scratch, BackupError> {
+        let map = self.map_then(manifest).await?;
+        let key = parse(map.definition(), &self.key)?;
+        let located = map.locate(&key).map_err(|error| {
+            BackupError::Refused(format!("the backup has no {} {}: {error}", self.map, self.key))
+        })?;
+        let part = manifest.shards.iter().find(|part| part.id == *located.shard());
+        let part: &ShardPart = part.ok_or_else(|| {
+            BackupError::Refused(format!(
+                "{} {} was on shard {}, and the backup has only {}; use another backup",
+                self.map,
+                self.key,
+                located.shard(),
+                manifest.what()
+            ))
+        })?;
+        let ticket = self.router.enter(&self.map, std::slice::from_ref(&key), Access::Read).await;
+        let owner = ticket.map_err(of_router)?.shard().clone();
+        let owner =
+            self.router.administer(&owner).await.map_err(|error| BackupError::of_shard(&owner, error))?;
+        let opened = copy::open(self.backup, part, &owner, &self.scratch, &self.options).await?;
+        let extracted = async {
+            let shard = opened.shard();
+            let tables = rows::tables(shard, map.definition(), &key, self.extent).await?;
+            let wrong = |error| BackupError::of_shard(shard.id(), error);
+            let mut tx = shard.carrier().await.map_err(wrong)?.begin(EngineAccess::Read).await?;
+            let file = extract(&mut tx, shard, &tables, &self.scratch, &Progress::default()).await?;
+            tx.rollback().await?;
+            Ok(file)
+        };
+        let extracted = extracted.await;
+        opened.close().await?;
+        progress.set_databases(1);
+        progress.add_done();
+        extracted
+    }
+
+    async fn map_then(&self, manifest: &Manifest) -> Result<Map, BackupError> {
+        let part = manifest.maps.iter().find(|part| part.name == self.map).ok_or_else(|| {
+            BackupError::Refused(match manifest.maps.is_empty() {
+                true => "a backup of format 1 does not tell which shard had which key; restore it elsewhere"
+                    .to_owned(),
+                false => format!("the backup has no map {}", self.map),
+            })
+        })?;
+        let text = part.copy.fetch_all(self.backup).await?;
+        polyshard_map::import(&text)
+            .map_err(|error| BackupError::Damaged(format!("map {}: {error}", self.map)))
+    }
+
+    /// Puts the rows in, in one transaction on the shard that owns the key now.
+    async fn put(
+        &self,
+        definition: &MapDefinition,
+        key: &Key,
+        lines: &Path,
+        progress: &Progress,
+    ) -> Result<u64, BackupError> {
+        let ticket = self.router.enter(&self.map, std::slice::from_ref(key), Access::Write).await;
+        let ticket = ticket.map_err(of_router)?;
+        let shard = self.router.administer(ticket.shard()).await;
+        let shard = shard.map_err(|error| BackupError::of_shard(ticket.shard(), error))?;
+        self.bind_all(&ticket, lines).await?;
+        let tables = rows::tables(&shard, definition, key, self.extent).await?;
+        if let Some((table, trigger)) = tables.iter().find_map(|one| Some((one, one.shape.triggers.first()?)))
+        {
+            return Err(BackupError::Refused(format!(
+                "{} has the trigger {trigger}, which would act on restored rows; drop it until they are restored",
+                table.dataset.name
+            )));
+        }
+        let mut tx = ticket.begin().await?;
+        for table in tables.iter().rev() {
+            table.check_apart(&mut tx).await?;
+            match self.present {
+                Present::Replace => drop(table.remove(&mut tx).await?),
+                Present::Keep if table.any(&mut tx).await? => {
+                    return Err(BackupError::Refused(format!(
+                        "{} {} has rows in {} now; use --replace to put those of the backup in their place",
+                        self.map, self.key, table.dataset.name
+                    )));
+                }
+                Present::Keep => {}
+            }
+        }
+        let restored = self.add_all(&mut tx, &ticket, &tables, lines).await?;
+        tx.commit().await?;
+        progress.add_rows(restored);
+        Ok(restored)
+    }
+
+    /// Lets the shard know of datasets that had no rows there yet.
+    async fn bind_all(&self, ticket: &Ticket, lines: &Path) -> Result<(), BackupError> {
+        let view = self.router.view();
+        for line in read_lines(lines)? {
+            let Line::Head(head) = line? else { continue };
+            let record = view.datasets.values().find(|record| record.name_on_shards() == head.dataset);
+            // Whether one that is gone matters is seen when it has a row.
+            let Some(record) = record.filter(|record| record.map == self.map) else { continue };
+            let number = i64::try_from(record.id).expect("the catalog counts datasets within 63 bits");
+            let dataset = Dataset {
+                name: head.dataset,
+                map: self.map.clone(),
+                table: head.table,
+                placement: head.placement.into(),
+                rows: head.rows_column.map(|column| (column, number)),
+            };
+            if engine_word(ticket.dialect()) == head.engine {
+                self.router.bind(ticket, &dataset).await.map_err(of_router)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_all(
+        &self,
+        tx: &mut Transaction,
+        ticket: &Ticket,
+        tables: &[Rows],
+        lines: &Path,
+    ) -> Result<u64, BackupError> {
+        let (mut adding, mut restored): (Option<Adding>, u64) = (None, 0);
+        let mut missing: Option<Head> = None;
+        for line in read_lines(lines)? {
+            match line? {
+                Line::Head(head) => {
+                    if let Some(mut before) = adding.take() {
+                        before.flush(tx).await?;
+                    }
+                    match tables.iter().find(|table| table.dataset.name == head.dataset) {
+                        Some(table) => adding = Some(adding_to(table, &head, ticket)?),
+                        None => missing = Some(head),
+                    }
+                }
+                Line::Row(row) => {
+                    let Some(adding) = &mut adding else {
+                        let name = missing.map_or_else(String::new, |head| head.dataset);
+                        return Err(BackupError::Refused(format!(
+                            "{name} of the backup is gone from the cluster, and {} {} had rows in it; restore the \
+                             backup elsewhere to get at them",
+                            self.map, self.key
+                        )));
+                    };
+                    adding.push(tx, row).await?;
+                    restored += 1;
+                }
+            }
+        }
+        if let Some(mut last) = adding {
+            last.flush(tx).await?;
+        }
+        Ok(restored)
+    }
+}
+
+/// Gets ready to add a dataset's rows to its table as it is now.
+fn adding_to(table: &Rows, head: &Head, ticket: &Ticket) -> Result<Adding, BackupError> {
+    let refuse = |why: String| BackupError::Refused(format!("{}: {why}", head.dataset));
+    if engine_word(ticket.dialect()) != head.engine {
+        return Err(refuse(format!(
+            "its rows are of {}, and the shard that owns the key now is of {}; restore the backup elsewhere",
+            head.engine,
+            engine_word(ticket.dialect())
+        )));
+    }
+    let column = |(name, kind): &(String, String)| {
+        let found = table.shape.column(name);
+        let found =
+            found.ok_or_else(|| refuse(format!("column {name} of the backup is gone from its table")))?;
+        if found.kind == *kind {
+            return Ok(found.clone());
+        }
+        Err(refuse(format!("column {name} was {kind} in the backup, and is {} now", found.kind)))
+    };
+    let columns: Vec<Column> = head.columns.iter().map(column).collect::<Result<_, _>>()?;
+    Ok(Adding::new(&table.dataset.table, columns, ticket.dialect()))
+}
+
+fn read_lines(path: &Path) -> Result<impl Iterator<Item = Result<Line, BackupError>>, BackupError> {
+    let owned = path.to_owned();
+    let file = std::fs::File::open(path).map_err(|error| BackupError::of_file(path, &error))?;
+    Ok(BufReader::new(file)
+        .lines()
+        .map(move |line| lines::read_line(&line.map_err(|error| BackupError::of_file(&owned, &error))?)))
+}
+
+/// Where the copy of a shard can be looked into, beside the shard that owns the key now.
+pub(crate) fn beside(owner: &Shard, database: &str) -> Option<Target> {
+    match owner.address() {
+        Target::Sqlite(_) => None,
+        Target::Postgres(target) => {
+            let mut target = target.clone();
+            target.database = database.to_owned();
+            Some(Target::Postgres(target))
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Backups in one place share what they have in common; old ones go, and what is damaged is named.
+
+use std::path::{Path, PathBuf};
+
+use polyshard_backup::{
+    BackupError, Depot, Dry, Found, MANIFEST, Request, Retention, What, list, prune, verify,
+};
+
+use crate::cluster::{Cluster, Place, location, variables};
+
+fn chunks(depot: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in std::fs::read_dir(depot.join("chunks")).into_iter().flatten() {
+        found.extend(std::fs::read_dir(folder.unwrap().path()).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    found.sort();
+    found
+}
+
+fn depot(path: &Path) -> Depot {
+    Depot::open(path.to_str().unwrap(), &variables()).unwrap()
+}
+
+const ALL: Retention = Retention { class: None, keep: None };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_backup_costs_only_what_is_new() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    cluster.with_orders().await;
+    for id in 0..1_500 {
+        // Long and each another, so that there are many chunks and none is like the next.
+        cluster.order(1, id, &format!("{id:x}-").repeat(400)).await;
+    }
+    let at = place.folder.path().join("backups");
+    let first = cluster.back_up(&at.join("first")).await.unwrap();
+    assert!(first.new_bytes > 0 && first.bytes() > 1_500_000, "{first:?}");
+    let again = cluster.back_up(&at.join("again")).await.unwrap();
+    // The catalog differs, it tells of backups; the shards do not.
+    assert!(again.new_bytes * 4 < first.new_bytes, "{} of {}", again.new_bytes, first.new_bytes);
+    cluster.order(1, 5_000, "new").await;
+    let third = cluster.back_up(&at.join("third")).await.unwrap();
+    assert!(third.new_bytes > 0 && third.new_bytes * 2 < first.new_bytes, "{}", third.new_bytes);
+    for name in ["first", "again", "third"] {
+        verify(&location(&at.join(name))).await.unwrap();
+    }
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_latest_of_each_class_stay_and_what_they_need_stays_with_them() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    for (number, (name, class)) in
+        [("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")].into_iter().enumerate()
+    {
+        cluster.note(1, number as i64 + 1).await;
+        let moment = 1_000 + number as i64;
+        let request =
+            Request { class: Some(class.to_owned()), ..cluster.request(&at.join(name), What::Everything) };
+        let clock: polyshard_backup::Clock = std::sync::Arc::new(move || moment);
+        let progress = polyshard_backup::Progress::default();
+        polyshard_backup::take(&cluster.router, &cluster.catalog, &request, &clock, &progress).await.unwrap();
+    }
+    cluster.close().await;
+    let before = chunks(&at).len();
+    let keep =
+        |class: Option<&str>, keep| Retention { class: class.map(|class| Some(class.to_owned())), keep };
+    let looked = prune(&depot(&at), &keep(Some("a"), Some(1)), 0, Dry::Yes).await.unwrap();
+    assert_eq!((looked.backups, chunks(&at).len()), (vec!["a2".to_owned(), "a1".to_owned()], before));
+    let pruned = prune(&depot(&at), &keep(Some("a"), Some(2)), 0, Dry::No).await.unwrap();
+    assert_eq!((pruned.backups, pruned.left), (vec!["a1".to_owned()], None));
+    assert!(pruned.chunks > 0 && chunks(&at).len() + pruned.chunks as usize == before);
+    let pruned = prune(&depot(&at), &keep(None, Some(1)), 0, Dry::No).await.unwrap();
+    assert_eq!(pruned.backups, ["a2"]);
+    let left: Vec<String> = list(&depot(&at))
+        .await
+        .unwrap()
+        .iter()
+        .map(|found| match found {
+            Found::Whole(at, _) => at.name.clone(),
+            Found::Unfinished(at) | Found::Damaged(at, _) => panic!("{} is not whole", at.name),
+        })
+        .collect();
+    assert_eq!(left, ["a3", "b1"]);
+    for name in left {
+        verify(&location(&at.join(name))).await.unwrap();
+    }
+    assert_eq!(prune(&depot(&at), &keep(None, Some(1)), 0, Dry::No).await.unwrap().chunks, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_was_left_unfinished_is_shown_and_goes_when_it_is_old() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    cluster.back_up(&at.join("whole")).await.unwrap();
+    cluster.back_up(&at.join("left")).await.unwrap();
+    cluster.close().await;
+    // As a process that was killed before the end leaves it.
+    std::fs::remove_file(at.join("left").join(MANIFEST)).unwrap();
+    std::fs::write(at.join("left/begun.json"), "{\"began_ms\":1}").unwrap();
+    let found = list(&depot(&at)).await.unwrap();
+    assert!(matches!(&found[0], Found::Unfinished(at) if at.name == "left"));
+    let refused = verify(&location(&at.join("left"))).await.unwrap_err();
+    assert!(matches!(&refused, BackupError::Damaged(why) if why.contains("not a whole one")), "{refused}");
+    // It may still be being taken, and need any chunk.
+    let young = prune(&depot(&at), &ALL, 0, Dry::No).await.unwrap();
+    assert!(young.unfinished.is_empty() && young.chunks == 0 && young.left.is_some(), "{young:?}");
+    let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::open(at.join("left/begun.json")).unwrap().set_modified(hour_ago).unwrap();
+    let old = prune(&depot(&at), &ALL, 0, Dry::No).await.unwrap();
+    assert_eq!((old.unfinished, old.left), (vec!["left".to_owned()], None));
+    assert!(!at.join("left").exists() && !at.join("pruning.json").exists());
+    verify(&location(&at.join("whole"))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn taking_and_pruning_keep_out_of_each_others_way() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    cluster.back_up(&at.join("first")).await.unwrap();
+    std::fs::write(at.join("pruning.json"), "{\"began_ms\":1}").unwrap();
+    let refused = cluster.back_up(&at.join("second")).await.unwrap_err();
+    assert!(matches!(&refused, BackupError::Busy(why) if why.contains("pruned")), "{refused}");
+    assert!(!at.join("second").exists());
+    let refused = prune(&depot(&at), &ALL, 0, Dry::No).await.unwrap_err();
+    assert!(matches!(refused, BackupError::Busy(_)), "{refused}");
+    // Left by a process that is gone.
+    let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::open(at.join("pruning.json")).unwrap().set_modified(hour_ago).unwrap();
+    cluster.back_up(&at.join("second")).await.unwrap();
+    prune(&depot(&at), &ALL, 0, Dry::No).await.unwrap();
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_damage_is_found_and_named() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    let backup = at.join("monday");
+    cluster.back_up(&backup).await.unwrap();
+    cluster.close().await;
+    verify(&location(&backup)).await.unwrap();
+    let mut files = chunks(&at);
+    files.extend(
+        ["shards/s2.chunks", "catalog.chunks", "maps/tenants.chunks", MANIFEST].map(|file| backup.join(file)),
+    );
+    assert!(files.len() > 6);
+    for file in files {
+        let whole = std::fs::read(&file).unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        for damaged in [Some(flipped), None] {
+            match &damaged {
+                Some(bytes) => std::fs::write(&file, bytes).unwrap(),
+                None => std::fs::remove_file(&file).unwrap(),
+            }
+            let found = verify(&location(&backup)).await.unwrap_err();
+            let name = file.file_name().unwrap().to_str().unwrap();
+            let named = matches!(&found, BackupError::Damaged(why) if why.contains(name));
+            assert!(named, "{}: {found}", file.display());
+        }
+        std::fs::write(&file, whole).unwrap();
+    }
+    verify(&location(&backup)).await.unwrap();
+}
