@@ -129,3 +129,31 @@ def test_sqlalchemy_maps_and_reflects(words, tables):
         rows = connection.execute(sa.select(reflected.c.body).where(reflected.c.tenant == 5)).all()
         assert rows == [("five",)]
     engine.dispose()
+
+
+def test_a_migration_in_sqlalchemy_uses_savepoints(words, tables):
+    """DDL, data of reference tables and savepoints in one transaction, as Alembic and Django run migrations."""
+    engine = sa.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(words))
+    versions = sa.Table(f"{tables}_version", sa.MetaData(), sa.Column("number", sa.String(32), primary_key=True))
+    with engine.begin() as connection:
+        assert not sa.inspect(connection).has_table(versions.name)
+        versions.create(connection)
+        connection.execute(sa.insert(versions).values(number="1"))
+        with pytest.raises(ZeroDivisionError):
+            with connection.begin_nested():
+                connection.execute(sa.text(f"ALTER TABLE {tables} ADD COLUMN gone text"))
+                connection.execute(sa.update(versions).values(number="2"))
+                raise ZeroDivisionError
+        with pytest.raises(sa.exc.IntegrityError):
+            with connection.begin_nested():
+                connection.execute(sa.insert(versions).values(number="1"))
+        with connection.begin_nested():
+            connection.execute(sa.text(f"ALTER TABLE {tables} ADD COLUMN kept text"))
+            connection.execute(sa.update(versions).values(number="3"))
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(versions.c.number)).all() == [("3",)]
+        names = [column["name"] for column in sa.inspect(connection).get_columns(tables)]
+        assert "kept" in names and "gone" not in names
+    with engine.begin() as connection:
+        versions.drop(connection)
+    engine.dispose()

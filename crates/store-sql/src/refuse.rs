@@ -18,10 +18,11 @@ const READ_BY_THE_DOOR: [&str; 4] =
 pub(crate) fn refusal(statement: &Statement) -> Option<SqlError> {
     if let Kind::Ddl(ddl) = statement.kind()
         && ddl.temporary
+        && !ends_with_transaction(statement)
     {
         return Some(SqlError::unsupported(
-            "temporary tables are not offered: sessions of shards are shared",
-            "Use WITH … AS (…), or an ordinary table.",
+            "temporary objects that outlive their transaction are not offered: sessions of shards are shared",
+            "Use CREATE TEMP TABLE … ON COMMIT DROP inside a transaction, WITH … AS (…), or an ordinary table.",
         ));
     }
     if let Kind::Declare(declare) = statement.kind()
@@ -41,6 +42,12 @@ pub(crate) fn refusal(statement: &Statement) -> Option<SqlError> {
         format!("{function} works on a session, and sessions of shards are shared"),
         *hint,
     ))
+}
+
+/// Whether it makes a temporary table that is gone with its transaction.
+fn ends_with_transaction(statement: &Statement) -> bool {
+    use polyshard_sql::ast::{OnCommit, Statement as Tree};
+    matches!(statement.ast(), Some(Tree::CreateTable(table)) if table.on_commit == Some(OnCommit::Drop))
 }
 
 /// Whether a text has something in it for which a statement may be refused: then the whole statement is looked at.

@@ -119,6 +119,8 @@ pub(crate) struct Own {
     pub partial_results: bool,
     /// Whether a write that names no key is refused.
     pub strict: bool,
+    /// Whether an UPDATE of a key column moves the rows.
+    pub move_rows: bool,
 }
 
 /// What happens to a transaction or write that concerns several shards.
@@ -132,7 +134,7 @@ pub(crate) enum MultiShard {
 
 impl Default for Own {
     fn default() -> Own {
-        Own { multi_shard: MultiShard::Refuse, partial_results: false, strict: true }
+        Own { multi_shard: MultiShard::Refuse, partial_results: false, strict: true, move_rows: false }
     }
 }
 
@@ -159,10 +161,12 @@ impl Own {
             ("polyshard.partial_results", Some(value)) => self.partial_results = truth(value)?,
             ("polyshard.strict", None) => self.strict = default.strict,
             ("polyshard.strict", Some(value)) => self.strict = truth(value)?,
+            ("polyshard.move_rows", None) => self.move_rows = default.move_rows,
+            ("polyshard.move_rows", Some(value)) => self.move_rows = truth(value)?,
             _ => {
                 return Err(format!(
-                    "there is no setting {name}: polyshard.multi_shard, polyshard.partial_results and \
-                     polyshard.strict are known"
+                    "there is no setting {name}: polyshard.multi_shard, polyshard.move_rows, \
+                     polyshard.partial_results and polyshard.strict are known"
                 ));
             }
         }
@@ -179,6 +183,7 @@ impl Own {
             }),
             "polyshard.partial_results" => Some(word(self.partial_results)),
             "polyshard.strict" => Some(word(self.strict)),
+            "polyshard.move_rows" => Some(word(self.move_rows)),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! DO: a block of code, which is run on every shard if it can only do the same on each.
 //!
 //! Migration tools write blocks to change the schema only where it is not yet changed. What such a block reads are the
-//! system's catalogs, which are alike on all shards; what it writes is the schema. Anything that touches rows is refused.
+//! system's catalogs, which are alike on all shards; what it writes is the schema. What touches rows is refused.
 
 use super::Context;
 use super::mention::{self, DEPTH_MAX};

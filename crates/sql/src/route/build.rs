@@ -14,7 +14,7 @@ use super::value::Family;
 use crate::error::{SqlError, SqlState};
 use crate::kind::{CopyWhat, Ddl, Kind, RelationName};
 use crate::schema::{Placement, Schema, Table, TableName, Volatility};
-use crate::statement::Statement;
+use crate::statement::{Statement, nested};
 
 /// Functions whose effect is on one database, so that several must not run them for one statement.
 const ONE_SHARD_FUNCTIONS: [&str; 9] = [
@@ -361,7 +361,15 @@ fn truncate(tables: &[RelationName], context: &Context<'_>) -> Result<Analysis, 
 /// Schema changes go to every shard; those that fill a table from a sharded one would fill it with a part.
 fn schema_change(statement: &Statement, ddl: &Ddl, context: &Context<'_>) -> Result<Analysis, SqlError> {
     if ddl.temporary {
-        return Ok(plain(Action::Anywhere, true, context));
+        let query = match statement.ast() {
+            Some(ast::Statement::CreateTable(table)) => table.query.as_deref(),
+            _ => None,
+        };
+        // It is where the rows are that it is filled with.
+        return match query {
+            None => Ok(plain(Action::Anywhere, true, context)),
+            Some(query) => Ok(Analysis { writes: true, ..build(&*nested(&query.to_string())?, context)? }),
+        };
     }
     let filled_from = match statement.ast() {
         Some(ast::Statement::CreateTable(table)) => table.query.as_deref(),

@@ -288,14 +288,14 @@ fn split(insert: &InsertRows, rows: BTreeMap<&ShardId, (Vec<usize>, Vec<Key>)>) 
     Ok(Route::Split(rows.into_iter().map(part).collect()))
 }
 
-fn known_map<'a>(maps: &'a dyn Maps, name: &MapName) -> Result<&'a Map, SqlError> {
+pub(super) fn known_map<'a>(maps: &'a dyn Maps, name: &MapName) -> Result<&'a Map, SqlError> {
     maps.map(name).ok_or_else(|| {
         SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, format!("map {name} is not known here"))
             .hint("Try again; if it stays so, create the map, or bind the table to another one.")
     })
 }
 
-fn unmapped(error: LocateError) -> SqlError {
+pub(super) fn unmapped(error: LocateError) -> SqlError {
     match error {
         LocateError::Gap { .. } => SqlError::new(SqlState::UNMAPPED_KEY, error.to_string()),
         LocateError::WrongType { .. } => SqlError::new(SqlState::INVALID_PARAMETER_VALUE, error.to_string()),
@@ -317,7 +317,8 @@ pub(super) fn changes_key(table: &TableName, column: &str) -> SqlError {
         format!(
             "column \"{column}\" of table {table} is its key, and a row's key cannot be changed in place"
         ),
-        "Delete the row and insert it under its new key, or set the key to the value that the condition names.",
+        "SET polyshard.move_rows = on has rows moved, where old and new key are literals or parameters; or delete the \
+         row and insert it under its new key.",
     )
 }
 

@@ -20,6 +20,7 @@ mod literal;
 mod mention;
 mod predicate;
 mod query;
+mod rekey;
 mod scope;
 mod value;
 mod write;
@@ -30,7 +31,7 @@ use polyshard_map::{Key, KeyRange, Map, MapName, ShardId};
 
 pub use analysis::{Analysis, Called, analyse};
 
-use crate::schema::Schema;
+use crate::schema::{Schema, TableName};
 
 /// What a statement is read against.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +86,25 @@ pub enum Route {
     Split(Vec<Part>),
     /// A change that every shard gets alike.
     Everywhere,
+    /// An UPDATE that gives rows a key whose place is on another shard.
+    Rekey(Box<Rekey>),
+}
+
+/// An UPDATE that gives rows of one shard a key of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rekey {
+    /// The table.
+    pub table: TableName,
+    /// Its map.
+    pub map: MapName,
+    /// Where the rows are.
+    pub from: ShardId,
+    /// The keys that they may have.
+    pub keys: Vec<Key>,
+    /// Where they come to be.
+    pub to: ShardId,
+    /// Their new key.
+    pub key: Key,
 }
 
 /// One shard's part of an INSERT.

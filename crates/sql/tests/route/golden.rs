@@ -147,6 +147,7 @@ fn shown(route: &Route) -> String {
             text
         }
         Route::Everywhere => "everywhere".to_owned(),
+        Route::Rekey(rekey) => format!("from {} to {}", rekey.from, rekey.to),
     }
 }
 

@@ -5,16 +5,19 @@ use bytes::BytesMut;
 use super::words::{lost, optional_texts};
 use super::{Backend, Broken};
 
+/// The fields of a row in text form.
+pub(crate) type Fields = Vec<Option<String>>;
+
 impl Backend {
-    /// Asks something when nothing else is under way: the first row, empty if there is none; or the error's body.
-    pub async fn ask_openly(&mut self, sql: &str) -> Result<Result<Vec<Option<String>>, BytesMut>, Broken> {
+    /// Asks something when nothing else is under way: all rows; or the error's body.
+    pub async fn ask_openly(&mut self, sql: &str) -> Result<Result<Vec<Fields>, BytesMut>, Broken> {
         self.query(sql, true);
         self.flush().await?;
-        let (mut row, mut failure) = (None, None);
+        let (mut rows, mut failure) = (Vec::new(), None);
         loop {
             let (kind, body) = self.lent().next().await.map_err(lost)?;
             match kind {
-                b'D' => drop(row.get_or_insert_with(|| optional_texts(&body))),
+                b'D' => rows.push(optional_texts(&body)),
                 b'E' => {
                     self.check_fatal(&body)?;
                     failure = Some(body);
@@ -26,14 +29,14 @@ impl Backend {
                         break;
                     }
                     // That was the end of something quiet that was sent before.
-                    (row, failure) = (None, None);
+                    (rows, failure) = (Vec::new(), None);
                 }
                 _ => {}
             }
         }
         Ok(match failure {
             Some(body) => Err(body),
-            None => Ok(row.unwrap_or_default()),
+            None => Ok(rows),
         })
     }
 }

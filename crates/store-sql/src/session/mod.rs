@@ -13,6 +13,7 @@ mod place;
 mod ports;
 mod prepare;
 mod reference;
+mod rekey;
 mod savepoint;
 mod set;
 mod several;

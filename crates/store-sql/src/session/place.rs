@@ -334,6 +334,15 @@ impl Session {
         Ok(())
     }
 
+    /// The shard's answer did not come: what it ran is over, unless it is the client that is gone.
+    pub(super) async fn lose_broken(&mut self, broken: Broken) -> Stop {
+        match broken {
+            Broken::Client(gone) => Stop::Gone(gone),
+            Broken::Ended(error) => self.lose(error, false).await,
+            Broken::Cut(error) => self.lose(error, true).await,
+        }
+    }
+
     /// The shard's session is lost: what ran on it is over.
     pub(super) async fn lose(&mut self, error: SqlError, cut: bool) -> Stop {
         self.cut = cut;

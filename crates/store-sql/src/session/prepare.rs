@@ -243,14 +243,12 @@ impl Session {
             self.step_inside(outside);
         }
         match asked {
-            Ok(Ok(row)) => Ok(row.into_iter().next().flatten()),
+            Ok(Ok(rows)) => Ok(rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten()),
             Ok(Err(body)) => {
                 self.show_error(&body);
                 Err(Stop::Told)
             }
-            Err(Broken::Client(gone)) => Err(Stop::Gone(gone)),
-            Err(Broken::Ended(error)) => Err(self.lose(error, false).await),
-            Err(Broken::Cut(error)) => Err(self.lose(error, true).await),
+            Err(broken) => Err(self.lose_broken(broken).await),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use polyshard_journal::EntryKind;
 use polyshard_router::Access;
 use polyshard_sql::{
-    Analysis, Called, Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TableName,
+    Analysis, Called, Context, Ddl, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TableName,
     Volatility,
 };
 
@@ -47,13 +47,25 @@ impl Session {
         params: &[Param<'_>],
     ) -> Result<(Route, Arc<Analysis>), Stop> {
         let schema = self.current_schema().await?;
+        if let Kind::Ddl(ddl) = analysed.statement.kind()
+            && ddl.temporary
+        {
+            self.check_temporary(ddl, &schema)?;
+            // From now on under a position of its own: the same words mean other tables to others.
+            let position = self.door.cache.passing_position();
+            self.transaction.schema = Some(Arc::new(Schema { position, ..Schema::clone(&schema) }));
+        }
         let basis = self.basis(schema.position);
         let analysis = analysed.analysis(&basis, |statement| {
             let search_path = &basis.search_path;
             polyshard_sql::analyse(statement, &Context { schema: &schema, search_path, strict: basis.strict })
         })?;
         let view = self.door.router.view();
-        let route = analysis.route(params, &ViewMaps(&view))?;
+        let maps = ViewMaps(&view);
+        let route = match self.own.move_rows {
+            true => analysis.route_with_moves(params, &maps)?,
+            false => analysis.route(params, &maps)?,
+        };
         self.check_declared(&analysis)?;
         if self.transaction.schema.is_none() {
             self.routed_by = Some(schema);
@@ -232,6 +244,27 @@ impl Session {
         }
     }
 
+    /// Refuses a temporary table that would be somewhere else than its transaction, or hide another.
+    fn check_temporary(&self, ddl: &Ddl, schema: &Schema) -> Done {
+        if self.embedded || !self.transaction.is_explicit() || self.transaction.global.is_some() {
+            return Err(SqlError::unsupported(
+                "a temporary table is on one PostgreSQL shard, in a transaction",
+                "BEGIN first, then name a key, so that the transaction is on its shard.",
+            )
+            .into());
+        }
+        let name = ddl.name.as_ref().map(|name| name.name.as_str()).unwrap_or_default();
+        let hides = |known: &TableName| known.name == name;
+        if schema.tables.keys().any(hides) || schema.views.keys().any(hides) {
+            return Err(SqlError::unsupported(
+                format!("a temporary table {name} would hide the table or view of that name"),
+                "Choose another name.",
+            )
+            .into());
+        }
+        Ok(())
+    }
+
     /// Notes that the shard that works for us is written to.
     pub(super) fn note_write(&mut self, writes: bool) {
         self.transaction.wrote |= writes;
@@ -310,6 +343,7 @@ impl Session {
                 self.write_many(analysed, shards.len(), &ranges, params, routed_by).await
             }
             Route::Split(parts) => self.insert_split(parts, params, routed_by).await,
+            Route::Rekey(rekey) => Box::pin(self.move_rows(analysed, &rekey, params)).await,
             Route::ReferenceWrite => {
                 let alone = self.begin_alone();
                 let done = self.write_reference(analysed, params).await;

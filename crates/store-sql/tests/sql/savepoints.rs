@@ -112,7 +112,7 @@ async fn psql_goes_on_after_errors_in_a_migration() {
     cluster.close().await;
 }
 
-/// What a statement means by the search path and the time zone is the same on every shard, and on those that come later.
+/// What a statement means by the search path is the same on every shard, and on those that come later.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_made_between_two_changes_hold_on_every_shard() {
     let cluster = Cluster::with_tables().await;

@@ -219,3 +219,168 @@ async fn a_late_cancel_stops_nobody_else() {
     drop((early, late));
     cluster.close().await;
 }
+
+/// A key that is changed moves its rows, if the session asks for it: all or none. C2.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_move_to_their_new_key_where_it_is_asked_for() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    run(
+        "ALTER TABLE notes ADD COLUMN price numeric(6,2), ADD COLUMN tags text[], ADD COLUMN at timestamptz, \
+         ADD COLUMN whole int, ADD COLUMN double int GENERATED ALWAYS AS (whole * 2) STORED",
+    )
+    .await;
+    for tenant in 0..16 {
+        run(&format!("INSERT INTO notes VALUES ({tenant}, 0, 'probe')")).await;
+    }
+    let first = |shard: &str| cluster.on_shard(shard, "SELECT min(tenant) FROM notes");
+    let (here, there) = (first("s1"), first("s2"));
+    let near = cluster.on_shard("s1", &format!("SELECT min(tenant) FROM notes WHERE tenant > {here}"));
+    let odd = r"E'it''s\n\\ odd'";
+    run(&format!(
+        "INSERT INTO notes VALUES ({here}, 1, {odd}, 1.5, '{{a,\"b c\"}}', '2024-02-03 04:05:06.789+00', 7), \
+         ({here}, 2, NULL, NULL, NULL, NULL, NULL)"
+    ))
+    .await;
+    let change = |old: &str, new: &str, more: &str| {
+        format!("UPDATE notes SET tenant = {new}{more} WHERE tenant = {old} AND id IN (1, 2)")
+    };
+    let (state, message) = refusal(&client, &change(&here, &there, "")).await;
+    assert_eq!((state.as_str(), message.contains("key")), ("0A000", true), "{message}");
+    run("SET polyshard.move_rows = on").await;
+    // On the same shard it is a plain UPDATE; to another one, two phases are needed.
+    run(&change(&here, &near, "")).await;
+    assert_eq!(run(&format!("SELECT count(*) FROM notes WHERE tenant = {near} AND id > 0")).await, [["2"]]);
+    assert_eq!(refusal(&client, &change(&near, &there, "")).await.0, "0A000");
+    run("SET polyshard.multi_shard = 'two_phase'").await;
+    let answers =
+        client.simple_query(&change(&near, &there, ", price = price * 1.111, whole = 2.6")).await.unwrap();
+    let told = |answer: &tokio_postgres::SimpleQueryMessage| {
+        matches!(answer, tokio_postgres::SimpleQueryMessage::CommandComplete(2))
+    };
+    assert!(answers.iter().any(told), "{answers:?}");
+    let moved = "SELECT id, body, price, tags, at, whole, double FROM notes WHERE id > 0 ORDER BY id";
+    let at = "2024-02-03 04:05:06.789+00";
+    run("SET timezone = 'UTC'").await;
+    let one = ["1", "it's\n\\ odd", "1.67", "{a,\"b c\"}", at, "3", "6"];
+    let two = ["2", "NULL", "NULL", "NULL", "NULL", "3", "6"];
+    assert_eq!(run(moved).await, [one, two]);
+    assert_eq!(cluster.on_shard("s1", "SELECT count(*) FROM notes WHERE id > 0"), "0");
+    assert_eq!(cluster.on_shard("s2", "SELECT count(*) FROM notes WHERE id > 0"), "2");
+    // With parameters; and none of it, if the rows do not fit where they come to.
+    let (old, new): (i64, i64) = (there.parse().unwrap(), here.parse().unwrap());
+    let by = "UPDATE notes SET tenant = $1 WHERE tenant = $2 AND id = 1";
+    assert_eq!(client.execute(by, &[&new, &old]).await.unwrap(), 1);
+    run(&format!("INSERT INTO notes VALUES ({there}, 1, 'in the way')")).await;
+    assert_eq!(refusal(&client, &change(&here, &there, "")).await.0, "23505");
+    assert_eq!(cluster.on_shard("s1", "SELECT count(*) FROM notes WHERE id > 0"), "1");
+    run(&format!("BEGIN; DELETE FROM notes WHERE tenant = {there} AND id = 1")).await;
+    run(&change(&here, &there, "")).await;
+    run("ROLLBACK").await;
+    assert_eq!(cluster.on_shard("s1", "SELECT count(*) FROM notes WHERE id > 0"), "1");
+    for not in [
+        format!("UPDATE notes SET tenant = {there} WHERE tenant IN ({here}, {there}, {near})"),
+        format!("UPDATE notes SET tenant = {there} WHERE tenant = {here} RETURNING id"),
+        format!("UPDATE notes SET tenant = tenant + 1 WHERE tenant = {here}"),
+    ] {
+        assert_eq!(refusal(&client, &not).await.0, "0A000", "{not}");
+    }
+    drop(client);
+    cluster.close().await;
+}
+
+/// Temporary tables live in a transaction on one shard; others would be left behind for whoever has the session next.
+#[tokio::test(flavor = "multi_thread")]
+async fn temporary_tables_live_in_a_transaction_of_one_shard() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    for tenant in 0..4 {
+        run(&format!("INSERT INTO notes VALUES ({tenant}, 1, 'one')")).await;
+        run(&format!("BEGIN; SELECT 1 FROM notes WHERE tenant = {tenant}")).await;
+        let kind = if tenant % 2 == 0 { "bigint" } else { "text" };
+        run(&format!("CREATE TEMP TABLE stage (id {kind}, body text) ON COMMIT DROP")).await;
+        run("INSERT INTO stage VALUES (2, 'two'), (3, 'three')").await;
+        // The same words mean another table in another transaction.
+        let found = client.query_one("SELECT id FROM stage WHERE body = 'two'", &[]).await.unwrap();
+        assert_eq!(found.columns()[0].type_().name(), if tenant % 2 == 0 { "int8" } else { "text" });
+        run(&format!("INSERT INTO notes SELECT {tenant}, id::bigint, body FROM stage")).await;
+        let both = format!(
+            "SELECT n.body FROM notes n JOIN stage s ON s.id::bigint = n.id WHERE n.tenant = {tenant}"
+        );
+        assert_eq!(run(&both).await.len(), 2);
+        run("COMMIT").await;
+        assert_eq!(run(&format!("SELECT count(*) FROM notes WHERE tenant = {tenant}")).await, [["3"]]);
+        assert_eq!(refusal(&client, "SELECT * FROM stage").await.0, "42P01");
+    }
+    run("BEGIN").await;
+    run("CREATE TEMP TABLE mine ON COMMIT DROP AS SELECT * FROM notes WHERE tenant = 3").await;
+    assert_eq!(run("SELECT count(*) FROM mine").await, [["3"]]);
+    run("ROLLBACK").await;
+    for (begin, sql) in [
+        ("BEGIN", "CREATE TEMP TABLE t (a int)"),
+        ("SELECT 1", "CREATE TEMP TABLE t (a int) ON COMMIT DROP"),
+        ("BEGIN", "CREATE TEMP TABLE countries (a int) ON COMMIT DROP"),
+        ("BEGIN", "CREATE TEMP TABLE t ON COMMIT DROP AS SELECT * FROM notes"),
+        ("BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM notes WHERE tenant = 1"),
+    ] {
+        run(begin).await;
+        let (state, message) = refusal(&client, sql).await;
+        assert_eq!(state, "0A000", "{sql}: {message}");
+        run("ROLLBACK").await;
+    }
+    drop(client);
+    cluster.close().await;
+}
+
+/// Cursors of one shard move as PostgreSQL's do.
+#[tokio::test(flavor = "multi_thread")]
+async fn cursors_are_read_moved_and_closed() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    for id in 1..=5 {
+        run(&format!("INSERT INTO notes VALUES (1, {id}, 'x')")).await;
+    }
+    run("BEGIN; DECLARE c SCROLL CURSOR FOR SELECT id FROM notes WHERE tenant = 1 ORDER BY id").await;
+    assert_eq!(run("FETCH 2 FROM c").await, [["1"], ["2"]]);
+    run("MOVE FORWARD 1 IN c").await;
+    assert_eq!(run("FETCH NEXT FROM c").await, [["4"]]);
+    assert_eq!(run("FETCH BACKWARD 2 FROM c").await, [["3"], ["2"]]);
+    assert_eq!(run("FETCH LAST FROM c").await, [["5"]]);
+    run("CLOSE c; SAVEPOINT a").await;
+    assert_eq!(refusal(&client, "FETCH c").await.0, "34000");
+    run("ROLLBACK TO a; CLOSE ALL; COMMIT").await;
+    assert_eq!(refusal(&client, "FETCH c").await.0, "34000");
+    drop(client);
+    cluster.close().await;
+}
+
+/// A trigger that gives rows another key would put them where nobody looks for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_whose_triggers_set_its_key_is_not_sharded() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    run("CREATE TABLE t (tenant bigint, id bigint, tenant_name text, PRIMARY KEY (tenant, id))").await;
+    run("CREATE FUNCTION sets() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN NEW.tenant_name := 'x'; IF NEW.tenant = 5 THEN NEW.id = 1; END IF; RETURN NEW; END $$")
+    .await;
+    run("CREATE TRIGGER harmless BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION sets()").await;
+    run("CREATE FUNCTION sets_key() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN NEW . \"tenant\" := 5; RETURN NEW; END $$")
+    .await;
+    run("CREATE TRIGGER harmful BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION sets_key()").await;
+    let declare = "SELECT polyshard.shard_table('t', 'tenants', 'tenant')";
+    let (state, message) = refusal(&client, declare).await;
+    assert_eq!((state.as_str(), message.contains("harmful")), ("42P16", true), "{message}");
+    run("DROP TRIGGER harmful ON t; CREATE RULE other AS ON INSERT TO t DO INSTEAD NOTHING").await;
+    let (state, message) = refusal(&client, declare).await;
+    assert_eq!((state.as_str(), message.contains("rule other")), ("42P16", true), "{message}");
+    run("DROP RULE other ON t").await;
+    // A comparison with the key is no assignment.
+    run(declare).await;
+    drop(client);
+    cluster.close().await;
+}
