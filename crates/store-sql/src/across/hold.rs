@@ -25,7 +25,8 @@ struct Held {
     savepoints: usize,
 }
 
-/// The answers of one client that it takes in parts, by name. Portals and cursors share their names, as PostgreSQL's do.
+/// The answers of one client that it takes in parts, by name. Portals and cursors share their names, as PostgreSQL's
+/// do.
 #[derive(Default)]
 pub(crate) struct HeldAnswers(BTreeMap<String, Held>);
 
@@ -71,7 +72,10 @@ impl Session {
                 "Leave out WITH HOLD, and fetch its rows before the transaction ends.",
             ));
         }
-        self.check_held(&cursor.name)?;
+        if self.held.has(&cursor.name) {
+            let message = format!("cursor \"{}\" already exists", cursor.name);
+            return Err(SqlError::new(state::DUPLICATE_CURSOR, message));
+        }
         statement.text().strip_suffix(&**cursor.query.text()).ok_or_else(|| {
             SqlError::unsupported(
                 "this form of DECLARE is not offered across shards",
@@ -80,16 +84,13 @@ impl Session {
         })
     }
 
-    /// Refuses one more answer that is taken in parts, if there are too many, or one of this name.
-    pub(crate) fn check_held(&self, name: &str) -> Result<(), SqlError> {
-        if self.held.has(name) {
-            return Err(SqlError::new(state::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
+    /// Refuses one more answer that is taken in parts, if there are too many.
+    pub(super) fn check_room(&self) -> Result<(), SqlError> {
+        if self.held.0.values().filter(|held| held.worker.is_some()).count() < HELD_MAX {
+            return Ok(());
         }
-        if self.held.0.len() >= HELD_MAX {
-            let message = format!("the session has {HELD_MAX} cursors or portals across shards already");
-            return Err(SqlError::new(state::PROGRAM_LIMIT, message).hint("Close those that are not needed."));
-        }
-        Ok(())
+        let message = format!("the session has {HELD_MAX} cursors or portals across shards already");
+        Err(SqlError::new(state::PROGRAM_LIMIT, message).hint("Close those that are not needed."))
     }
 
     /// Keeps an answer for later.

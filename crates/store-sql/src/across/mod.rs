@@ -80,6 +80,9 @@ impl Session {
             }
             _ => return Err(only_select().into()),
         };
+        if let Delivery::Portal { .. } | Delivery::Cursor { .. } = delivery {
+            self.check_room()?;
+        }
         self.prepare_across().await?;
         let literals = if params.is_empty() { Vec::new() } else { self.literals_of(params).await? };
         let schema = self.schema().await?;

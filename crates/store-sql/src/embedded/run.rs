@@ -17,7 +17,7 @@ use crate::reply::{self, Field};
 use crate::session::{Done, Session, Stop, Wanted};
 
 /// Rows fetched at once from a long answer.
-pub(super) const PAGE_ROWS: usize = 500;
+pub(super) const PAGE_ROWS: usize = 100;
 
 /// A shard at work for a client.
 pub(crate) struct Lite {

@@ -71,10 +71,23 @@ async fn a_cursor_across_shards_goes_both_ways() {
     assert_eq!(client.query("FETCH ALL FROM other", &[]).await.unwrap().len(), 20);
     client.batch_execute("CLOSE \"C 1\"").await.unwrap();
     assert_eq!(refusal(&client, "FETCH 1 FROM \"C 1\"").await.0, "34000");
+    assert_eq!(refusal(&client, "DECLARE other CURSOR FOR SELECT tenant FROM notes").await.0, "25P02");
     client.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(refusal(&client, "FETCH 1 FROM other").await.0, "34000");
     assert_eq!(refusal(&client, declare).await.0, "25P01");
+    // Each keeps a session of a shard: there is an end to them.
     client.batch_execute("BEGIN").await.unwrap();
+    for number in 0..8 {
+        client
+            .batch_execute(&format!("DECLARE c{number} CURSOR FOR SELECT tenant FROM notes"))
+            .await
+            .unwrap();
+    }
+    assert_eq!(refusal(&client, "DECLARE c8 CURSOR FOR SELECT tenant FROM notes").await.0, "54000");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    client.batch_execute("BEGIN; DECLARE c0 CURSOR FOR SELECT tenant FROM notes").await.unwrap();
+    assert_eq!(refusal(&client, "DECLARE c0 CURSOR FOR SELECT id FROM notes").await.0, "42P03");
+    client.batch_execute("ROLLBACK; BEGIN").await.unwrap();
     let hold = "DECLARE c CURSOR WITH HOLD FOR SELECT tenant FROM notes";
     assert_eq!(refusal(&client, hold).await.0, "0A000");
     client.batch_execute("ROLLBACK").await.unwrap();
