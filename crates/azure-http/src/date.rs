@@ -58,25 +58,32 @@ impl Timestamp {
     /// As in headers and in the XML of queues: `Sun, 15 Nov 2026 07:25:16 GMT`.
     pub fn rfc1123(self) -> String {
         let at = Civil::of(self);
-        format!(
-            "{}, {:02} {} {:04} {:02}:{:02}:{:02} GMT",
-            WEEKDAYS[at.weekday],
-            at.day,
-            MONTHS[at.month - 1],
-            at.year,
-            at.hour,
-            at.minute,
-            at.second
-        )
+        let mut out = String::with_capacity("Sun, 15 Nov 2026 07:25:16 GMT".len());
+        out.push_str(WEEKDAYS[at.weekday]);
+        push_digits(&mut out, ", ", at.day, 2);
+        out.push(' ');
+        out.push_str(MONTHS[at.month - 1]);
+        push_digits(&mut out, " ", at.year, 4);
+        push_digits(&mut out, " ", at.hour, 2);
+        push_digits(&mut out, ":", at.minute, 2);
+        push_digits(&mut out, ":", at.second, 2);
+        out.push_str(" GMT");
+        out
     }
 
     /// As in the JSON of tables and in access policies: `2026-11-15T07:25:16.2221997Z`, always with seven digits.
     pub fn iso(self) -> String {
         let at = Civil::of(self);
-        format!(
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:07}Z",
-            at.year, at.month, at.day, at.hour, at.minute, at.second, at.tick
-        )
+        let mut out = String::with_capacity("2026-11-15T07:25:16.2221997Z".len());
+        push_digits(&mut out, "", at.year, 4);
+        push_digits(&mut out, "-", at.month as i64, 2);
+        push_digits(&mut out, "-", at.day, 2);
+        push_digits(&mut out, "T", at.hour, 2);
+        push_digits(&mut out, ":", at.minute, 2);
+        push_digits(&mut out, ":", at.second, 2);
+        push_digits(&mut out, ".", at.tick, 7);
+        out.push('Z');
+        out
     }
 
     /// Reads the form of [`Timestamp::rfc1123`]; the name of the weekday is not checked against the date.
@@ -209,6 +216,16 @@ fn seconds(year: i64, month: i64, day: i64, hour: i64, minute: i64, second: i64)
     let days =
         days_before_year(year) + (1..month).map(|month| days_in_month(year, month)).sum::<i64>() + day - 1;
     Some(days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second)
+}
+
+/// A separator, and a number that is not negative with all its digits: several times as fast as formatting it, and
+/// every answer has a time or more.
+fn push_digits(out: &mut String, separator: &str, number: i64, width: u32) {
+    out.push_str(separator);
+    for place in (0..width).rev() {
+        let digit = number / 10_i64.pow(place) % 10;
+        out.push(char::from(b'0' + digit.unsigned_abs() as u8));
+    }
 }
 
 fn digits(text: &str, length_min: usize, length_max: usize) -> Option<i64> {

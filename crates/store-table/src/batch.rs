@@ -222,16 +222,16 @@ fn accepted(id: uuid::Uuid, body: Vec<u8>) -> Response {
 
 fn write_answer(answer: &Answered, body: &mut Vec<u8>) {
     let response = &answer.response;
-    let mut head = "Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n".to_owned();
-    head.push_str(&format!("\r\nHTTP/1.1 {} {}\r\n", response.status, reason(response.status)));
+    let mut add = |words: &[&str]| words.iter().for_each(|word| body.extend_from_slice(word.as_bytes()));
+    add(&["Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\nHTTP/1.1 "]);
+    add(&[&response.status.to_string(), " ", reason(response.status), "\r\n"]);
     if let Some(id) = &answer.content_id {
-        head.push_str(&format!("Content-ID: {id}\r\n"));
+        add(&["Content-ID: ", id, "\r\n"]);
     }
     for (name, value) in &response.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        add(&[name, ": ", value, "\r\n"]);
     }
-    head.push_str("\r\n");
-    body.extend_from_slice(head.as_bytes());
+    add(&["\r\n"]);
     body.extend_from_slice(&response.body);
     body.extend_from_slice(b"\r\n");
 }

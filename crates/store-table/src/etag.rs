@@ -5,7 +5,17 @@ use polyshard_azure_http::Timestamp;
 
 /// The ETag of an entity that was last changed then: `W/"datetime'2026-11-15T07%3A25%3A16.2221997Z'"`.
 pub fn etag(timestamp: Timestamp) -> String {
-    format!("W/\"datetime'{}'\"", timestamp.iso().replace(':', "%3A"))
+    let iso = timestamp.iso();
+    let mut out = String::with_capacity(iso.len() + 20);
+    out.push_str("W/\"datetime'");
+    let mut parts = iso.split(':');
+    out.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        out.push_str("%3A");
+        out.push_str(part);
+    }
+    out.push_str("'\"");
+    out
 }
 
 /// Which version of an entity a change is for.
