@@ -5,8 +5,8 @@ use polyshard_engine::{Dialect, Transaction};
 use crate::sql_local::SqlLocal;
 use crate::{Dataset, LocalTx, ShardError};
 
-/// As [`crate::Shard::bind`], for SQLite, where a transaction that has written is alone and one beside it would wait for
-/// it. If it is rolled back, nothing is recorded.
+/// As [`crate::Shard::bind`], for SQLite, where a transaction that has written is alone and one beside it would wait
+/// for it. If it is rolled back, nothing is recorded.
 pub async fn bind_within(
     transaction: Transaction,
     dialect: Dialect,
