@@ -71,7 +71,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         rebalance: RebalanceConfig {
             auto: values.get("rebalance.auto")?.text == "true",
             every: number(values, "rebalance.every_s").map(Duration::from_secs)?,
-            hours: hours(values.get("rebalance.hours")?, errors),
+            hours: values.get("rebalance.hours").and_then(|setting| hours(setting, errors)),
             moves_max: number(values, "rebalance.moves_max")?,
             slack_percent: number(values, "rebalance.slack_percent")?,
         },
