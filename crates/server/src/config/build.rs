@@ -104,9 +104,6 @@ pub(super) fn milliseconds(values: &Values, path: &str) -> Option<Duration> {
 
 /// Reads `22:00-05:30`; nothing for all day.
 fn hours(setting: &Setting, errors: &mut ConfigErrors) -> Option<(u32, u32)> {
-    if setting.text.is_empty() {
-        return None;
-    }
     let minutes = |text: &str| -> Option<u32> {
         let (hour, minute) = text.trim().split_once(':')?;
         let (hour, minute): (u32, u32) = (hour.parse().ok()?, minute.parse().ok()?);
