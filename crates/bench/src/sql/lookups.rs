@@ -29,6 +29,12 @@ impl Way {
         Spread::of(self.runs.iter().map(|run| run.tps).collect()).median
     }
 
+    /// Median of what this way does for each transaction of the other, round by round.
+    fn against(&self, other: &Way) -> f64 {
+        let ratios = self.runs.iter().zip(&other.runs).map(|(mine, theirs)| mine.tps / theirs.tps);
+        Spread::of(ratios.collect()).median
+    }
+
     fn figure(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
         let figures: Vec<f64> = self.runs.iter().filter_map(of).collect();
         (!figures.is_empty()).then(|| Spread::of(figures).median)
@@ -84,8 +90,8 @@ pub fn run(world: &World, effort: Effort) -> Result<Vec<Table>, Failure> {
                 direct.tps().into(),
                 cell(bouncer.map(Way::tps)),
                 door.tps().into(),
-                cell(bouncer.map(|bouncer| door.tps() / bouncer.tps())),
-                (door.tps() / direct.tps()).into(),
+                cell(bouncer.map(|bouncer| door.against(bouncer))),
+                door.against(direct).into(),
                 cell(bouncer.and_then(|way| way.figure(|run| run.cpu_us))),
                 cell(door.figure(|run| run.cpu_us)),
             ]);
