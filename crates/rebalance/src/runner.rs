@@ -27,6 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 /// The pause before a task that cannot be done just now is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// How often the lease is renewed while a task takes long: a third of it.
+const RENEW_EVERY: Duration = Duration::from_millis(1_600);
 /// Tries of one task before the procedure is given up: a shard may be away for two minutes.
 const TRIES_MAX: u32 = 120;
 
@@ -178,7 +180,7 @@ impl Inner {
             let place = format!("task_{}", task.as_str());
             self.pass(&format!("{place}.before"))?;
             let next = procedure.next_mut().expect("it was there a moment ago");
-            match self.attempt(next).await {
+            match self.attempt_alive(next, &record).await? {
                 Outcome::Done => {
                     self.pass(&format!("{place}.after"))?;
                     procedure.advance();
@@ -265,6 +267,29 @@ impl Inner {
         };
         if let Err(error) = driver.wish_for(id, wanted).await {
             tracing::debug!(operation = %id, %error, "the move cannot be steered now");
+        }
+    }
+
+    /// Tries a task, which may take longer than the lease: it is renewed meanwhile.
+    async fn attempt_alive(
+        &self,
+        task: &mut Task,
+        record: &ProcedureRecord,
+    ) -> Result<Outcome, CatalogError> {
+        let attempt = self.attempt(task);
+        tokio::pin!(attempt);
+        loop {
+            tokio::select! {
+                outcome = attempt.as_mut() => return Ok(outcome),
+                () = tokio::time::sleep(RENEW_EVERY) => {}
+            }
+            match self.options.driver.catalog().save_procedure(record).await {
+                Err(error @ CatalogError::Superseded(_)) => return Err(error),
+                Err(error) => {
+                    tracing::debug!(procedure = %record.id, %error, "the lease could not be renewed")
+                }
+                Ok(_) => {}
+            }
         }
     }
 

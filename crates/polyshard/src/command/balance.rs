@@ -12,7 +12,7 @@ use super::change::Lease;
 use super::moves;
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
-use crate::selector::Selector;
+use crate::selector::{Buckets, Ends, SegmentFlag, Selector};
 use crate::table::table;
 
 /// `drain`.
@@ -120,16 +120,25 @@ Examples:
 pub struct RuleArgs {
     /// The map
     name: MapName,
+    /// One key
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true, group = "which")]
+    key: Option<String>,
+    /// Keys from LO (included) to HI (not included); an empty side is infinite, '..' is everything
+    #[arg(long, value_name = "LO..HI", allow_hyphen_values = true, group = "which")]
+    range: Option<Ends>,
+    /// Buckets of a hash map, from A (included) to B (not included)
+    #[arg(long, value_name = "A..B", group = "which")]
+    buckets: Option<Buckets>,
     #[command(flatten)]
-    selector: Option<Selector>,
+    segment: SegmentFlag,
     /// The region that the keys stay in
-    #[arg(long, group = "says", requires = "selector")]
+    #[arg(long, group = "says", requires = "which")]
     region: Option<String>,
     /// The tier that the keys stay in
-    #[arg(long, group = "says", requires = "selector")]
+    #[arg(long, group = "says", requires = "which")]
     tier: Option<String>,
     /// The keys have their shard to themselves
-    #[arg(long, group = "says", requires = "selector")]
+    #[arg(long, group = "says", requires = "which")]
     alone: bool,
     /// Keys of which no two are on one shard
     #[arg(
@@ -139,7 +148,7 @@ pub struct RuleArgs {
         value_delimiter = ',',
         allow_hyphen_values = true,
         required_unless_present_any = ["region", "tier", "alone"],
-        conflicts_with = "selector"
+        conflicts_with = "which"
     )]
     apart: Vec<String>,
 }
@@ -223,7 +232,11 @@ pub fn run_rule(command: &RuleCommand, client: &Client, output: &Output) -> Resu
 }
 
 fn new_rule(args: &RuleArgs) -> NewRule {
-    let range = || args.selector.as_ref().map_or_else(RangeView::all, Selector::range);
+    let range = || {
+        let (key, range) = (args.key.clone(), args.range.clone());
+        let (buckets, segment) = (args.buckets.clone(), args.segment.clone());
+        Selector { key, range, buckets, segment }.range()
+    };
     match (&args.region, &args.tier, args.alone) {
         (Some(region), _, _) => NewRule::Region { range: range(), region: region.clone() },
         (_, Some(tier), _) => NewRule::Tier { range: range(), tier: tier.clone() },

@@ -47,7 +47,7 @@ fn a_database_is_taken_in_with_its_rows_and_a_tenant_moves_out_while_it_is_writt
     let mut server = setup.start();
     // What must change is said first, and nothing is begun.
     let wrong = format!(
-        "adopt {} --map tenants --key-column tenant --as legacy --password-file {} --json",
+        "adopt {} --map tenants --key-column tenant --as legacy --password-file {}",
         fleet.url(0, "legacy"),
         fleet.password_file("legacy").display()
     );

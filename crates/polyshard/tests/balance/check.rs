@@ -3,7 +3,7 @@
 use polyshard_testkit::process::Setup;
 
 use crate::fleet::Fleet;
-use crate::sql::sql;
+use crate::sql::{load, rows, sql};
 use crate::support::{json, run, session};
 
 #[test]
@@ -13,7 +13,7 @@ fn rows_on_a_shard_that_does_not_own_them_are_found() {
     session(&server, "map create tenants --kind range --key bigint\nmap add tenants --range '..' --to a");
     sql(&server, "CREATE TABLE orders (tenant bigint, id bigint, PRIMARY KEY (tenant, id))");
     run(&server, "table shard orders --map tenants --key tenant").ok();
-    sql(&server, "INSERT INTO orders SELECT t, n FROM generate_series(1, 4) t, generate_series(1, 10) n");
+    load(&server, "orders", rows(4, 10, ""));
     run(&server, "check").ok();
     // Somebody has put rows where they are not looked for.
     fleet.servers[0].execute("b", "INSERT INTO orders VALUES (2, 999), (77, 1)");

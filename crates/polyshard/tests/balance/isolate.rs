@@ -2,7 +2,7 @@
 
 use polyshard_testkit::process::Setup;
 
-use crate::sql::{Writer, sql};
+use crate::sql::{Writer, load, rows, sql};
 use crate::support::{assert_agreed, json, refused, run, session, shard_of};
 
 const TABLE: &str = "CREATE TABLE orders (tenant bigint, id bigint, note text, PRIMARY KEY (tenant, id))";
@@ -13,15 +13,12 @@ fn a_tenant_gets_a_new_shard_while_it_is_written_and_others_are_kept_away() {
     session(&server, "map create tenants --kind range --key bigint\nmap add tenants --range '..' --to s1");
     sql(&server, TABLE);
     run(&server, "table shard orders --map tenants --key tenant").ok();
-    sql(
-        &server,
-        "INSERT INTO orders SELECT t, n, 'x' FROM generate_series(1, 20) t, generate_series(1, 20) n",
-    );
+    load(&server, "orders", rows(20, 20, "\tx"));
     // The other embedded shards are empty, and one of them is taken first.
     let looked = json(&server, "isolate tenants --key 7 --dry-run");
     assert_eq!(looked["parts"][0]["to"], "s2", "{looked}");
     assert!(looked["steps"].as_array().expect("steps").len() > 5, "{looked}");
-    let writer = Writer::start(&server, "INSERT INTO orders VALUES (7, 1000 + $1, 'w')");
+    let writer = Writer::start(&server, "INSERT INTO orders VALUES (7, 1000 + $1::bigint, 'w')");
     run(&server, "isolate tenants --key 7 --wait").ok();
     let written = writer.stop();
     assert_eq!(shard_of(&server, "tenants", "7"), "s2");

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use polyshard_testkit::process::{Server, Setup};
 
-use crate::sql::{block_on, connect, sql};
+use crate::sql::{block_on, connect, load, rows, sql};
 use crate::support::{await_quiet, json, refused, run, session, shard_of};
 
 /// SIGABRT, by which a server ends itself at a failpoint.
@@ -14,7 +14,7 @@ fn filled(server: &Server) {
     session(server, "map create tenants --kind range --key bigint\nmap add tenants --range '..' --to s1");
     sql(server, "CREATE TABLE orders (tenant bigint, id bigint, PRIMARY KEY (tenant, id))");
     run(server, "table shard orders --map tenants --key tenant").ok();
-    sql(server, "INSERT INTO orders SELECT t, n FROM generate_series(1, 9) t, generate_series(1, 50) n");
+    load(server, "orders", rows(9, 50, ""));
 }
 
 fn state_of(server: &Server, key: &str) -> String {

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use polyshard_testkit::process::Setup;
 use serde_json::Value;
 
-use crate::sql::sql;
+use crate::sql::{load, rows, sql};
 use crate::support::{assert_agreed, await_quiet, json, refused, run, session};
 
 fn rows_by_shard(plan: &Value) -> Vec<(String, u64, u64)> {
@@ -26,10 +26,7 @@ fn a_fifth_shard_gets_a_fifth_of_the_rows_and_the_rest_stays() {
     session(&server, "map create tenants --kind hash --key bigint --buckets 256");
     sql(&server, "CREATE TABLE orders (tenant bigint, id bigint, PRIMARY KEY (tenant, id))");
     run(&server, "table shard orders --map tenants --key tenant").ok();
-    for part in 0..10 {
-        let (from, to) = (part * 2000 + 1, (part + 1) * 2000);
-        sql(&server, &format!("INSERT INTO orders SELECT t, 1 FROM generate_series({from}, {to}) t"));
-    }
+    load(&server, "orders", rows(20_000, 1, ""));
     run(&server, "shard add s5 --url sqlite:shards/s5.db").ok();
     let plan = json(&server, "rebalance tenants --plan --by rows --slack 2");
     let moves = plan["moves"].as_array().expect("moves").clone();
@@ -78,7 +75,7 @@ fn plans_and_moves_heed_rules_and_limits() {
     );
     sql(&server, "CREATE TABLE orders (tenant bigint, id bigint, PRIMARY KEY (tenant, id))");
     run(&server, "table shard orders --map tenants --key tenant").ok();
-    sql(&server, "INSERT INTO orders SELECT t, n FROM generate_series(1, 4) t, generate_series(1, 100) n");
+    load(&server, "orders", rows(4, 100, ""));
     run(&server, "rule add tenants --key 1 --region eu").ok();
     run(&server, "rule add tenants --apart 2,3").ok();
     let error = refused(&server, "move tenants --key 1 --to s3", 4);

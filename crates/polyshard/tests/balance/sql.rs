@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
+use futures_util::SinkExt;
 use polyshard_testkit::process::Server;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -13,6 +15,7 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 /// A client of the SQL door.
 pub async fn connect(address: &str) -> Client {
+    let address = address.rsplit('@').next().and_then(|rest| rest.split('/').next()).expect("an address");
     let (host, port) = address.split_once(':').expect("host and port");
     let mut config = tokio_postgres::Config::new();
     config.host(host).port(port.parse().expect("a port"));
@@ -39,6 +42,26 @@ pub fn sql(server: &Server, statements: &str) -> String {
         _ => None,
     });
     rows.collect::<Vec<_>>().join("\n")
+}
+
+/// Loads rows into a table, each a line of values with tabs between them.
+#[track_caller]
+pub fn load(server: &Server, table: &str, rows: impl Iterator<Item = String>) {
+    let address = server.door("sql").to_owned();
+    let text: String = rows.map(|row| row + "\n").collect();
+    let loaded = block_on(async move {
+        let client = connect(&address).await;
+        let sink = client.copy_in::<_, Bytes>(&format!("COPY {table} FROM STDIN")).await?;
+        let mut sink = std::pin::pin!(sink);
+        sink.send(Bytes::from(text)).await?;
+        sink.finish().await
+    });
+    loaded.unwrap_or_else(|error| panic!("{table} cannot be loaded: {error:?}"));
+}
+
+/// Rows of a number of tenants, so many of each: tenant, number, and what else there is.
+pub fn rows(tenants: u64, each: u64, rest: &'static str) -> impl Iterator<Item = String> {
+    (1..=tenants).flat_map(move |tenant| (1..=each).map(move |number| format!("{tenant}\t{number}{rest}")))
 }
 
 /// Somebody who writes rows for one key through the SQL door until he is told to stop.

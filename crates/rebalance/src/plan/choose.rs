@@ -153,11 +153,26 @@ impl<'a> Work<'a> {
         found
     }
 
+    /// Moves everything off a shard: neighbours to the same place while that is not above what would be even, so that
+    /// there are few moves.
     pub(super) fn drain(&mut self, shard: &ShardId) {
-        for index in self.heaviest_first(|piece| piece.shard == *shard) {
+        let mut leaving: Vec<usize> =
+            (0..self.on.len()).filter(|index| self.situation.pieces[*index].shard == *shard).collect();
+        leaving.sort_by_key(|index| self.situation.pieces[*index].range.clone());
+        let takers = self.situation.places.iter().filter(|place| place.takes).count() as u64;
+        let total: u64 = self.loads.values().map(|load| load.weight).sum();
+        let level = total.div_ceil(takers.max(1));
+        let mut current: Option<ShardId> = None;
+        for index in leaving {
             let piece = &self.situation.pieces[index];
-            match self.emptiest(index, 0) {
-                Some(to) => self.carry(index, to, format!("shard {shard} is to be empty")),
+            let stays = current.take().filter(|to| {
+                self.loads[to].weight + self.weights[index] <= level && self.refuses(piece, to, 0).is_none()
+            });
+            match stays.or_else(|| self.emptiest(index, 0)) {
+                Some(to) => {
+                    self.carry(index, to.clone(), format!("shard {shard} is to be empty"));
+                    current = Some(to);
+                }
                 None => {
                     let mut reasons: Vec<String> = self
                         .situation
@@ -258,14 +273,13 @@ impl<'a> Work<'a> {
                 choice = fitting;
             }
             choice.sort_by(|a, b| {
+                // What helps about as much for its bytes is taken in the order of keys: neighbours go as one.
                 let value = |index: &usize| {
                     let piece = &self.situation.pieces[*index];
-                    self.weights[*index] as f64 / (piece.bytes as f64 + 1.0)
+                    (self.weights[*index] as f64 / (piece.bytes as f64 + 1.0)).log2().round()
                 };
                 let (first, second) = (&self.situation.pieces[*a], &self.situation.pieces[*b]);
-                let by_value = value(b).total_cmp(&value(a));
-                let by_weight = self.weights[*b].cmp(&self.weights[*a]);
-                by_value.then(by_weight).then_with(|| first.range.cmp(&second.range))
+                value(b).total_cmp(&value(a)).then_with(|| first.range.cmp(&second.range))
             });
             let headroom = self.aim.headroom_percent;
             let may = |index: &usize| self.refuses(&self.situation.pieces[*index], to, headroom).is_none();
