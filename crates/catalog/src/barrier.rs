@@ -1,8 +1,8 @@
 //! The commit barrier of all processes: one asks for it here, every router holds its writes and says so.
 //!
 //! A router holds its writes for [`BARRIER_HOLD`] from when it read of the barrier, and so at least until that time has
-//! passed on the catalog's clock since the barrier was raised. Whoever raised it takes its moment and lowers it; if it is
-//! lowered in time by the catalog's clock, every router that had said so was holding all the while.
+//! passed on the catalog's clock since the barrier was raised. Whoever raised it takes its moment and lowers it; if it
+//! is lowered in time by the catalog's clock, every router that had said so was holding all the while.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -227,8 +227,8 @@ impl Catalog {
         Ok(found)
     }
 
-    /// Says of all runs that they have failed. For a process that starts on an embedded catalog, which belongs to it alone:
-    /// whoever ran them is gone.
+    /// Says of all runs that they have failed. For a process that starts on an embedded catalog, which belongs to it
+    /// alone: whoever ran them is gone.
     pub async fn abandon_runs(&self) -> Reply<()> {
         let mut tx = self.begin().await?;
         tx.lock().await?;
