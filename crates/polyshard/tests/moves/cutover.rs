@@ -1,0 +1,264 @@
+//! Cut-overs that have broken others: what is under way when a range leaves is neither lost nor doubled (D1-D4, C4).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, TryStreamExt};
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use crate::cluster::Cluster;
+use crate::ledger::Fate;
+use crate::support::run;
+use crate::writers::connect;
+
+/// How long something may take that must come; only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs callers on the door of the first process.
+fn with_client<T>(cluster: &Cluster, work: impl AsyncFnOnce(Client) -> T) -> T {
+    let address = cluster.process(0).door("sql").to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, connection) = connect(&address).await.expect("the door is open");
+        let answer = tokio::time::timeout(PATIENCE, work(client)).await.expect("it does not hang");
+        connection.abort();
+        answer
+    })
+}
+
+/// The move of the tenants 5 to 14 from the first shard to the second.
+fn line(cluster: &Cluster) -> String {
+    format!("move tenants --range 5..15 --to {}", cluster.target())
+}
+
+/// The position up to which changes are carried must be read after writes have stopped.
+fn what_is_written_between_the_last_look_and_the_fence_arrives(cluster: &Cluster) {
+    cluster.hold("raise.before");
+    let operation = cluster.begin(&line(cluster));
+    cluster.await_held("raise.before");
+    let id = cluster.ledger.number();
+    cluster.ledger.note(("entry", 7, id), Fate::There);
+    let insert = format!("INSERT INTO entry (tenant, id, body) VALUES (7, {id}, 'late')");
+    cluster.sql(&[
+        &insert,
+        "UPDATE counter SET n = n + 1 WHERE tenant = 7",
+        "DELETE FROM counter WHERE tenant = 8",
+    ]);
+    cluster.let_go();
+    assert_eq!(cluster.ended(&operation)["state"], "done");
+    assert_eq!(cluster.owner(7), cluster.target());
+    let body = cluster.sql(&[&format!("SELECT body FROM entry WHERE tenant = 7 AND id = {id}")]);
+    assert_eq!(body, [["late"]]);
+    assert_eq!(cluster.sql(&["SELECT n FROM counter WHERE tenant = 7"]), [["1"]]);
+    assert!(
+        cluster.sql(&["SELECT n FROM counter WHERE tenant = 8"]).is_empty(),
+        "a deleted row does not come back"
+    );
+    cluster.sql(&["INSERT INTO counter VALUES (8, 0)"]);
+    cluster.assert_whole();
+}
+
+#[test]
+fn what_is_written_between_the_last_look_and_the_fence_arrives_on_databases() {
+    what_is_written_between_the_last_look_and_the_fence_arrives(&Cluster::together(1));
+}
+
+#[test]
+fn what_is_written_between_the_last_look_and_the_fence_arrives_on_files() {
+    what_is_written_between_the_last_look_and_the_fence_arrives(&Cluster::embedded());
+}
+
+/// A transaction that has written in the range delays the switch, and keeps what it wrote; others go on meanwhile.
+#[test]
+fn an_open_transaction_delays_the_switch_and_keeps_its_writes() {
+    let cluster = Cluster::together(1);
+    let operation = with_client(&cluster, async |client| {
+        client.batch_execute("BEGIN; UPDATE counter SET n = 41 WHERE tenant = 7").await.unwrap();
+        let operation = cluster.begin(&line(&cluster));
+        // While it waits, it holds nobody for longer than a moment.
+        let (other, connection) = connect(cluster.process(0).door("sql")).await.unwrap();
+        for _ in 0..5 {
+            other.batch_execute("UPDATE counter SET n = n + 1 WHERE tenant = 9").await.unwrap();
+        }
+        drop(other);
+        connection.abort();
+        assert_eq!(cluster.operation(&operation).unwrap()["state"], "running");
+        client.batch_execute("UPDATE counter SET n = n + 1 WHERE tenant = 7; COMMIT").await.unwrap();
+        operation
+    });
+    assert_eq!(cluster.ended(&operation)["state"], "done");
+    assert_eq!(cluster.sql(&["SELECT n FROM counter WHERE tenant = 7"]), [["42"]]);
+    assert_eq!(cluster.sql(&["SELECT n FROM counter WHERE tenant = 9"]), [["5"]]);
+    cluster.assert_whole();
+}
+
+/// A statement prepared before the switch finds its rows after it.
+fn prepared_statements_go_on_after_the_switch(cluster: &Cluster) {
+    with_client(cluster, async |client| {
+        let bump =
+            client.prepare("UPDATE counter SET n = n + 1 WHERE tenant = $1 RETURNING n").await.unwrap();
+        let value: i64 = client.query_one(&bump, &[&7_i64]).await.unwrap().get(0);
+        assert_eq!(value, 1);
+        // Begun, and bound to no shard yet.
+        client.batch_execute("BEGIN").await.unwrap();
+        run(cluster.process(0), &format!("{} --wait", line(cluster))).ok();
+        let value: i64 = client.query_one(&bump, &[&7_i64]).await.unwrap().get(0);
+        assert_eq!(value, 2);
+        client.batch_execute("COMMIT").await.unwrap();
+        let value: i64 = client.query_one(&bump, &[&7_i64]).await.unwrap().get(0);
+        assert_eq!(value, 3);
+    });
+    cluster.assert_whole();
+}
+
+#[test]
+fn prepared_statements_and_begun_transactions_go_on_after_the_switch_on_databases() {
+    prepared_statements_go_on_after_the_switch(&Cluster::together(1));
+}
+
+#[test]
+fn prepared_statements_and_begun_transactions_go_on_after_the_switch_on_files() {
+    prepared_statements_go_on_after_the_switch(&Cluster::embedded());
+}
+
+/// COPY into the range, half sent when the fence is raised: all its rows are there, or none and it may be tried again.
+fn a_copy_across_the_switch_is_whole(cluster: &Cluster) {
+    let ids: Vec<i64> = (0..200).map(|_| cluster.ledger.number()).collect();
+    let row = |id: &i64| Bytes::from(format!("{}\t{id}\tcopied\n", id % 40));
+    let (operation, copied) = with_client(cluster, async |client| {
+        // Triggers are made when nobody copies; the fence comes when half of it is there.
+        cluster.hold("raise.before");
+        let operation = cluster.begin(&line(cluster));
+        cluster.await_held("raise.before");
+        let sink = client.copy_in::<_, Bytes>("COPY entry (tenant, id, body) FROM STDIN").await.unwrap();
+        let mut sink = std::pin::pin!(sink);
+        let mut sent = true;
+        for id in &ids[..100] {
+            sent &= sink.send(row(id)).await.is_ok();
+        }
+        cluster.let_go();
+        for id in &ids[100..] {
+            sent &= sink.send(row(id)).await.is_ok();
+        }
+        let ended = sink.finish().await;
+        if let Err(error) = &ended {
+            let code = error.code().map(tokio_postgres::error::SqlState::code);
+            assert!(matches!(code, Some("40001")), "only what may be tried again: {error:?}");
+        }
+        (operation, sent && ended.is_ok())
+    });
+    assert_eq!(cluster.ended(&operation)["state"], "done");
+    let fate = if copied { Fate::There } else { Fate::Gone };
+    ids.iter().for_each(|id| cluster.ledger.note(("entry", id % 40, *id), fate));
+    cluster.assert_whole();
+}
+
+#[test]
+fn a_copy_across_the_switch_is_whole_on_databases() {
+    a_copy_across_the_switch_is_whole(&Cluster::together(1));
+}
+
+/// Queries and COPY over all shards, again and again while a range goes to and fro: each sees every row once.
+fn queries_over_all_shards_see_every_row_once(cluster: &Cluster) {
+    let sql = "SELECT count(*), sum(id), count(DISTINCT id) FROM entry";
+    let wanted = cluster.sql(&[sql]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let queries = scope.spawn(|| {
+            with_client(cluster, async |client| {
+                let mut asked = 0;
+                while !over.load(Ordering::SeqCst) {
+                    assert_eq!(answer(&client, sql).await, wanted, "query {asked}");
+                    let joined = "SELECT count(*) FROM entry e JOIN counter c ON c.tenant = e.tenant";
+                    assert_eq!(answer(&client, joined).await[0][0], wanted[0][0], "query {asked}");
+                    asked += 1;
+                }
+                asked
+            })
+        });
+        let copies = scope.spawn(|| {
+            with_client(cluster, async |client| {
+                let mut asked = 0;
+                while !over.load(Ordering::SeqCst) {
+                    let rows = client.copy_out("COPY entry (id) TO STDOUT").await.unwrap();
+                    let bytes: Vec<Bytes> = rows.try_collect().await.unwrap();
+                    let text = String::from_utf8(bytes.concat()).unwrap();
+                    let sum: i64 = text.lines().map(|id| id.parse::<i64>().unwrap()).sum();
+                    let found = [text.lines().count().to_string(), sum.to_string()];
+                    assert_eq!(found[..], wanted[0][..2], "copy {asked}");
+                    asked += 1;
+                }
+                asked
+            })
+        });
+        for (to, keep) in [(cluster.target(), ""), (cluster.source(), " --keep 1s"), (cluster.target(), "")] {
+            run(cluster.process(0), &format!("move tenants --range 5..15 --to {to}{keep} --wait")).ok();
+        }
+        let operation = cluster.begin(&format!("move tenants --range 5..15 --to {}", cluster.source()));
+        // It may be done before: then it is refused.
+        drop(run(cluster.process(0), &format!("ops cancel {operation}")));
+        cluster.ended(&operation);
+        over.store(true, Ordering::SeqCst);
+        assert!(queries.join().expect("every query is right") > 0);
+        assert!(copies.join().expect("every copy is right") > 0);
+    });
+    cluster.assert_whole();
+}
+
+#[test]
+fn queries_over_all_shards_see_every_row_once_while_a_range_moves_on_databases() {
+    queries_over_all_shards_see_every_row_once(&Cluster::together(1));
+}
+
+#[test]
+fn queries_over_all_shards_see_every_row_once_while_a_range_moves_on_files() {
+    queries_over_all_shards_see_every_row_once(&Cluster::embedded());
+}
+
+/// A schema change waits for the move, or is refused, or stops it; the shards are alike afterwards.
+fn a_schema_change_during_a_move_leaves_all_shards_alike(cluster: &Cluster) {
+    cluster.hold("verify.before");
+    let operation = cluster.begin(&line(cluster));
+    cluster.await_held("verify.before");
+    let changed = std::thread::scope(|scope| {
+        let change = scope.spawn(|| {
+            with_client(cluster, async |client| {
+                client.batch_execute("ALTER TABLE entry ADD COLUMN extra bigint DEFAULT 7").await
+            })
+        });
+        cluster.let_go();
+        change.join().expect("no panic")
+    });
+    let ended = cluster.ended(&operation);
+    if let Err(error) = &changed {
+        let code = error.code().map(|code| code.code().to_owned());
+        assert!(matches!(code.as_deref(), Some("55006" | "40001" | "55P03")), "{error:?}");
+        cluster.sql(&["ALTER TABLE entry ADD COLUMN extra bigint DEFAULT 7"]);
+    }
+    assert!(ended["state"] == "done" || changed.is_ok(), "neither the move nor the change: {ended}");
+    run(cluster.process(0), "schema check").ok();
+    let extra = cluster.sql(&["SELECT count(*) FROM entry WHERE extra = 7"]);
+    assert_eq!(extra, cluster.sql(&["SELECT count(*) FROM entry"]));
+    cluster.assert_whole();
+}
+
+#[test]
+fn a_schema_change_during_a_move_leaves_all_shards_alike_on_databases() {
+    a_schema_change_during_a_move_leaves_all_shards_alike(&Cluster::together(1));
+}
+
+#[test]
+fn a_schema_change_during_a_move_leaves_all_shards_alike_on_files() {
+    a_schema_change_during_a_move_leaves_all_shards_alike(&Cluster::embedded());
+}
+
+/// The first rows of an answer, as text.
+async fn answer(client: &Client, sql: &str) -> Vec<Vec<String>> {
+    let messages = client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    let rows = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    rows.map(|row| (0..row.len()).map(|at| row.get(at).unwrap_or("").to_owned()).collect()).collect()
+}

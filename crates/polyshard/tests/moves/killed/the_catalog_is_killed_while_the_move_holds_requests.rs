@@ -1,0 +1,9 @@
+//! The catalog is killed while the move holds requests.
+
+use crate::scenario::{Part, State, survives};
+
+#[test]
+#[ignore = "long: a part of the whole matrix"]
+fn nothing_is_lost() {
+    survives(Part::Catalog, State::Fencing);
+}

@@ -1,0 +1,9 @@
+//! The moving process is killed while the move keeps the old rows.
+
+use crate::scenario::{Part, State, survives};
+
+#[test]
+#[ignore = "long: a part of the whole matrix"]
+fn nothing_is_lost() {
+    survives(Part::Mover, State::Keeping);
+}

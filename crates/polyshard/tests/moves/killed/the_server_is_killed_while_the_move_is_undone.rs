@@ -1,0 +1,14 @@
+//! The server is killed while the move is undone.
+
+use crate::scenario::{Part, State, survives, survives_on_files};
+
+#[test]
+fn nothing_is_lost() {
+    survives(Part::Server, State::Undoing);
+}
+
+#[test]
+#[ignore = "long: a part of the whole matrix"]
+fn nothing_is_lost_on_files() {
+    survives_on_files(State::Undoing);
+}

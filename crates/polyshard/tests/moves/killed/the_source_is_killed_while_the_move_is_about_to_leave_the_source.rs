@@ -1,0 +1,9 @@
+//! The source is killed while the move is about to leave the source.
+
+use crate::scenario::{Part, State, survives};
+
+#[test]
+#[ignore = "long: a part of the whole matrix"]
+fn nothing_is_lost() {
+    survives(Part::Source, State::Departing);
+}

@@ -1,0 +1,9 @@
+//! The target is killed while the move keeps the old rows.
+
+use crate::scenario::{Part, State, survives};
+
+#[test]
+#[ignore = "long: a part of the whole matrix"]
+fn nothing_is_lost() {
+    survives(Part::Target, State::Keeping);
+}
