@@ -20,7 +20,9 @@ fn text(path: &Path) -> &str {
 }
 
 fn psql(server: &Server, sql: &str) -> String {
-    let url = format!("postgres://polyshard:polyshard@{}/polyshard", server.door("sql"));
+    // The door is told with its user and database, or by its address alone.
+    let door = server.door("sql").rsplit('@').next().unwrap().split('/').next().unwrap();
+    let url = format!("postgres://polyshard:polyshard@{door}/polyshard");
     let mut command = Command::new("psql");
     let ran = command.args(["-X", "-At", "-v", "ON_ERROR_STOP=1", "-c", sql, &url]).output().unwrap();
     assert!(ran.status.success(), "{sql}: {}", String::from_utf8_lossy(&ran.stderr));
