@@ -1,10 +1,10 @@
 //! SELECT: its list, its groups, its order.
 
-use polyshard_sql::{SqlError, TypeOid};
 use polyshard_sql::ast::{
     Distinct, Expr, GroupByExpr, OrderByExpr, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
     SetExpr, TableFactor, TableWithJoins, Value,
 };
+use polyshard_sql::{SqlError, TypeOid};
 
 use super::body::Body;
 use super::expr::Literal;

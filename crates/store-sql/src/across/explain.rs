@@ -89,6 +89,7 @@ impl Session {
         self.fetch(working, combine, plan, texts).await?;
         combine.ask(&format!("EXPLAIN (VERBOSE, FORMAT JSON) {}", plan.combine));
         combine.send().await?;
+        combine.end_copy(self.client()).await?;
         check::relations(&combine.answer(self.client()).await?, schema)?;
         combine.ask(&format!("{prefix} {}", plan.combine));
         combine.send().await?;

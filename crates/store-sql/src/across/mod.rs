@@ -258,32 +258,51 @@ impl Session {
                 combine.ask(&format!("ALTER TABLE pg_temp.{temp} ADD PRIMARY KEY ({})", key.join(", ")));
             }
         }
-        combine.send().await?;
-        while combine.is_waiting() {
-            combine.answer(self.client()).await?;
+        let tables = combine.waiting();
+        let fetched = |fragment: &&Fragment, working: &mut Shards| {
+            working.all().any(|worker| concerns(fragment, worker.shard()))
+        };
+        let fragments: Vec<&Fragment> =
+            plan.fragments.iter().filter(|fragment| fetched(fragment, working)).collect();
+        let copy = |temp: &str| format!("COPY pg_temp.{temp} FROM STDIN (FORMAT {form})");
+        // The first COPY is asked for with the tables; the others when the one before has ended.
+        if let Some(first) = fragments.first() {
+            combine.ask(&copy(&first.temp));
         }
-        for fragment in &plan.fragments {
-            let copy = format!("COPY pg_temp.{} FROM STDIN (FORMAT {form})", fragment.temp);
-            let mut copying = false;
+        combine.send().await?;
+        for _ in 0..tables {
+            if let Err(trouble) = combine.answer(self.client()).await {
+                // Everything after it fails for that reason too; once that is heard, the session is as good as new.
+                while matches!(trouble, Trouble::Said(_)) && combine.is_waiting() {
+                    combine.rest(self.client()).await?;
+                }
+                return Err(trouble);
+            }
+        }
+        let mut asked = true;
+        for fragment in fragments {
             for worker in working.all().filter(|worker| concerns(fragment, worker.shard())) {
-                if !copying {
-                    combine.ask(&copy);
-                    combine.send().await?;
+                if !combine.copying {
+                    combine.end_copy(self.client()).await?;
+                    if !std::mem::replace(&mut asked, false) {
+                        combine.ask(&copy(&fragment.temp));
+                        combine.send().await?;
+                    }
                     combine.ready_for_data(self.client()).await?;
                 }
+                if let Err(trouble) =
+                    worker.pass(self.client(), Sink::Session(combine), FETCH_BYTES_MAX).await
+                {
+                    combine.fail_data(self.client()).await?;
+                    return Err(trouble);
+                }
                 // Rows of texts follow each other; in binary form each shard's have a head and an end.
-                copying = form == "text";
-                match worker.pass(self.client(), Sink::Session(combine), FETCH_BYTES_MAX).await {
-                    Ok(_) if copying => {}
-                    Ok(_) => combine.end_data(self.client()).await?,
-                    Err(trouble) => {
-                        combine.fail_data(self.client()).await?;
-                        return Err(trouble);
-                    }
+                if form == "binary" {
+                    combine.end_data();
                 }
             }
-            if copying {
-                combine.end_data(self.client()).await?;
+            if combine.copying {
+                combine.end_data();
             }
         }
         Ok(())
@@ -317,6 +336,7 @@ impl Session {
             Delivery::Cursor { declare, .. } => combine.ask(&format!("{declare}{}", plan.combine)),
         }
         combine.send().await?;
+        combine.end_copy(self.client()).await?;
         if analysed {
             combine.answer(self.client()).await?;
         }

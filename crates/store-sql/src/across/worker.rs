@@ -78,6 +78,10 @@ pub(crate) struct Worker {
     pub rowless: bool,
     /// Whether the last answer to come is that of the end of our transaction.
     ending: bool,
+    /// Whether it takes COPY data.
+    pub copying: bool,
+    /// Whether the end of a COPY is still to be heard.
+    ending_copy: bool,
     /// Whether a message of its is taken in part, so that what comes next cannot be read.
     in_message: bool,
 }
@@ -92,6 +96,8 @@ impl Worker {
             idle: false,
             rowless: false,
             ending: false,
+            copying: false,
+            ending_copy: false,
             in_message: false,
         }
     }
@@ -259,7 +265,10 @@ impl Worker {
         let mut failure = None;
         loop {
             match self.next(client).await? {
-                (b'G', _) => return Ok(()),
+                (b'G', _) => {
+                    self.copying = true;
+                    return Ok(());
+                }
                 (b'E', body) => failure = failure.or(Some(body)),
                 (b'Z', _) => {
                     return Err(failure.map_or_else(|| no_copy(&self.backend.shard), Trouble::Said));
@@ -269,9 +278,18 @@ impl Worker {
         }
     }
 
-    /// Says that there is no more data, and waits for the end.
-    pub async fn end_data(&mut self, client: &mut Client) -> Result<(), Trouble> {
+    /// Says that there is no more data, with what is sent next; [`Worker::end_copy`] waits for the end.
+    pub fn end_data(&mut self) {
         self.raw().outgoing().put_slice(b"c\0\0\0\x04");
+        self.copying = false;
+        self.ending_copy = true;
+    }
+
+    /// Waits for the end of a COPY whose data has ended, if there is one.
+    pub async fn end_copy(&mut self, client: &mut Client) -> Result<(), Trouble> {
+        if !std::mem::replace(&mut self.ending_copy, false) {
+            return Ok(());
+        }
         self.send().await?;
         self.answer(client).await.map(drop)
     }
@@ -279,6 +297,7 @@ impl Worker {
     /// Says that the data is not to be kept, and waits for the end.
     pub async fn fail_data(&mut self, client: &mut Client) -> Result<(), Trouble> {
         self.raw().outgoing().put_slice(b"f\0\0\0\x05\0");
+        self.copying = false;
         self.send().await?;
         self.rest(client).await
     }
@@ -454,6 +473,11 @@ impl Worker {
             self.next(client).await?;
         }
         Ok(())
+    }
+
+    /// How many answers are still to come.
+    pub fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// Whether an answer is still to come.
