@@ -461,7 +461,7 @@ fn placed_already(table: &Table) -> SqlError {
     };
     SqlError::unsupported(
         format!("table {} is {how} already", table.name),
-        "make a new table, declare that, copy the rows with INSERT ... SELECT or COPY, and drop the old one",
+        "make a new table, declare that, take the rows over with COPY ... TO and COPY ... FROM, and drop the old one",
     )
 }
 

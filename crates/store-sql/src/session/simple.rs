@@ -52,10 +52,7 @@ impl Session {
 
     /// Whether something of the extended protocol may be under way.
     fn has_series(&self) -> bool {
-        self.backend.is_some()
-            || self.transaction.wrote
-            || !self.portals.is_empty()
-            || !self.held.is_empty()
+        self.backend.is_some() || self.transaction.wrote || !self.portals.is_empty() || !self.held.is_empty()
     }
 
     /// Several statements are one transaction, unless they say otherwise.
