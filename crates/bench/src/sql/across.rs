@@ -23,7 +23,8 @@ const QUERIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Milliseconds of each question. Both sides have open connections; rounds in turn, the ratio is the median of the pairs.
+/// Milliseconds of each question. Both sides have open connections; rounds in turn, the ratio is the median of the
+/// pairs.
 pub fn run(world: &World, effort: Effort) -> Result<Table, Failure> {
     let rounds = effort.pick(25, 5);
     let title =
