@@ -282,7 +282,8 @@ fn a_paused_process_keeps_the_backup_from_lying() {
     first.cli(&["backup", "verify", text(&honest)]).ok();
     // What one process has done, every process knows.
     assert!(second.cli(&["backup", "list"]).ok().contains("honest"));
-    psql(&second, "UPDATE orders SET what = 'now'");
+    psql(&second, "UPDATE orders SET what = 'now' WHERE tenant = 7");
+    psql(&second, "UPDATE orders SET what = 'now' WHERE tenant = 8");
     let restored =
         second.cli(&["restore", text(&honest), "--map", "tenants", "--key", "7", "--replace"]).ok();
     assert!(restored.contains("3 rows"), "{restored}");
