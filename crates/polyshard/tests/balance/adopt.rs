@@ -99,6 +99,7 @@ fn a_database_is_taken_in_with_its_rows_and_a_tenant_moves_out_while_it_is_writt
 }
 
 #[test]
+#[ignore = "five servers are killed and waited for: make test-all"]
 fn killed_at_each_step_an_adoption_goes_on_by_itself() {
     let (fleet, setup) = cluster();
     for place in

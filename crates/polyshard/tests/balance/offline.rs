@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use polyshard_testkit::process::{Server, Setup};
 
-use crate::sql::{block_on, connect, load, rows, sql};
+use crate::sql::{load, rows, sql};
 use crate::support::{await_quiet, json, refused, run, session, shard_of};
 
 /// SIGABRT, by which a server ends itself at a failpoint.
@@ -19,15 +19,6 @@ fn filled(server: &Server) {
 
 fn state_of(server: &Server, key: &str) -> String {
     json(server, &format!("map locate tenants {key}"))["state"].as_str().expect("a state").to_owned()
-}
-
-/// What the SQL door says to a statement.
-fn refusal(server: &Server, statement: &str) -> Option<String> {
-    let address = server.door("sql").to_owned();
-    block_on(async move {
-        let client = connect(&address).await;
-        client.simple_query(statement).await.err().map(|error| format!("{error:?}"))
-    })
 }
 
 #[test]
@@ -50,19 +41,18 @@ fn an_offline_move_ends_with_the_range_online_on_its_new_shard() {
 }
 
 #[test]
-fn an_offline_move_that_is_paused_keeps_requests_out_and_a_cancelled_one_lets_them_in_again() {
+fn an_offline_move_that_cannot_be_made_is_not_begun() {
     let mut server = Setup::new().start();
     filled(&server);
-    // A trigger of the user's makes the move be refused once it has begun.
-    run(&server, "shard add e1 --url sqlite:shards/e1.db").ok();
     let error = refused(&server, "move tenants --key 3 --to nowhere --offline", 3);
     assert!(error["message"].as_str().expect("a message").contains("nowhere"), "{error}");
-    assert_eq!(state_of(&server, "3"), "online", "what cannot be done is not begun");
-    assert_eq!(refusal(&server, "SELECT count(*) FROM orders WHERE tenant = 3"), None);
+    assert_eq!(state_of(&server, "3"), "online");
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders WHERE tenant = 3"), "50");
     server.stop();
 }
 
 #[test]
+#[ignore = "eight servers are killed and waited for: make test-all"]
 fn killed_at_each_step_an_offline_move_goes_on_by_itself() {
     let places = [
         "task_set_state.before",

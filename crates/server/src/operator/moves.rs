@@ -14,6 +14,7 @@ use polyshard_rebalance::{Procedure, Task};
 use polyshard_router::view::KnownMap;
 use polyshard_shard::OpId;
 
+use super::schema::of_journal;
 use super::{Operations, version, views};
 use crate::problem;
 
@@ -71,6 +72,8 @@ impl Operations {
             return Err(Problem::not_found(format!("nothing of map {name} is mapped there"))
                 .with_remedy("see 'polyshard map show'"));
         }
+        // A shard that was only just added may not have the tables yet.
+        self.journal.ready(to).await.map_err(|error| of_journal(&error))?;
         let mut parts = Vec::new();
         let mut bytes = 0;
         for stretch in stretches(&entries, range, to) {
