@@ -15,7 +15,7 @@ use crate::table::{or_dash, table};
 #[command(after_help = "\
 Examples:
   polyshard adopt postgres://app@db1/shop --map tenants --key-column tenant_id --dry-run
-  polyshard adopt postgres://app@db1/shop --map tenants --key-column tenant_id --key-column tenants=id --wait
+  polyshard adopt postgres://app@db1/shop --map tenants --key-column tenants=id --wait
   polyshard move tenants --key 42 --to s2 --wait                then move tenants out of it, online
 
 The database stays where it is, with its rows. Tables that have the key column are sharded by it, all others
