@@ -16,7 +16,8 @@ const LEGACY: &str = "
         placed timestamptz DEFAULT now(), PRIMARY KEY (tenant_id, id));
     CREATE INDEX orders_total ON orders (tenant_id, total);
     INSERT INTO country VALUES ('no', 'Norway'), ('dk', 'Denmark');
-    INSERT INTO tenants SELECT n, 'tenant ' || n, CASE n % 2 WHEN 0 THEN 'no' ELSE 'dk' END FROM generate_series(1, 20) n;
+    INSERT INTO tenants SELECT n, 'tenant ' || n, CASE n % 2 WHEN 0 THEN 'no' ELSE 'dk' END
+        FROM generate_series(1, 20) n;
     INSERT INTO orders (tenant_id, total) SELECT 1 + n % 20, n FROM generate_series(1, 2000) n;";
 
 /// A catalog, an empty shard, and a database that knows nothing of either.
