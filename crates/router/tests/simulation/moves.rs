@@ -167,7 +167,7 @@ impl World {
         self.spaces.iter().position(|space| space.name() == name).expect("one of the maps")
     }
 
-    fn units_of(&self, map: usize, carry: &Carry) -> Vec<usize> {
+    pub fn units_of(&self, map: usize, carry: &Carry) -> Vec<usize> {
         let space = &self.spaces[map];
         let inside =
             |unit: &usize| carry.ranges.iter().any(|range| range.contains(space.bound(*unit).as_slice()));

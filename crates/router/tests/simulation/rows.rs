@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
+use polyshard_catalog::OpState;
 use polyshard_map::{MapName, State};
 use polyshard_shard::memory::MemoryLocal;
 use polyshard_shard::{OpId, OpRef, ShardError};
@@ -246,7 +247,16 @@ impl World {
 
     /// Somebody whom no router knows, with `psql`: he begins to write a row, or commits, or gives up.
     pub fn stray(&mut self) {
-        let shard = self.rng.random_range(0..self.shards.len());
+        let any = (
+            self.rng.random_range(0..self.shards.len()),
+            self.rng.random_range(0..self.spaces.len()),
+            self.rng.random_range(0..UNITS),
+        );
+        // Mostly where a move is under way: a write racing its fence.
+        let (shard, map, unit) = match self.moving_unit() {
+            Some(moving) if self.chance(0.7) => moving,
+            _ => any,
+        };
         if self.now_ms < self.shards[shard].down_until {
             return;
         }
@@ -257,12 +267,25 @@ impl World {
             }
             return;
         }
-        let (map, unit) = (self.rng.random_range(0..self.spaces.len()), self.rng.random_range(0..UNITS));
         let (name, placement) = &self.placements[map];
         let owned = self.shards[shard].db.state.owned(name, &placement[unit]);
         if owned.is_some_and(|entry| entry.state == State::Online) {
             self.write_row(shard, None, map, unit);
         }
+    }
+
+    /// The source of a move under way, with a unit that is to leave it.
+    fn moving_unit(&mut self) -> Option<(usize, usize, usize)> {
+        let operations = self.catalog.state.operations.values();
+        let mut moving = Vec::new();
+        for record in operations.filter(|record| record.state == OpState::Running) {
+            let Some(carry) = &record.op.carry else { continue };
+            let map = self.spaces.iter().position(|space| *space.name() == record.op.map)?;
+            let units = self.units_of(map, carry).into_iter();
+            moving.extend(units.map(|unit| (self.shard_index(&carry.from), map, unit)));
+        }
+        let at = self.rng.random_range(0..moving.len().max(1));
+        moving.get(at).copied()
     }
 
     /// Whoever owns a unit has all its rows, as they were last committed.
