@@ -99,10 +99,10 @@ fn seeds(short: u64, long: u64) -> Vec<u64> {
 
 #[test]
 fn random_deeds_and_kills_on_files_lose_nothing() {
-    seeds(2, 25).into_iter().for_each(|seed| nothing_is_lost(World::Files, seed));
+    seeds(1, 25).into_iter().for_each(|seed| nothing_is_lost(World::Files, seed));
 }
 
 #[test]
 fn random_deeds_and_kills_on_databases_lose_nothing() {
-    seeds(2, 25).into_iter().for_each(|seed| nothing_is_lost(World::Apart, seed));
+    seeds(1, 25).into_iter().for_each(|seed| nothing_is_lost(World::Apart, seed));
 }
