@@ -102,7 +102,7 @@ fn definition(table: &str) -> String {
     SELECT 0 AS kind, a.attnum::int AS place, format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod))
         || CASE WHEN a.attcollation NOT IN (0, t.typcollation)
              THEN format(' COLLATE %I.%I', cn.nspname, co.collname) ELSE '' END
-        || CASE WHEN a.attgenerated = 's' 
+        || CASE WHEN a.attgenerated = 's'
              THEN format(' GENERATED ALWAYS AS (%s) STORED', pg_get_expr(d.adbin, d.adrelid))
              WHEN a.attidentity <> '' THEN format(' GENERATED %s AS IDENTITY (SEQUENCE NAME %s)',
                  CASE a.attidentity WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END,
