@@ -1,6 +1,7 @@
 //! The door before SQLite shards: the same session, with PostgreSQL's statements translated.
 
 mod across;
+mod copy;
 mod enlist;
 mod everywhere;
 mod run;

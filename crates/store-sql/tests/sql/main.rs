@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod broken;
+mod copying;
 mod embedded;
 mod first;
 mod lane;

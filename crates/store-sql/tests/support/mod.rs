@@ -44,6 +44,10 @@ pub struct Cluster {
 pub enum Place {
     Postgres(Arc<PgServer>),
     Files(Arc<TempDir>),
+    /// The second shard is a file, everything else is on the server.
+    Mixed(Arc<PgServer>, Arc<TempDir>),
+    /// Shards are reached by this port.
+    Through(Arc<PgServer>, u16),
 }
 
 impl Place {
@@ -51,6 +55,12 @@ impl Place {
         match self {
             Place::Postgres(server) => Target::parse(&server.url(name)).unwrap(),
             Place::Files(folder) => Target::sqlite(folder.path().join(format!("{name}.db"))),
+            Place::Mixed(_, folder) if name == "s2" => Target::sqlite(folder.path().join("s2.db")),
+            Place::Through(server, port) if name != "catalog" => {
+                let direct = format!(":{}/", server.port());
+                Target::parse(&server.url(name).replace(&direct, &format!(":{port}/"))).unwrap()
+            }
+            Place::Mixed(server, _) | Place::Through(server, _) => Target::parse(&server.url(name)).unwrap(),
         }
     }
 }
@@ -94,7 +104,7 @@ impl Cluster {
         Cluster::on_place(Place::Files(Arc::new(folder)), &Setup::default()).await
     }
 
-    async fn on_place(place: Place, setup: &Setup) -> Cluster {
+    pub async fn on_place(place: Place, setup: &Setup) -> Cluster {
         let cluster = Cluster::on(place, setup).await;
         for number in 1..=setup.shards {
             cluster.add_shard(&format!("s{number}")).await;
@@ -277,7 +287,7 @@ impl Cluster {
     /// The PostgreSQL server that the databases are on.
     pub fn server(&self) -> &PgServer {
         match &self.place {
-            Place::Postgres(server) => server,
+            Place::Postgres(server) | Place::Mixed(server, _) | Place::Through(server, _) => server,
             Place::Files(_) => panic!("SQLite files have no server"),
         }
     }

@@ -1,0 +1,104 @@
+//! Shards that break off in the middle of an answer, and clusters of two engines. C4, C9.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{Cluster, Place, Setup, refusal, rows};
+use polyshard_testkit::postgres::PgServer;
+
+/// Passes everything between the door and a server on, and breaks connections off after so many bytes, if it is told.
+struct Between {
+    port: u16,
+    /// Bytes that the server may still say; negative for any number.
+    left: Arc<AtomicI64>,
+}
+
+impl Between {
+    async fn start(to: u16) -> Between {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let left = Arc::new(AtomicI64::new(-1));
+        let limit = left.clone();
+        tokio::spawn(async move {
+            while let Ok((here, _)) = listener.accept().await {
+                let there = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+                let (mut from_door, mut to_door) = here.into_split();
+                let (mut from_server, mut to_server) = there.into_split();
+                tokio::spawn(async move { tokio::io::copy(&mut from_door, &mut to_server).await });
+                let limit = limit.clone();
+                tokio::spawn(async move {
+                    let mut bytes = vec![0; 8192];
+                    while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+                        let limited = limit.load(Ordering::SeqCst) >= 0;
+                        if limited && limit.fetch_sub(count as i64, Ordering::SeqCst) < count as i64 {
+                            return;
+                        }
+                        if to_door.write_all(&bytes[..count]).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Between { port, left }
+    }
+}
+
+/// Half a row is not passed off as one, and half an answer not as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_is_an_error() {
+    let server = PgServer::start();
+    for name in ["catalog", "s1", "s2"] {
+        server.create_database(name);
+    }
+    let between = Between::start(server.port()).await;
+    let place = Place::Through(Arc::new(server), between.port);
+    let cluster = Cluster::on_place(place, &Setup::default()).await;
+    cluster.make_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    run("INSERT INTO notes VALUES (1, 1, repeat('long ', 400000))").await;
+    run("INSERT INTO notes SELECT 2, n, repeat('x', 100) FROM generate_series(1, 20000) n").await;
+    assert_eq!(run("SELECT count(*) FROM notes WHERE tenant = 2").await, [["20000"]]);
+
+    // Between two rows: the client is told, and goes on.
+    between.left.store(500_000, Ordering::SeqCst);
+    let (state, message) = refusal(&client, "SELECT * FROM notes WHERE tenant = 2").await;
+    assert!(state.starts_with("08"), "{state} {message}");
+    between.left.store(-1, Ordering::SeqCst);
+    assert_eq!(run("SELECT count(*) FROM notes WHERE tenant = 2").await, [["20000"]]);
+
+    // In the middle of a row nothing can be said any more but goodbye.
+    between.left.store(500_000, Ordering::SeqCst);
+    let broken = client.simple_query("SELECT body FROM notes WHERE tenant = 1").await;
+    assert!(broken.is_err());
+    between.left.store(-1, Ordering::SeqCst);
+    assert!(client.simple_query("SELECT 1").await.is_err());
+    let again = cluster.connect().await;
+    assert_eq!(rows(&again, "SELECT length(body) FROM notes WHERE tenant = 1").await, [["2000000"]]);
+    drop((client, again));
+    cluster.close().await;
+}
+
+/// Where some shards are on another engine than the first, what cannot be answered is refused, and says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_two_engines_says_so() {
+    let server = PgServer::start();
+    for name in ["catalog", "s1"] {
+        server.create_database(name);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::Mixed(Arc::new(server), Arc::new(folder));
+    let cluster = Cluster::on_place(place, &Setup::default()).await;
+    let client = cluster.connect().await;
+    assert_eq!(rows(&client, "SELECT 1").await, [["1"]]);
+    let (state, message) = refusal(&client, "CREATE TABLE t (id int PRIMARY KEY)").await;
+    assert_eq!(state, "0A000", "{message}");
+    assert!(message.contains("s2") && message.contains("engine"), "{message}");
+    assert_eq!(rows(&client, "SELECT 1").await, [["1"]]);
+    drop(client);
+    cluster.close().await;
+}
