@@ -11,7 +11,6 @@ mod copy;
 mod ending;
 mod error;
 mod misplaced;
-pub mod plan;
 mod preflight;
 mod session;
 mod table;
