@@ -75,6 +75,8 @@ impl Global {
 pub enum Command {
     /// Start a server in the foreground; ends cleanly on SIGTERM and Ctrl-C
     Up(up::UpArgs),
+    /// See it work: a server of its own with data, customers and moves, for a minute
+    Demo(crate::demo::DemoArgs),
     /// The state of the whole: catalog, shards, maps, front doors
     #[command(after_help = "Examples:\n  polyshard status\n  polyshard status --json")]
     Status,

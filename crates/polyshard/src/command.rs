@@ -24,6 +24,7 @@ use crate::output::Output;
 pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Up(args) => up::run(args),
+        Command::Demo(args) => crate::demo::run(args, output),
         Command::Status => status::run(&cli.global.client()?, output),
         Command::Top(args) => top::run(args, &cli.global.client()?, output),
         Command::Hot(args) => top::hot(args, &cli.global.client()?, output),

@@ -2,7 +2,9 @@
 
 mod args;
 mod command;
+mod demo;
 mod exit;
+mod load;
 mod output;
 mod selector;
 mod table;

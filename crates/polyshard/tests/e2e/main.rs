@@ -6,6 +6,7 @@ mod crashes;
 mod embedded;
 mod fleet;
 mod folders;
+mod load;
 mod outages;
 mod postgres;
 mod processes;
