@@ -95,8 +95,8 @@ pub trait Carrier: Send + Sync {
         task: CarryTask,
     ) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
-    /// The same for a task that [ends](CarryTask::ends) a move, where shards have left the cluster for good: what was to
-    /// be done there counts as done.
+    /// The same for a task that [ends](CarryTask::ends) a move, where shards have left the cluster for good: what was
+    /// to be done there counts as done.
     fn carry_without<'a>(
         &'a self,
         record: &'a OpRecord,

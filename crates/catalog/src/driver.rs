@@ -491,7 +491,8 @@ impl Inner {
         let wrap = |error| CatalogError::Shard { shard: id.clone(), error };
         let began = Instant::now();
         loop {
-            // Both at once: a session that is not in the list was opened after the fence was raised, and has heard of it.
+            // Both at once: a session that is not in the list was opened after the fence was raised, and has heard of
+            // it.
             let (acks, routers) = tokio::join!(shard.acks(op), shard.routers());
             let (acks, routers) = (acks.map_err(wrap)?, routers.map_err(wrap)?);
             match fence::verdict(&routers, &acks, began.elapsed(), self.limits) {

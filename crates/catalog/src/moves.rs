@@ -15,8 +15,8 @@ use crate::sql_catalog::{SqlCatalog, from_json, to_json};
 use crate::tx::{CatalogTx, Reply};
 use crate::types::{OpRecord, Step};
 
-/// How long a move waits to begin for a change of its tables that is decided and not yet on all shards, and how often it
-/// looks: a process brings the shards up within a second.
+/// How long a move waits to begin for a change of its tables that is decided and not yet on all shards, and how often
+/// it looks: a process brings the shards up within a second.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
 const SETTLE_LOOK: Duration = Duration::from_millis(50);
 

@@ -22,8 +22,8 @@ const EVENTS_KEPT: i64 = 10_000;
 /// Ended operations kept for people to look at.
 const OPERATIONS_KEPT: i64 = 1_000;
 
-/// One transaction on the catalog. Requests may be held meanwhile, so it makes few round trips: writes wait for the next
-/// read, or for the commit, and go with it.
+/// One transaction on the catalog. Requests may be held meanwhile, so it makes few round trips: writes wait for the
+/// next read, or for the commit, and go with it.
 pub(crate) struct SqlCatalog {
     tx: Transaction,
     pending: Vec<Statement>,

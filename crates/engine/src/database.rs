@@ -91,8 +91,8 @@ impl Database {
         }
     }
 
-    /// Applies a batch to this SQLite database, by itself, that sees `other` beside it under a name and may read it. The
-    /// writers of the other go on.
+    /// Applies a batch to this SQLite database, by itself, that sees `other` beside it under a name and may read it.
+    /// The writers of the other go on.
     pub async fn write_beside(
         &self,
         other: (&str, &Database),

@@ -60,8 +60,8 @@ impl Transaction {
         self.run_as(statements, Needs::Earlier).await
     }
 
-    /// As [`Transaction::run_all`], where no statement needs a table or column that an earlier one makes: those that are
-    /// new to the session are made known to it all at once.
+    /// As [`Transaction::run_all`], where no statement needs a table or column that an earlier one makes: those that
+    /// are new to the session are made known to it all at once.
     pub async fn run_known(&mut self, statements: Vec<Statement>) -> Result<Vec<Rows>, Error> {
         self.run_as(statements, Needs::Nothing).await
     }

@@ -1,5 +1,5 @@
-//! Removes rows that are not of a shard any more: they are found first, beside everybody's work, and then deleted by their
-//! keys in small batches that each prove that the shard does not own them.
+//! Removes rows that are not of a shard any more: they are found first, beside everybody's work, and then deleted by
+//! their keys in small batches that each prove that the shard does not own them.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -245,8 +245,8 @@ impl Session {
         self.progress.copied_bytes += stretch.bytes;
     }
 
-    /// Copies some rows that stand in each other's way: those that cannot be put now are noted as changed, and come with
-    /// what they wait for. True after the last.
+    /// Copies some rows that stand in each other's way: those that cannot be put now are noted as changed, and come
+    /// with what they wait for. True after the last.
     async fn copy_carefully(&mut self) -> Result<bool> {
         let (position, done) = self.position().await?;
         if done {

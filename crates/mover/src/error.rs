@@ -39,8 +39,8 @@ impl MoveError {
         move |error| MoveError::Shard { shard: shard.clone(), error: error.into() }
     }
 
-    /// Whether rows stand in each other's way: one refers to another that is not there, or has a value that only one may
-    /// have. In another order, or together with others, they may not.
+    /// Whether rows stand in each other's way: one refers to another that is not there, or has a value that only one
+    /// may have. In another order, or together with others, they may not.
     pub(crate) fn is_rule(&self) -> bool {
         use engine::ConstraintKind::{ForeignKey, Other, Unique};
         matches!(

@@ -1,5 +1,5 @@
-//! Carries everything that was captured, of one snapshot of the source. So every row that another refers to comes along,
-//! and every unique value has one owner: what cannot be done note by note can be done like this.
+//! Carries everything that was captured, of one snapshot of the source. So every row that another refers to comes
+//! along, and every unique value has one owner: what cannot be done note by note can be done like this.
 
 use std::collections::BTreeMap;
 

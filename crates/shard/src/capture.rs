@@ -4,7 +4,7 @@
 //! A capture is made of one function and trigger for each table on PostgreSQL, and of three triggers on SQLite. Row
 //! triggers append to one log; nothing is updated there, and whoever has carried what he read deletes just that.
 
-use polyshard_engine::{Dialect, Statement, Transaction};
+use polyshard_engine::{Dialect, Row, Statement, Transaction};
 use polyshard_map::{KeyRange, MapDefinition};
 
 use crate::dataset::Dataset;
@@ -232,32 +232,39 @@ impl Watch<'_> {
 /// writer is still in the ranges: then the transaction must be rolled back.
 pub(crate) async fn seal(tx: &mut Transaction, dialect: Dialect, capture: OpId) -> Result<bool, ShardError> {
     let own = |name| dialect.own_table(name);
-    // In one round trip: requests are held.
-    let mut statements = Vec::new();
+    // In one round trip: requests are held. What is left is looked for after the lock is taken, by a statement of its
+    // own: a writer that has just ended is then seen. Without the lock nothing is touched, and so nobody waited for.
+    let (mut statements, mut alone) = (Vec::new(), "");
     if dialect == Dialect::Postgres {
-        let sql = "SELECT pg_try_advisory_xact_lock($1::int, $2::int)";
+        let sql =
+            "SELECT set_config('polyshard.alone', pg_try_advisory_xact_lock($1::int, $2::int)::text, true)";
         statements.push(Statement::new(sql).bind(MOVE_LOCK_CLASS).bind(lock_number(capture)));
+        alone = " AND current_setting('polyshard.alone') = 'true'";
     }
     let close = format!(
-        "UPDATE {} SET state = 'sealed' WHERE capture = $1 AND ready = 1 \
+        "UPDATE {} SET state = 'sealed' WHERE capture = $1 AND ready = 1{alone} \
          AND NOT EXISTS (SELECT 1 FROM {} WHERE capture = $1)",
         own("capture"),
         own("capture_log")
     );
     statements.push(Statement::new(close).bind(capture.to_string()));
-    let answers = tx.run_all(statements).await?;
-    let (Some(closed), alone) = (answers.last(), answers.first()) else { return Ok(false) };
-    if dialect == Dialect::Postgres && !alone.map(|rows| rows.one()?.bool(0)).transpose()?.unwrap_or(false) {
-        return Ok(false);
+    if dialect == Dialect::Postgres {
+        statements.push(select_functions(capture));
     }
+    let answers = tx.run_known(statements).await?;
+    let (closed, functions) = match answers.as_slice() {
+        [_, closed, functions] => (closed, functions.rows()),
+        [closed] => (closed, [].as_slice()),
+        _ => return Ok(false),
+    };
     if closed.affected() != 1 {
         return Ok(false);
     }
-    if dialect == Dialect::Postgres {
-        let functions = functions(tx, capture).await?;
-        let sealed = functions.iter().map(|(_, definition)| definition.replace(OPEN_MARK, SEALED_MARK));
-        tx.run_all(sealed.map(Statement::new).collect()).await?;
+    let mut sealed = Vec::new();
+    for row in functions {
+        sealed.push(Statement::new(row.text(1)?.replace(OPEN_MARK, SEALED_MARK)));
     }
+    tx.run_known(sealed).await?;
     Ok(true)
 }
 
@@ -269,8 +276,9 @@ pub(crate) async fn parts(
 ) -> Result<Vec<String>, ShardError> {
     match dialect {
         Dialect::Postgres => {
-            let functions = functions(tx, capture).await?;
-            Ok(functions.iter().map(|(name, _)| format!("DROP FUNCTION polyshard.{name}() CASCADE")).collect())
+            let functions = tx.run(select_functions(capture)).await?;
+            let drop = |row: &Row| Ok(format!("DROP FUNCTION polyshard.{}() CASCADE", row.text(0)?));
+            functions.rows().iter().map(drop).collect()
         }
         Dialect::Sqlite => {
             let sql = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name LIKE $1";
@@ -290,11 +298,10 @@ pub(crate) async fn forget(tx: &mut Transaction, dialect: Dialect, capture: OpId
 }
 
 /// A capture's functions on PostgreSQL, with the statements that make them.
-async fn functions(tx: &mut Transaction, capture: OpId) -> Result<Vec<(String, String)>, ShardError> {
+fn select_functions(capture: OpId) -> Statement {
     let sql = "SELECT p.proname::text, pg_get_functiondef(p.oid) FROM pg_proc p \
                WHERE p.pronamespace = 'polyshard'::regnamespace AND p.proname LIKE $1";
-    let rows = tx.run(Statement::new(sql).bind(format!("capture\\_{}\\_%", tag(capture)))).await?;
-    rows.rows().iter().map(|row| Ok((row.text(0)?.to_owned(), row.text(1)?.to_owned()))).collect()
+    Statement::new(sql).bind(format!("capture\\_{}\\_%", tag(capture)))
 }
 
 /// A text as an SQL literal.

@@ -1,5 +1,5 @@
-//! A fifth shard beside four that share a hash map evenly: how many rows the plan moves there, and how long it takes. The
-//! table is a user's: its rows are placed by the hash of a column, with no index on that.
+//! A fifth shard beside four that share a hash map evenly: how many rows the plan moves there, and how long it takes.
+//! The table is a user's: its rows are placed by the hash of a column, with no index on that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

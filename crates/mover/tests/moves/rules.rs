@@ -1,5 +1,5 @@
-//! Rows that stand in each other's way: references, unique values that change hands, and columns that the database fills
-//! in itself. They move all the same, or are refused before anything is copied (D2, D3).
+//! Rows that stand in each other's way: references, unique values that change hands, and columns that the database
+//! fills in itself. They move all the same, or are refused before anything is copied (D2, D3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +112,8 @@ async fn unique_values_of_rows_that_others_refer_to_change_hands(place: Arc<Plac
     let (cluster, held) = held_at(&place, "catch_up.before").await;
     make(&cluster, "seat", SEATS).await;
     let bags = "CREATE TABLE bag (customer bigint NOT NULL, id bigint NOT NULL, seat bigint NOT NULL, \
-                PRIMARY KEY (customer, id), FOREIGN KEY (customer, seat) REFERENCES seat (customer, id) ON DELETE CASCADE)";
+                PRIMARY KEY (customer, id), FOREIGN KEY (customer, seat) REFERENCES seat (customer, id) \
+                ON DELETE CASCADE)";
     make(&cluster, "bag", bags).await;
     let rows = [
         "INSERT INTO seat VALUES (1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 4)",
@@ -166,7 +167,8 @@ async fn a_table_that_refers_to_itself_moves_whatever_the_order_of_its_rows(plac
 
 async fn long_values_move_in_chunks_that_fit_into_memory(place: Arc<Place>) {
     let (cluster, held) = held_at(&place, "catch_up.before").await;
-    let create = "CREATE TABLE paper (customer bigint NOT NULL, id bigint NOT NULL, body text, PRIMARY KEY (customer, id))";
+    let create = "CREATE TABLE paper (customer bigint NOT NULL, id bigint NOT NULL, body text, \
+                  PRIMARY KEY (customer, id))";
     make(&cluster, "paper", create).await;
     let dialect = cluster.router.administer(&shard("s1")).await.unwrap().dialect();
     let long = |id: i64, length: usize| match dialect {
