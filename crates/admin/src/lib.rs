@@ -29,5 +29,5 @@ pub use operator::{Answer, Basis, Data, Exported, Operator, Page};
 pub use pages::{PageFile, page_router};
 pub use problem::{ErrorBody, ErrorCode, Problem};
 pub use reply::RETRY_AFTER_S;
-pub use serve::serve;
+pub use serve::{Clock, serve};
 pub use watch::{Events, Watch, watch_router};

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use polyshard_meter::Requests;
+use polyshard_meter::{Requests, trace};
 use polyshard_wire::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tracing::{debug, error};
+use tracing::{Instrument, Span, debug, error};
 use uuid::Uuid;
 
 use crate::auth::{Check, authenticate, locate, version};
@@ -69,6 +69,7 @@ struct Asked {
     client_request_id: Option<String>,
     version: ApiVersion,
     format: BodyFormat,
+    span: Span,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
@@ -88,7 +89,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
         let Head { framing, expects_continue, close, .. } = *head;
         let mut request = request_of(*head, self.peer);
         let mut asked = Asked::of(&request, request_id, now, kind);
-        let admitted = self.admit(&request, &mut asked).await;
+        let span = asked.span.clone();
+        let admitted = self.admit(&request, &mut asked).instrument(span.clone()).await;
 
         // A body that nobody is going to use is not kept, nor waited for if the client has not begun to send it.
         let keep = if admitted.is_ok() { Keep::All } else { Keep::Nothing };
@@ -111,7 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
             (Ok(context), Ok(body)) => {
                 request.body = body;
                 let (method, path) = (request.method, request.path.as_str().to_owned());
-                let answer = self.door.service.call(context, request).await;
+                let answer = self.door.service.call(context, request).instrument(span).await;
                 let status = answer.as_ref().map_or_else(ServiceError::status, |response| response.status);
                 debug!(%request_id, %method, path, status, "request answered");
                 self.answer(answer, &asked, stays).await
@@ -167,7 +169,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
         }
         let took = self.door.surroundings.now().distance(asked.now);
         let operation = asked.method.map_or("unread", Method::as_str);
-        self.requests.record(operation, Requests::class(response.status), took);
+        let outcome = Requests::class(response.status);
+        self.requests.record(operation, outcome, took);
         let finish = Finish {
             method: asked.method,
             request_id: asked.request_id,
@@ -177,6 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
             close: !matches!(after, After::Next),
         };
         self.stream.write(&encode(&response, &finish)).await?;
+        trace::answered(&asked.span, operation, outcome);
         Ok(after)
     }
 }
@@ -186,7 +190,8 @@ impl Asked {
     fn nothing(request_id: Uuid, now: Timestamp, kind: StoreKind) -> Asked {
         let format = BodyFormat::of(kind, &Headers::new(), &[]);
         let version = API_VERSION_DEFAULT;
-        Asked { request_id, now, method: None, client_request_id: None, version, format }
+        let span = Span::none();
+        Asked { request_id, now, method: None, client_request_id: None, version, format, span }
     }
 
     fn of(request: &Request, request_id: Uuid, now: Timestamp, kind: StoreKind) -> Asked {
@@ -199,6 +204,7 @@ impl Asked {
                 .filter(|id| id.len() <= CLIENT_ID_BYTES_MAX)
                 .map(str::to_owned),
             format: BodyFormat::of(kind, &request.headers, &request.query),
+            span: trace::request(request.headers.get("traceparent")),
             ..Asked::nothing(request_id, now, kind)
         }
     }

@@ -7,6 +7,7 @@ mod histogram;
 mod requests;
 mod text;
 mod top;
+pub mod trace;
 
 pub use counter::Counter;
 pub use histogram::{BUCKETS, Histogram, Times};

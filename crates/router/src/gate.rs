@@ -19,6 +19,16 @@ pub enum Access {
     Write,
 }
 
+impl Access {
+    /// Its word in traces.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Write => "write",
+        }
+    }
+}
+
 /// Tickets are spread over so many lists, so that threads seldom meet.
 const LISTS: usize = 16;
 

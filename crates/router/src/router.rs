@@ -8,6 +8,7 @@ use std::time::Duration;
 use polyshard_catalog::{Catalog, DatasetRecord, ShardRecord, ShardSource};
 use polyshard_engine as engine;
 use polyshard_map::{BuildError, Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
+use polyshard_meter::trace;
 use polyshard_shard::{Dataset, HelloState, RouterId, Shard, ShardError, ShardOptions};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -98,7 +99,8 @@ impl Router {
             }
         }
         let (stop, stopped) = watch::channel(false);
-        let barriers = crate::barrier::follow(follower.catalog(), state.clone(), options.poll, stopped.clone());
+        let barriers =
+            crate::barrier::follow(follower.catalog(), state.clone(), options.poll, stopped.clone());
         let mut tasks =
             vec![tokio::spawn(follower.clone().run(options.poll, stopped.clone())), tokio::spawn(barriers)];
         if let Some(path) = options.saved.clone() {
@@ -348,6 +350,7 @@ impl Router {
             guard,
             known,
             since: timed.then(Instant::now),
+            _span: trace::on_shard(shard.as_str(), map.as_str(), access.as_str()),
         };
         let now = self.state.view();
         let same = |view: &View| view.maps.get(map).map(Arc::as_ptr);

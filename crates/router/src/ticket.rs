@@ -23,6 +23,8 @@ pub struct Ticket {
     pub(crate) known: Arc<ShardState>,
     /// If it is timed.
     pub(crate) since: Option<Instant>,
+    /// Its part of a traced request; ends with it.
+    pub(crate) _span: tracing::Span,
 }
 
 impl Ticket {

@@ -12,6 +12,7 @@ mod secret;
 mod settings;
 mod sql;
 mod toml_file;
+mod trace;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -57,6 +58,8 @@ pub struct Config {
     pub engine: EngineConfig,
     /// What is logged and how.
     pub log: LogConfig,
+    /// Where traces go, if requests are traced.
+    pub trace: Option<TraceConfig>,
 }
 
 /// Which processes there are.
@@ -242,6 +245,15 @@ pub struct LogConfig {
     pub level: String,
     /// For people or for programs.
     pub format: LogFormat,
+}
+
+/// Traces of requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TraceConfig {
+    /// The address that takes them.
+    pub endpoint: String,
+    /// How many of all requests are traced, from 0 to 1.
+    pub sample: f64,
 }
 
 /// How a log line looks.

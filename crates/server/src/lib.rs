@@ -14,6 +14,7 @@ mod problem;
 mod rebalancing;
 mod run;
 mod sql_door;
+mod traces;
 mod watch;
 
 use std::sync::Arc;

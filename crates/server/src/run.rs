@@ -1,9 +1,9 @@
 //! Starts everything in order, says so, waits for a signal, and ends everything in order.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use polyshard_admin::{Auth, DEVELOPMENT_TOKEN, PageFile};
 use polyshard_catalog::{Catalog, CatalogError, Driver, FenceLimits, NewShard, PasswordSource, Resolver};
@@ -22,7 +22,8 @@ use crate::data_dir::DataDir;
 use crate::doors::Doors;
 use crate::error::ServerError;
 use crate::operator::Operations;
-use crate::watch::{SqlClient, Watcher};
+use crate::traces::Traces;
+use crate::watch::{Sources, SqlClient, Watcher};
 use crate::{RunOptions, connect, doors, failpoint, logging, rebalancing, sql_door};
 
 /// A request that waits for a fence gives up after so many times the hold limit: a few attempts, and the time
@@ -31,7 +32,9 @@ const WAIT_HOLDS: u32 = 40;
 
 /// Runs a server until it is told to stop.
 pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError> {
-    logging::start(&config.log)?;
+    let traces = config.trace.as_ref().map(Traces::new).transpose()?;
+    let (export, traces) = traces.unzip();
+    logging::start(&config.log, export)?;
     let data = DataDir::open(&config.data)?;
     let token = config.admin.token.resolve(|name| options.variable(name))?;
     let auth =
@@ -67,8 +70,10 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     let mut counters = doors.counters.clone();
     counters.push(("admin".to_owned(), listener.counters()));
     let sql = sql_client(&config, &options, addresses.get("sql"))?;
+    let sources = Sources { doors: counters, sql, spans: traces.as_ref().map(Traces::counts) };
     let (watcher, watching) =
-        Watcher::start(operator.clone(), server.router.clone(), counters, sql, shutdown.clone());
+        Watcher::start(operator.clone(), server.router.clone(), sources, shutdown.clone());
+    let sending = traces.map(Traces::start);
     // Weakly, since the watcher has the operator.
     let measured = Arc::downgrade(&watcher);
     operator.set_heat(move || measured.upgrade().map(|watcher| watcher.heat()).unwrap_or_default());
@@ -84,7 +89,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         .merge(polyshard_admin::watch_router(watcher, auth.clone()))
         .merge(polyshard_admin::backup_router(Arc::new(backups::Door(backups.clone())), auth))
         .merge(polyshard_admin::page_router(pages()));
-    let admin = tokio::spawn(polyshard_admin::serve(listener, shutdown, routes));
+    let admin = tokio::spawn(polyshard_admin::serve(listener, shutdown, routes, running_for));
 
     announce(&config, &addresses, &server.router);
     terminate.recv().await;
@@ -106,6 +111,9 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         }
     }
     server.stop().await;
+    if let Some(sending) = sending {
+        sending.stop().await;
+    }
     println!("stopped");
     Ok(())
 }
@@ -119,6 +127,12 @@ fn sql_client(
     let (Some(sql), Some(address)) = (&config.sql, address) else { return Ok(None) };
     let password = sql_door::password(sql, options)?;
     Ok(SqlClient::new(address, &password))
+}
+
+/// How long it is since this was asked first.
+fn running_for() -> Duration {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    FIRST.get_or_init(Instant::now).elapsed()
 }
 
 /// The web console's files.

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::operator::{Operations, now_ms};
+use crate::traces::SpanCounts;
 pub(crate) use crate::watch::query::SqlClient;
 use crate::watch::samples::Samples;
 use crate::watch::window::Index;
@@ -44,12 +45,23 @@ const COOL_EVERY: Duration = Duration::from_secs(60);
 /// One front door's counters.
 pub(crate) type DoorCounters = (String, Arc<Counters>);
 
+/// What the watcher reads, beside router and catalog.
+pub(crate) struct Sources {
+    /// The front doors.
+    pub(crate) doors: Vec<DoorCounters>,
+    /// The way to the SQL door, if that is open.
+    pub(crate) sql: Option<SqlClient>,
+    /// What became of spans, if requests are traced.
+    pub(crate) spans: Option<Arc<SpanCounts>>,
+}
+
 /// The onlooker's side of one server process.
 pub(crate) struct Watcher {
     operations: Arc<Operations>,
     router: Arc<Router>,
     doors: Vec<DoorCounters>,
     sql: Option<SqlClient>,
+    spans: Option<Arc<SpanCounts>>,
     started: Instant,
     samples: Mutex<Samples>,
     /// Each shard's size when last measured; none if it did not answer.
@@ -64,16 +76,17 @@ impl Watcher {
     pub(crate) fn start(
         operations: Arc<Operations>,
         router: Arc<Router>,
-        doors: Vec<DoorCounters>,
-        sql: Option<SqlClient>,
+        sources: Sources,
         shutdown: Shutdown,
     ) -> (Arc<Watcher>, Vec<JoinHandle<()>>) {
         let started = Instant::now();
+        let Sources { doors, sql, spans } = sources;
         let watcher = Arc::new(Watcher {
             operations,
             router,
             doors,
             sql,
+            spans,
             started,
             samples: Mutex::new(Samples::new(started)),
             gauges: Mutex::default(),

@@ -278,7 +278,7 @@ async fn handle(connection: Connection, door: Arc<Door>) {
     let Connection { stream, peer: _, shutdown, guard } = connection;
     let login = crate::startup::login(stream, &door);
     match tokio::time::timeout(LOGIN_WAIT, login).await {
-        Ok(Ok(Some(session))) => session.run(shutdown).await,
+        Ok(Ok(Some(session))) => session.run(shutdown, guard.requests()).await,
         Ok(Ok(None)) => {}
         Ok(Err(gone)) => tracing::debug!(%gone, "a client did not get in"),
         Err(_) => tracing::debug!("a client took too long to say who it is"),

@@ -11,4 +11,5 @@ mod outages;
 mod postgres;
 mod processes;
 mod support;
+mod traces;
 mod watch;

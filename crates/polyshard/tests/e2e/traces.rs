@@ -50,10 +50,10 @@ impl Collector {
             let body: Value = serde_json::from_str(body).unwrap();
             for resource in body["resourceSpans"].as_array().unwrap() {
                 let service = &resource["resource"]["attributes"][0];
-                assert_eq!((service["key"].as_str(), service["value"]["stringValue"].as_str()), (
-                    Some("service.name"),
-                    Some("polyshard")
-                ));
+                assert_eq!(
+                    (service["key"].as_str(), service["value"]["stringValue"].as_str()),
+                    (Some("service.name"), Some("polyshard"))
+                );
                 for scope in resource["scopeSpans"].as_array().unwrap() {
                     spans.extend(scope["spans"].as_array().unwrap().iter().cloned());
                 }
@@ -176,7 +176,8 @@ fn requests_of_all_doors_are_traced_from_accept_to_reply_and_no_key_is_told() {
     // Those of the SQL door have traces of their own, and name their connection.
     let asked = |operation: &'static str, outcome: &'static str| {
         collector.find(&format!("{operation}, {outcome}"), move |span| {
-            span["name"] == format!("sql {operation}") && attribute(span, "polyshard.outcome") == Some(outcome)
+            span["name"] == format!("sql {operation}")
+                && attribute(span, "polyshard.outcome") == Some(outcome)
         })
     };
     let select = asked("select", "ok");
@@ -221,7 +222,8 @@ fn a_collector_that_is_away_costs_spans_and_no_request() {
 fn requests_of_the_sql_and_the_admin_door_are_counted_and_timed() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address);
-    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "0");
+    let setup =
+        Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "0");
     let mut server = setup.start();
     assert_eq!(run_sql(&server, &["SELECT 1", "select 2", "SELEC", "SHOW server_version"]), 1);
     assert_eq!(server.get("/v1/maps/none/window").status, 404);
@@ -234,9 +236,8 @@ fn requests_of_the_sql_and_the_admin_door_are_counted_and_timed() {
     assert_eq!(count("sql", "select", "ok"), 3.0, "{page}");
     assert_eq!((count("sql", "other", "error"), count("sql", "show", "ok")), (1.0, 1.0), "{page}");
     assert!(count("admin", "GET", "4xx") >= 1.0, "{page}");
-    let timed = |door: &str| {
-        sample(&page, &format!("polyshard_door_request_seconds_count{{door=\"{door}\"}}"))
-    };
+    let timed =
+        |door: &str| sample(&page, &format!("polyshard_door_request_seconds_count{{door=\"{door}\"}}"));
     assert!(timed("sql") >= 5.0 && timed("admin") >= 1.0, "{page}");
     server.stop();
     // A share of nothing.

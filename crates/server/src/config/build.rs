@@ -14,10 +14,10 @@ use super::secret::SecretSource;
 use super::settings::{Setting, Settings, Values};
 use super::sql;
 use super::{
-    AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, RebalanceConfig, RouterConfig,
-    ShardConfig, ShardLimits,
+    AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, RebalanceConfig,
+    RouterConfig, ShardConfig, ShardLimits,
 };
-use super::{azure, backup};
+use super::{azure, backup, trace};
 
 /// How many embedded shards there are when nobody names any: enough to see data spread, few enough to look into.
 const EMBEDDED_SHARDS: u32 = 4;
@@ -48,6 +48,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
     azure::check_keys(&azure, values, errors);
     let sql = sql::build(values, errors)?;
     let backup = backup::build(settings, errors);
+    let trace = trace::build(values, errors)?;
     check_deadlines(values, errors);
     Some(Config {
         data: PathBuf::from(&values.get("data")?.text),
@@ -85,6 +86,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
             level: values.get("log.level")?.text.clone(),
             format: if values.get("log.format")?.text == "json" { LogFormat::Json } else { LogFormat::Text },
         },
+        trace,
     })
 }
 

@@ -42,6 +42,8 @@ pub enum Kind {
     Bool,
     /// One of a few words.
     Choice(&'static [&'static str]),
+    /// A part of a whole: 0 to 1.
+    Ratio,
 }
 
 const fn option(path: &'static str, kind: Kind, default: &'static str, about: &'static str) -> OptionSpec {
@@ -275,6 +277,19 @@ pub const OPTIONS: &[OptionSpec] = &[
         "`error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,polyshard_router=debug`.",
     ),
     option("log.format", Kind::Choice(&["text", "json"]), "text", "Log lines for people or for programs."),
+    option(
+        "trace.endpoint",
+        Kind::Text,
+        "",
+        "Where a collector of OpenTelemetry takes traces over HTTP, as `http://127.0.0.1:4318`; `/v1/traces` is added if \
+         it names no path. Without it nothing is traced.",
+    ),
+    option(
+        "trace.sample",
+        Kind::Ratio,
+        "1",
+        "How many of all requests are traced: 1 all, 0.01 one in a hundred.",
+    ),
 ];
 
 /// Every option of one `[[shards]]` table.
@@ -365,6 +380,7 @@ impl std::fmt::Display for Kind {
             Kind::Integer { min, max } => write!(f, "a whole number, {min} to {max}"),
             Kind::Bool => f.write_str("true or false"),
             Kind::Choice(words) => f.write_str(&words.join(" or ")),
+            Kind::Ratio => f.write_str("a number, 0 to 1"),
         }
     }
 }

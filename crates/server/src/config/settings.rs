@@ -27,7 +27,7 @@ impl Setting {
     fn shown(&self) -> String {
         match self.kind {
             Kind::Secret => "\"***\"".to_owned(),
-            Kind::Integer { .. } | Kind::Bool => self.text.clone(),
+            Kind::Integer { .. } | Kind::Bool | Kind::Ratio => self.text.clone(),
             Kind::Url => toml::Value::String(without_password(&self.text)).to_string(),
             _ => toml::Value::String(self.text.clone()).to_string(),
         }
@@ -177,7 +177,9 @@ impl Settings {
     pub fn to_json(&self) -> serde_json::Value {
         let value = |setting: &Setting| match setting.kind {
             Kind::Secret => serde_json::Value::from("***"),
-            Kind::Integer { .. } | Kind::Bool => serde_json::from_str(&setting.text).unwrap_or_default(),
+            Kind::Integer { .. } | Kind::Bool | Kind::Ratio => {
+                serde_json::from_str(&setting.text).unwrap_or_default()
+            }
             Kind::Url => without_password(&setting.text).into(),
             _ => setting.text.clone().into(),
         };
@@ -240,9 +242,10 @@ fn read_table(
 /// The text of a value if the file wrote it as its kind is written: a number is not a string in a file.
 fn in_kind(option: &OptionSpec, value: Written) -> Result<String, &'static str> {
     match (option.kind, value) {
-        (Kind::Integer { .. }, Written::Integer(number)) => Ok(number),
+        (Kind::Integer { .. } | Kind::Ratio, Written::Integer(number)) => Ok(number),
+        (Kind::Ratio, Written::Fraction(number)) => Ok(number),
         (Kind::Bool, Written::Bool(truth)) => Ok(truth.to_string()),
-        (Kind::Integer { .. } | Kind::Bool, other) => Err(other.type_name()),
+        (Kind::Integer { .. } | Kind::Bool | Kind::Ratio, other) => Err(other.type_name()),
         (_, Written::Text(text)) => Ok(text),
         (_, other) => Err(other.type_name()),
     }
@@ -260,6 +263,7 @@ fn put(
         Kind::Integer { min, max } => text.parse().is_ok_and(|number: u64| (min..=max).contains(&number)),
         Kind::Bool => text == "true" || text == "false",
         Kind::Choice(words) => words.contains(&text.as_str()),
+        Kind::Ratio => text.parse().is_ok_and(|ratio: f64| (0.0..=1.0).contains(&ratio)),
         Kind::Address => text.parse::<SocketAddr>().is_ok(),
         Kind::Variable => !text.is_empty() && !text.contains(['=', '\0']),
         Kind::Text | Kind::Path | Kind::Url | Kind::Secret => !text.trim().is_empty(),

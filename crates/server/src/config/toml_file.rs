@@ -21,13 +21,15 @@ pub(super) enum Written {
     Text(String),
     /// A whole number, in decimal.
     Integer(String),
+    /// A number with a fraction, as it is written.
+    Fraction(String),
     /// A truth value.
     Bool(bool),
     /// A table.
     Table(Vec<Item>),
     /// An array of tables, each with its line.
     Tables(Vec<(usize, Vec<Item>)>),
-    /// Something no option takes: a date, a float, a mixed array.
+    /// Something no option takes: a date, a mixed array.
     Other(&'static str),
 }
 
@@ -37,6 +39,7 @@ impl Written {
         match self {
             Written::Text(_) => "a string",
             Written::Integer(_) => "a number",
+            Written::Fraction(_) => "a fraction",
             Written::Bool(_) => "a truth value",
             Written::Table(_) => "a table",
             Written::Tables(_) => "an array of tables",
@@ -75,7 +78,7 @@ fn written(text: &str, value: &Spanned<DeValue<'_>>) -> Written {
             Ok(number) => Written::Integer(number.to_string()),
             Err(_) => Written::Other("a number beyond 64 bits"),
         },
-        DeValue::Float(_) => Written::Other("a fraction"),
+        DeValue::Float(float) => Written::Fraction(float.as_str().to_owned()),
         DeValue::Boolean(truth) => Written::Bool(*truth),
         DeValue::Datetime(_) => Written::Other("a date"),
         DeValue::Table(table) => Written::Table(items(text, table)),

@@ -16,6 +16,7 @@ impl Watcher {
         self.engine_metrics(&mut page);
         self.door_metrics(&mut page);
         self.map_metrics(&mut page);
+        self.span_metrics(&mut page);
         self.catalog_metrics(&mut page).await;
         process::write(&mut page);
         page.finish()
@@ -158,6 +159,14 @@ impl Watcher {
                 page.times(name, &[("door", door)], &times);
             }
         }
+    }
+
+    fn span_metrics(&self, page: &mut Text) {
+        let name = "polyshard_trace_spans_total";
+        page.metric(name, Kind::Counter, "Spans of traces, by whether the collector took them.");
+        let Some(spans) = &self.spans else { return };
+        page.sample(name, &[("outcome", "sent")], spans.sent.get());
+        page.sample(name, &[("outcome", "dropped")], spans.dropped.get());
     }
 
     fn map_metrics(&self, page: &mut Text) {

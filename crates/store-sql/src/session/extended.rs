@@ -434,6 +434,7 @@ impl Session {
         match self.end_series().await {
             Ok(()) | Err(Stop::Told) => {}
             Err(Stop::Refused(error)) => {
+                self.watched.failed = true;
                 reply::error(&mut self.client.out, Severity::Error, &error);
             }
             Err(stop) => return Err(stop),

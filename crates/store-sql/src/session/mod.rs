@@ -22,6 +22,7 @@ mod spool;
 mod statement;
 mod target;
 mod transaction;
+mod watch;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use polyshard_map::ShardId;
+use polyshard_meter::Requests;
 use polyshard_sql::{Schema, SqlError, SqlState};
 use polyshard_wire::Shutdown;
 
@@ -51,7 +53,9 @@ pub(crate) use savepoint::Extent;
 pub(crate) use several::PREPARED_PREFIX;
 pub(crate) use spool::Spool;
 pub(crate) use target::{CopyTarget, only};
+use tracing::Instrument;
 use transaction::Transaction;
+use watch::Watched;
 
 /// A client's session.
 pub(crate) struct Session {
@@ -95,6 +99,8 @@ pub(crate) struct Session {
     pub(crate) formats: Vec<bool>,
     /// The types that the client gave for its parameters.
     types: Arc<[u32]>,
+    /// The request at hand, as it is counted.
+    watched: Watched,
 }
 
 /// Why a message was not carried out.
@@ -192,6 +198,7 @@ impl Session {
             extended: false,
             formats: Vec::new(),
             types: Arc::from([]),
+            watched: Watched::default(),
         };
         match session.take_settings(parameters, &mut reported).await {
             Ok(()) => {}
@@ -251,10 +258,10 @@ impl Session {
     }
 
     /// Serves the client until it ends, or the server does.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    pub async fn run(mut self, shutdown: Shutdown, requests: &Requests) {
         let mut stopping = std::pin::pin!(shutdown.started());
         let stop = loop {
-            match self.step(stopping.as_mut()).await {
+            match self.step(stopping.as_mut(), requests).await {
                 Ok(true) => {}
                 Ok(false) => break None,
                 Err(stop) => break Some(stop),
@@ -274,8 +281,21 @@ impl Session {
     }
 
     /// Carries out the next message; false when the client has said goodbye.
-    async fn step(&mut self, stopping: Pin<&mut impl Future<Output = ()>>) -> Result<bool, Stop> {
+    async fn step(
+        &mut self,
+        stopping: Pin<&mut impl Future<Output = ()>>,
+        requests: &Requests,
+    ) -> Result<bool, Stop> {
         let (kind, body) = self.next(stopping).await?;
+        self.watch(kind, &body);
+        let span = self.watched.span();
+        let done = self.take_message(kind, body).instrument(span).await;
+        self.watched_step(kind, &done, requests);
+        done
+    }
+
+    /// Carries out a message; false when the client has said goodbye.
+    async fn take_message(&mut self, kind: u8, body: BytesMut) -> Result<bool, Stop> {
         let done = match kind {
             b'Q' => return self.query(body).await.map(|()| true),
             b'S' => return self.sync().await.map(|()| true),

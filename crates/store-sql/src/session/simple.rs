@@ -17,12 +17,16 @@ impl Session {
             Box::pin(self.end_series()).await?;
         }
         match self.run_query(&body).await {
-            Ok(()) => {}
+            Ok(()) => self.watched.failed = self.told,
             Err(Stop::Refused(error)) => {
+                self.watched.failed = true;
                 reply::error(&mut self.client.out, Severity::Error, &error);
                 Box::pin(self.fail()).await?;
             }
-            Err(Stop::Told) => Box::pin(self.fail()).await?,
+            Err(Stop::Told) => {
+                self.watched.failed = true;
+                Box::pin(self.fail()).await?;
+            }
             Err(stop) => return Err(stop),
         }
         let status = self.status();
