@@ -3,7 +3,7 @@
 //! A procedure is recorded before it begins and after each of its tasks. Whoever drives it holds a lease, as for an
 //! operation, and a token that grows with each takeover; what the tasks are is the driver's matter.
 
-use polyshard_engine::{Dialect, Expect, Row, Statement};
+use polyshard_engine::{Dialect, Row, Statement};
 use polyshard_map::MapName;
 use polyshard_shard::OpId;
 use serde::{Deserialize, Serialize};
@@ -245,17 +245,11 @@ impl Catalog {
     pub async fn remove_rule(&self, id: OpId) -> Reply<()> {
         let mut tx = self.begin().await?;
         tx.lock().await?;
-        let sql = format!("DELETE FROM {} WHERE id = $1", tx.own("rule"));
-        let gone = tx.done(Statement::new(sql).bind(id.to_string()).expect(Expect::Rows(1))).await;
-        match gone {
-            Err(CatalogError::Engine(polyshard_engine::Error::Expectation { .. })) => {
-                Err(CatalogError::NoSuchOperation(id))
-            }
-            other => {
-                other?;
-                tx.commit().await
-            }
+        let sql = format!("DELETE FROM {} WHERE id = $1 RETURNING id", tx.own("rule"));
+        if tx.rows(Statement::new(sql).bind(id.to_string())).await?.is_empty() {
+            return Err(CatalogError::NoSuchOperation(id));
         }
+        tx.commit().await
     }
 }
 
