@@ -23,6 +23,9 @@ export function put(element, ...children) {
 
 export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
 
+// How many of something, in words.
+export const count = (value, what) => `${number(value)} ${what}${value === 1 ? "" : "s"}`;
+
 export function rate(value) {
   if (!value) return "0";
   return value >= 100 ? number(Math.round(value)) : value.toFixed(value >= 10 ? 1 : 2);

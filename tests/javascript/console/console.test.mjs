@@ -42,6 +42,8 @@ after(async () => {
 });
 
 const go = async (path, wanted) => {
+  // From an empty page: of the one before, something that is wanted here may still be shown.
+  await page.goto("about:blank");
   await page.goto(`${server.url}/#/${path}`);
   await page.waitForSelector(wanted);
 };
@@ -135,6 +137,7 @@ test("shards tell live how busy and quick they are", async () => {
   });
   await page.waitForFunction(() => /µs|ms/.test(document.querySelector('td[data-label="p99"]').textContent));
   await shot(page, "shards");
+  assert.doesNotMatch(await text("main"), /\b1 connections/);
   await page.fill('input[type="search"]', "s3");
   assert.equal(await page.locator("#shards tbody tr").count(), 1);
   await page.fill('input[type="search"]', "");
@@ -193,32 +196,69 @@ test("a move is undone while the old rows are kept", async () => {
   noFaults();
 });
 
-test("what is spread unevenly is evened out", async () => {
+// Asks until the answer is what is wanted.
+const until = async (what, ask) => {
+  for (let left = 600; left > 0; left -= 1) {
+    if (await ask()) return;
+    await new Promise((done) => setTimeout(done, 100));
+  }
+  assert.fail(`this did not come: ${what}`);
+};
+const shardOf = async (key) => (await server.ask(`/v1/maps/tenants/locate?key=${key}`)).shard;
+
+test("a shard is emptied by a plan that is shown first, and the operation tells how far it is", async () => {
   await go("maps/tenants", "#rebalance");
   await page.click("#rebalance");
-  await page.waitForSelector("#plan, #even");
+  await page.selectOption("#by", "rows");
+  await page.selectOption("#drain", "s4");
   await shot(page, "rebalance");
-  const cancel = page.getByRole("button", { name: "Cancel" });
-  if (await cancel.isVisible()) await cancel.click();
+  await page.getByRole("button", { name: "Show the plan" }).click();
+  await page.waitForSelector("#plan");
+  assert.match(await text("#plan tbody"), /dune\s+s4/);
+  assert.match(await text("#after"), /s4\s+8 → 0/);
+  await shot(page, "rebalance-plan");
+  assert.equal(await shardOf("dune"), "s4", "nothing is done before it is confirmed");
+  await page.getByRole("button", { name: "Begin 1 move" }).click();
+  await page.locator("#begun a").click();
+  await settled("#operation", /kind\s+drain/);
+  await settled("#operation", /state\s+done/);
+  await shot(page, "operation-drain");
+  assert.notEqual(await shardOf("dune"), "s4");
   noFaults();
 });
 
-test("SQL is run, or what is missing is said", async () => {
-  await go("query", "#sql, #no-query");
-  if (await page.locator("#sql").isVisible()) {
-    await page.fill("#sql", "SELECT 6 * 7 AS answer");
-    await page.focus("#sql");
-    await page.keyboard.press("Control+Enter");
-    await page.waitForSelector("table.result, .notice.bad");
-    // Whether SQLite shards speak SQL is the door's to say; what it says is shown in any case.
-    if (await page.locator("table.result").isVisible())
-      assert.match(await text("table.result"), /answer\s+42/);
-    else assert.match(await text(".notice.bad"), /SQLSTATE 0A000/);
-    await page.fill("#sql", "SELEC");
-    await page.getByRole("button", { name: "Run" }).click();
-    await settled(".notice.bad", /SQLSTATE/);
-  }
+test("a shardlet gets a shard of its own: the steps first, then the operation", async () => {
+  await go("shardlets/tenants/acme", "#isolate");
+  await page.click("#isolate");
+  await page.getByRole("button", { name: "Show the plan" }).click();
+  await page.waitForSelector("#steps");
+  // Every shard has something of the other map; an embedded one is only a file.
+  assert.match(await text("#steps"), /add shard s5\s+move key "acme" from s1 to s5\s+record the rule/);
+  await shot(page, "isolate-plan");
+  await page.getByRole("button", { name: "Isolate it" }).click();
+  await page.locator("#begun a").click();
+  await settled("#operation", /kind\s+isolate/);
+  await until("acme on the new shard", async () => (await shardOf("acme")) === "s5");
+  await shot(page, "operation-isolate");
+  assert.equal((await orders.getEntity("acme", "59")).note.length, 100);
+  await go("operations", "#operations tbody tr");
+  await settled("#operations", /isolate[\s\S]*drain/);
+  await shot(page, "operations-procedures");
+  noFaults();
+});
+
+test("SQL is run, and what is wrong with it is said", async () => {
+  await go("query", "#sql");
+  await page.fill("#sql", "SELECT 6 * 7 AS answer");
+  await page.focus("#sql");
+  await page.keyboard.press("Control+Enter");
+  await page.waitForSelector("table.result");
+  assert.match(await text("table.result"), /^answer\s+42$/);
+  assert.match(await text("main"), /, 1 answer\b/);
   await shot(page, "query");
+  await page.fill("#sql", "SELEC");
+  await page.getByRole("button", { name: "Run" }).click();
+  await settled(".notice.bad", /SQLSTATE 42601/);
   noFaults();
 });
 

@@ -5,7 +5,7 @@ import { ring, ringAt, strip } from "../charts.js";
 import { colour, themes } from "../colours.js";
 import { confirm, failure, h, keyText, number, rangeText, stateChip, put } from "../dom.js";
 import { live } from "../live.js";
-import { move, rebalance } from "../moves.js";
+import { isolate, move, rebalance } from "../moves.js";
 
 // Entries listed below the strip; the strip itself shows any number.
 const LISTED = 100;
@@ -45,7 +45,7 @@ export default async function maps(into, [chosen, key], { status, signal }) {
       h("h1", {}, "Maps"),
       choose,
       h("span", { className: "grow" }),
-      h("button", { id: "rebalance", onclick: () => rebalance(map.name, said) }, "Rebalance…"),
+      h("button", { id: "rebalance", onclick: () => rebalance(map.name, view.shards, said) }, "Rebalance…"),
     ),
     said,
     facts(map),
@@ -534,6 +534,11 @@ function entryPanel(map, window, piece, shards, reload) {
         "button",
         { id: "move", onclick: () => move(map.name, range, { from: entry.shard, shards, said }) },
         "Move…",
+      ),
+      h(
+        "button",
+        { id: "isolate", onclick: () => isolate(map.name, range, { from: entry.shard, shards, said }) },
+        "Isolate…",
       ),
       states.map((state) =>
         h(

@@ -4,6 +4,9 @@ import { get, path, post } from "../api.js";
 import { ago, bytes, confirm, failure, h, number, put } from "../dom.js";
 import { live } from "../live.js";
 
+// What is made of several changes and moves: they go on from where they are, or are given up as a whole.
+const PROCEDURES = ["isolate", "rebalance", "drain", "adopt", "offline move"];
+const isProcedure = (op) => PROCEDURES.includes(op.kind);
 // Before these a range has not left its shard.
 const EARLY = ["staging", "preparing", "copying", "catching_up", "fencing"];
 // What an operator may want of a move, and when that can be.
@@ -13,7 +16,11 @@ const WISHES = {
     when: (op) => op.state === "running" && EARLY.includes(op.step) && !op.progress?.paused,
   },
   resume: { word: "Resume", when: (op) => op.state === "running" && op.progress?.paused },
-  cancel: { word: "Cancel", danger: true, when: (op) => op.state === "running" && EARLY.includes(op.step) },
+  cancel: {
+    word: "Cancel",
+    danger: true,
+    when: (op) => op.state === "running" && (isProcedure(op) || EARLY.includes(op.step)),
+  },
   undo: { word: "Undo", danger: true, when: (op) => op.state === "running" && op.step === "keeping" },
   clean: { word: "Clean up now", when: (op) => op.state === "running" && op.step === "keeping" },
 };
@@ -129,7 +136,8 @@ async function single(into, id, signal) {
     }
   }
   function draw(op) {
-    const wishes = op.from ? Object.keys(WISHES).filter((name) => WISHES[name].when(op)) : [];
+    const moves = op.from || isProcedure(op);
+    const wishes = moves ? Object.keys(WISHES).filter((name) => WISHES[name].when(op)) : [];
     put(
       box,
       h(

@@ -1,7 +1,7 @@
 // Query: SQL across shards, with the route and the times. It needs the SQL door.
 
 import { get, post } from "../api.js";
-import { failure, h, micros, number, put } from "../dom.js";
+import { count, failure, h, micros, put } from "../dom.js";
 
 const KEPT = "polyshard-query";
 
@@ -131,7 +131,7 @@ function result(given) {
   return h(
     "div",
     {},
-    h("p", { className: "small dim" }, `${micros(given.took_us)}, ${number(given.results.length)} answers`),
+    h("p", { className: "small dim" }, `${micros(given.took_us)}, ${count(given.results.length, "answer")}`),
     plan,
     results,
   );

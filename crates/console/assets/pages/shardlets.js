@@ -4,7 +4,7 @@ import { get, path } from "../api.js";
 import { colour } from "../colours.js";
 import { failure, h, keyText, number, rangeText, rate, stateChip, put } from "../dom.js";
 import { live } from "../live.js";
-import { move } from "../moves.js";
+import { isolate, move } from "../moves.js";
 
 export default async function shardlets(into, [map, key], { status, signal }) {
   const shown = map && key !== undefined ? await one(map, key, status) : await hot(signal);
@@ -158,6 +158,11 @@ async function one(map, key, status) {
         "button",
         { id: "move", onclick: () => move(map, whole, { from: located.shard, shards, said }) },
         word,
+      ),
+      h(
+        "button",
+        { id: "isolate", onclick: () => isolate(map, whole, { from: located.shard, shards, said }) },
+        "Isolate…",
       ),
     ),
     said,

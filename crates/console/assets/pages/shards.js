@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { spark } from "../charts.js";
 import { colour } from "../colours.js";
-import { bytes, h, micros, number, rate, stateChip, put } from "../dom.js";
+import { bytes, count, h, micros, number, rate, stateChip, put } from "../dom.js";
 import { live } from "../live.js";
 
 // Sizes, warnings and the last hour change slowly.
@@ -83,7 +83,7 @@ export default async function shards(into, _rest, { signal }) {
       fact("errors/s", rate(all("errors_per_s"))),
       fact("in use", number(all("inside"))),
       fact("size", bytes(all("bytes"))),
-      ...traffic.doors.map((door) => fact(`${door.door} door`, `${number(door.connections)} connections`)),
+      ...traffic.doors.map((door) => fact(`${door.door} door`, count(door.connections, "connection"))),
     );
   }
 
