@@ -15,10 +15,10 @@ use crate::sql_catalog::{SqlCatalog, from_json, to_json};
 use crate::tx::{CatalogTx, Reply};
 use crate::types::{OpRecord, Step};
 
-/// How long a move waits to begin for a change of its tables that is decided and not yet on all shards, and how often
-/// it looks: a process brings the shards up within a second.
-const SETTLE_WAIT: Duration = Duration::from_secs(5);
-const SETTLE_LOOK: Duration = Duration::from_millis(50);
+/// How often a move that is to begin looks whether a change of its tables has come to all shards, and the pause after a
+/// look in vain: five seconds in all, while a process brings the shards up within one.
+const SETTLE_LOOKS: usize = 100;
+const SETTLE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What an operator asks to be moved.
 #[derive(Debug, Clone)]
@@ -88,12 +88,11 @@ impl Driver {
 
     /// Waits a while for the shards to have all that was decided about a map's tables.
     async fn until_settled(&self, map: &MapName) -> Reply<()> {
-        let until = tokio::time::Instant::now() + SETTLE_WAIT;
-        while self.catalog().journal_depends().await?.iter().any(|(other, _)| other == map) {
-            if tokio::time::Instant::now() >= until {
+        for _ in 0..SETTLE_LOOKS {
+            if !self.catalog().journal_depends().await?.iter().any(|(other, _)| other == map) {
                 break;
             }
-            tokio::time::sleep(SETTLE_LOOK).await;
+            tokio::time::sleep(SETTLE_PAUSE).await;
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ use crate::hello::{HelloState, SESSION_LOCK_CLASS, Session};
 use crate::schema::StoreSchema;
 use crate::sql_local::{self, SqlLocal};
 use crate::{
-    Ack, AckPhase, Departure, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx,
-    Meta, OpId, OpRef, RouterId, ShardError, protocol, schema,
+    Ack, AckPhase, Departure, Edit, FenceEpoch, FenceRow, HelloReply, Learnt, LocalEntry, LocalTx, Meta,
+    OpId, OpRef, RouterId, ShardError, protocol, schema,
 };
 
 /// Where fences are announced.
@@ -221,7 +221,8 @@ impl Shard {
         router: RouterId,
         phase: AckPhase,
     ) -> Result<bool, ShardError> {
-        let answers = self.control.write(sql_local::acknowledge(self.dialect(), id, attempt, router, phase)).await?;
+        let answers =
+            self.control.write(sql_local::acknowledge(self.dialect(), id, attempt, router, phase)).await?;
         Ok(answers.last().is_some_and(|rows| rows.affected() == 1))
     }
     /// See [`protocol::withdraw`].

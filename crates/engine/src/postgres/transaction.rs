@@ -129,11 +129,7 @@ fn lent_forget(lent: Option<&Lent>) {
 
 /// One round trip if all statements are prepared. Else they are prepared together, or run one after the other if a
 /// statement may need the table an earlier one makes.
-async fn run_all(
-    lent: &Lent,
-    statements: &[Statement],
-    needs: Needs,
-) -> Result<Vec<crate::Rows>, Failure> {
+async fn run_all(lent: &Lent, statements: &[Statement], needs: Needs) -> Result<Vec<crate::Rows>, Failure> {
     let session = &lent.session;
     let mut answers = Vec::with_capacity(statements.len());
     if needs == Needs::Nothing && statements.len() > 1 {

@@ -115,12 +115,7 @@ impl Engine {
     }
 
     /// A batch by itself that sees the file of another beside this one, under a name.
-    pub async fn write_beside(
-        &self,
-        other: (&str, &Arc<Engine>),
-        batch: Batch,
-        durable: Durable,
-    ) -> Answer {
+    pub async fn write_beside(&self, other: (&str, &Arc<Engine>), batch: Batch, durable: Durable) -> Answer {
         let (name, other) = other;
         // It is not closed while it is read.
         let _permit = other.long_read().await?;

@@ -18,7 +18,11 @@ pub(crate) enum Command {
     Write(Op),
     Begin(oneshot::Sender<Result<std::sync::mpsc::SyncSender<Ask>, Error>>),
     /// A batch that reads another file, which is there under a name meanwhile.
-    WriteBeside { op: Op, other: (String, PathBuf), durable: Durable },
+    WriteBeside {
+        op: Op,
+        other: (String, PathBuf),
+        durable: Durable,
+    },
     Close,
 }
 
