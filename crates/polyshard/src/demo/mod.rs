@@ -32,11 +32,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 Examples:
   polyshard demo                        a minute; open the console meanwhile
   polyshard demo --seconds 600          ten minutes, to look around
-  polyshard demo --data /tmp/demo       keep the data: 'polyshard up --data /tmp/demo' serves it again
+  polyshard demo --data /tmp/demo       keep the data
 
-It starts a server on the usual ports with embedded shards, loads tenants with rows, entities and queues, and has
-clients work on them. Then the busiest tenant gets a shard of its own, and the rest is evened out, while the clients go
-on. In the end every acknowledged write is looked for. Without --data, nothing is left behind.")]
+It starts a server on the usual ports with embedded shards, loads tenants with rows, entities and
+queues, and has clients work on them. Then the busiest tenant gets a shard of its
+own, and the rest is evened out, while the clients go on. In the end every acknowledged write is looked
+for. Without --data, nothing is left behind.")]
 pub struct DemoArgs {
     /// How long the clients work
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(6..=86_400))]
@@ -91,9 +92,9 @@ impl Demo<'_> {
     async fn run(&self) -> Result<Exit, Failure> {
         let map: MapName =
             sample::MAP.parse().map_err(|error| Failure::new(format!("{error}"), "report this"))?;
-        let sql = self.running.door("sql")?.to_owned();
+        let sql = self.running.door("sql")?.replace("polyshard@", "polyshard:polyshard@");
         self.say(&format!(
-            "A server is up. Look on at {}\n  SQL: psql postgres://polyshard:polyshard@{sql}/polyshard\n",
+            "A server is up. Look on at {}\n  SQL: psql {sql}\n",
             self.running.door("admin")?
         ))?;
         sample::make(&sql, &self.client, self.running, self.args.tenants, self.args.rows).await?;
@@ -230,8 +231,7 @@ fn operations(answer: &MoveAnswer) -> Vec<String> {
 
 /// Shared by those who connect.
 pub(crate) async fn connect(sql: &str) -> Result<Arc<tokio_postgres::Client>, Failure> {
-    let url = format!("postgres://polyshard:polyshard@{sql}/polyshard");
-    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+    let (client, connection) = tokio_postgres::connect(sql, tokio_postgres::NoTls)
         .await
         .map_err(|error| wrong("the SQL door does not answer", &error))?;
     // It ends with the client; what goes wrong reaches whoever waits for an answer.

@@ -59,7 +59,7 @@ impl Running {
         let mut doors = BTreeMap::new();
         loop {
             match lines.next() {
-                Some(Ok(line)) if line.trim() == "ready" => break,
+                Some(Ok(line)) if line.starts_with("ready") => break,
                 Some(Ok(line)) => {
                     if let (true, Some((name, address))) =
                         (line.starts_with("  "), line.trim().split_once(' '))

@@ -43,11 +43,12 @@ pub enum FileForm {
 Examples:
   polyshard load orders.csv --table orders --header
   polyshard load events.parquet --table events --jobs 8
-  zcat old.csv.gz | polyshard load - --form csv --table orders --max-bad 100 --bad-rows bad.csv
+  polyshard load - --form csv --table orders --max-bad 100 --bad-rows bad.csv
 
-Rows go in by the thousand, over several connections at once; those that were taken stay when a later one is refused, and
-the answer says which rows are left, for --rows. A row that is refused by its own fault is looked for, told with its line,
-and the rest goes on, up to --max-bad. Exit with 4 if rows are left out.")]
+Rows go in by the thousand, over several connections at once; those that were taken stay when a
+later one is refused, and the answer says which rows are left, for --rows. A row that is refused by
+its own fault is looked for, told with its line, and the rest goes on, up to --max-bad. Exit with 4
+if rows are left out.")]
 pub struct LoadArgs {
     /// The file; '-' is the standard input. Names that end in .gz are unpacked
     pub file: PathBuf,

@@ -20,7 +20,8 @@ const TABLES: &str = "CREATE TABLE orders (tenant bigint, id bigint, note text, 
      SELECT polyshard.shard_table('orders', 'tenants', 'tenant')";
 
 fn url(server: &Server) -> String {
-    format!("postgres://polyshard:polyshard@{}/polyshard", server.door("sql"))
+    let door = server.door("sql").rsplit_once('@').map_or(server.door("sql"), |(_, door)| door);
+    format!("postgres://polyshard:polyshard@{door}")
 }
 
 fn psql(server: &Server, sql: &str) -> String {

@@ -3,6 +3,7 @@
 mod backup;
 mod bad_input;
 mod crashes;
+mod demo;
 mod embedded;
 mod fleet;
 mod folders;

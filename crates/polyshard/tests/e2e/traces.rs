@@ -105,22 +105,30 @@ fn attribute<'a>(span: &'a Value, key: &str) -> Option<&'a str> {
     all.clone().find(|one| one["key"] == key).and_then(|one| one["value"]["stringValue"].as_str())
 }
 
-/// Makes a queue, as a client that is itself traced; the status of the answer.
-fn make_queue(server: &Server, name: &str, traceparent: &str) -> u16 {
+/// Asks an Azure door, as a client that is itself traced; the status of the answer. The queue door wants the method,
+/// type and version signed as well, the table door only date and resource.
+fn ask_azure(server: &Server, door: &str, method: &str, path: &str, body: &str) -> u16 {
     let date = httpdate::fmt_http_date(SystemTime::now());
-    let text = format!("PUT\n\n\n\nx-ms-date:{date}\nx-ms-version:2021-12-02\n/{ACCOUNT}/{ACCOUNT}/{name}");
+    let content_type = if door == "table" { "application/json" } else { "application/xml" };
+    let resource = format!("/{ACCOUNT}/{ACCOUNT}/{path}");
+    let text = match door {
+        "table" => format!("{date}\n{resource}"),
+        _ => format!("{method}\n\n{content_type}\n\nx-ms-date:{date}\nx-ms-version:2021-12-02\n{resource}"),
+    };
     let key = STANDARD.decode(polyshard_azure_http::DEVELOPMENT_KEY).unwrap();
     let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
     mac.update(text.as_bytes());
     let signature = STANDARD.encode(mac.finalize().into_bytes());
-    let url = format!("http://{}/{ACCOUNT}/{name}", server.door("queue").trim_start_matches("http://"));
-    let answer = ureq::put(url)
+    let url = format!("http://{}/{ACCOUNT}/{path}", server.door(door).trim_start_matches("http://"));
+    let request = if method == "PUT" { ureq::put(url) } else { ureq::post(url) };
+    let request = request
         .header("x-ms-date", &date)
         .header("x-ms-version", "2021-12-02")
+        .header("Accept", "application/json;odata=nometadata")
+        .header("Content-Type", content_type)
         .header("Authorization", &format!("SharedKeyLite {ACCOUNT}:{signature}"))
-        .header("traceparent", traceparent)
-        .send_empty();
-    answer.unwrap().status().as_u16()
+        .header("traceparent", &format!("00-{TRACE}-{PARENT}-01"));
+    request.send(body).unwrap().status().as_u16()
 }
 
 /// Runs statements one by one through the SQL door; how many failed.
@@ -158,15 +166,25 @@ fn requests_of_all_doors_are_traced_from_accept_to_reply_and_no_key_is_told() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address);
     let mut server = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).start();
-    assert_eq!(make_queue(&server, "secret-queue", &format!("00-{TRACE}-{PARENT}-01")), 201);
+    let message = "<QueueMessage><MessageText>secret</MessageText></QueueMessage>";
+    assert_eq!(ask_azure(&server, "queue", "PUT", "secret-queue", ""), 201);
+    assert_eq!(ask_azure(&server, "queue", "POST", "secret-queue/messages", message), 201);
+    assert_eq!(ask_azure(&server, "table", "POST", "Tables", r#"{"TableName":"secrets"}"#), 201);
+    let entity = r#"{"PartitionKey":"secret","RowKey":"secret"}"#;
+    assert_eq!(ask_azure(&server, "table", "POST", "secrets", entity), 201);
     assert_eq!(run_sql(&server, &["SELECT 'secret-value'", "SELEC 'secret-value'"]), 1);
 
     // A client's own trace is carried on, down to the shard.
-    let queue = collector.find("the request to the queue door", |span| span["name"] == "queue PUT");
+    let on_shard = |span: &Value, door: &str| {
+        let parent = collector.spans().into_iter().find(|one| one["spanId"] == span["parentSpanId"]);
+        span["name"] == "shard" && parent.is_some_and(|one| one["name"] == format!("{door} POST"))
+    };
+    collector.find("the table door's part on a shard", |span| on_shard(span, "table"));
+    let shard = collector.find("the queue door's part on a shard", |span| on_shard(span, "queue"));
+    let queue = collector.find("its request", |span| span["spanId"] == shard["parentSpanId"]);
     assert_eq!((queue["traceId"].as_str(), queue["parentSpanId"].as_str()), (Some(TRACE), Some(PARENT)));
     assert_eq!(attribute(&queue, "polyshard.door"), Some("queue"));
     assert_eq!(attribute(&queue, "polyshard.outcome"), Some("2xx"));
-    let shard = collector.find("its part on a shard", |span| span["parentSpanId"] == queue["spanId"]);
     assert_eq!(shard["traceId"], TRACE);
     assert!(attribute(&shard, "polyshard.shard").is_some_and(|shard| shard.starts_with('s')), "{shard}");
     let time = |span: &Value, of: &str| span[of].as_str().unwrap().parse::<u64>().unwrap();
