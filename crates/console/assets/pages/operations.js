@@ -7,6 +7,8 @@ import { live } from "../live.js";
 // What is made of several changes and moves: they go on from where they are, or are given up as a whole.
 const PROCEDURES = ["isolate", "rebalance", "drain", "adopt", "offline move"];
 const isProcedure = (op) => PROCEDURES.includes(op.kind);
+// The step of the move that is being made; of a procedure it stands behind its own.
+const moveStep = (op) => (isProcedure(op) ? /\((\w+)\)$/.exec(op.step)?.[1] : op.step);
 // Before these a range has not left its shard.
 const EARLY = ["staging", "preparing", "copying", "catching_up", "fencing"];
 // What an operator may want of a move, and when that can be.
@@ -15,11 +17,14 @@ const WISHES = {
     word: "Pause",
     when: (op) => op.state === "running" && EARLY.includes(op.step) && !op.progress?.paused,
   },
-  resume: { word: "Resume", when: (op) => op.state === "running" && op.progress?.paused },
+  resume: {
+    word: "Resume",
+    when: (op) => op.state === "running" && op.progress?.paused && !isProcedure(op),
+  },
   cancel: {
     word: "Cancel",
     danger: true,
-    when: (op) => op.state === "running" && (isProcedure(op) || EARLY.includes(op.step)),
+    when: (op) => op.state === "running" && (EARLY.includes(moveStep(op)) || (isProcedure(op) && !moveStep(op))),
   },
   undo: { word: "Undo", danger: true, when: (op) => op.state === "running" && op.step === "keeping" },
   clean: { word: "Clean up now", when: (op) => op.state === "running" && op.step === "keeping" },
@@ -90,15 +95,16 @@ function title(op) {
 
 function row(op) {
   const cell = (label, ...content) => h("td", { "data-label": label }, ...content);
+  const together = (label, ...content) => h("td", { "data-label": label, className: "together" }, ...content);
   return h(
     "tr",
     {},
-    cell("operation", h("a", { href: `#/operations/${op.id}` }, title(op))),
+    together("operation", h("a", { href: `#/operations/${op.id}` }, title(op))),
     cell("map", op.map ?? "–"),
     cell("state", chip(op)),
     cell("step", op.step.replaceAll("_", " ")),
     cell("progress", bar(op)),
-    cell("began", ago(op.started_ms)),
+    together("began", ago(op.started_ms)),
     cell("why", op.message ?? ""),
   );
 }

@@ -263,7 +263,12 @@ fn put(
         Kind::Integer { min, max } => text.parse().is_ok_and(|number: u64| (min..=max).contains(&number)),
         Kind::Bool => text == "true" || text == "false",
         Kind::Choice(words) => words.contains(&text.as_str()),
-        Kind::Ratio => text.parse().is_ok_and(|ratio: f64| (0.0..=1.0).contains(&ratio)),
+        // Between digits, as TOML and JSON have it.
+        Kind::Ratio => {
+            text.parse().is_ok_and(|ratio: f64| (0.0..=1.0).contains(&ratio))
+                && text.starts_with(|c: char| c.is_ascii_digit())
+                && text.ends_with(|c: char| c.is_ascii_digit())
+        }
         Kind::Address => text.parse::<SocketAddr>().is_ok(),
         Kind::Variable => !text.is_empty() && !text.contains(['=', '\0']),
         Kind::Text | Kind::Path | Kind::Url | Kind::Secret => !text.trim().is_empty(),
