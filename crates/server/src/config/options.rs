@@ -246,8 +246,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     option(
         "rebalance.hours",
         Kind::Text,
-        "",
-        "The quiet hours in which moves may be begun, in UTC: `22:00-05:30`. Without them all day.",
+        "00:00-24:00",
+        "The quiet hours in which moves may be begun, in UTC: `22:00-05:30` goes over midnight.",
     ),
     option("rebalance.moves_max", COUNT, "10", "Moves made in one go."),
     option(
@@ -281,8 +281,8 @@ pub const OPTIONS: &[OptionSpec] = &[
         "trace.endpoint",
         Kind::Text,
         "",
-        "Where a collector of OpenTelemetry takes traces over HTTP, as `http://127.0.0.1:4318`; `/v1/traces` is added if \
-         it names no path. Without it nothing is traced.",
+        "Where a collector of OpenTelemetry takes traces over HTTP, as `http://127.0.0.1:4318`; `/v1/traces` is added \
+         if it names no path. Without it nothing is traced.",
     ),
     option(
         "trace.sample",
