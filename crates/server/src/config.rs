@@ -217,8 +217,8 @@ pub struct RebalanceConfig {
     pub auto: bool,
     /// How often load is looked at.
     pub every: Duration,
-    /// The hours in which moves may be begun, as minutes of the day in UTC; none for all day.
-    pub hours: Option<(u32, u32)>,
+    /// The hours in which moves may be begun, as minutes of the day in UTC; they may go over midnight.
+    pub hours: (u32, u32),
     /// Moves made in one go.
     pub moves_max: usize,
     /// How far a shard may be above the mean, in percent.

@@ -80,8 +80,7 @@ fn hindrance(latest: &[ProcedureRecord]) -> Option<String> {
 }
 
 /// Whether a moment is within the hours, which may go over midnight; both are minutes of the day in UTC.
-fn is_quiet(now_ms: i64, hours: Option<(u32, u32)>) -> bool {
-    let Some((from, until)) = hours else { return true };
+fn is_quiet(now_ms: i64, (from, until): (u32, u32)) -> bool {
     let now = (now_ms / MINUTE_MS).rem_euclid(DAY_MINUTES);
     let (from, until) = (i64::from(from), i64::from(until));
     if from <= until { (from..until).contains(&now) } else { now >= from || now < until }
@@ -97,12 +96,13 @@ mod tests {
 
     #[test]
     fn quiet_hours_may_go_over_midnight() {
-        let night = Some((22 * 60, 5 * 60 + 30));
+        let night = (22 * 60, 5 * 60 + 30);
         assert!(is_quiet(at(23, 0), night) && is_quiet(at(0, 0), night) && is_quiet(at(5, 29), night));
         assert!(!is_quiet(at(5, 30), night) && !is_quiet(at(21, 59), night));
-        let noon = Some((12 * 60, 13 * 60));
+        let noon = (12 * 60, 13 * 60);
         assert!(is_quiet(at(12, 0), noon) && !is_quiet(at(13, 0), noon));
-        assert!(is_quiet(at(12, 0), None));
+        let always = (0, 24 * 60);
+        assert!(is_quiet(at(0, 0), always) && is_quiet(at(23, 59), always));
     }
 
     fn record(kind: &str, state: OpState, started_ms: i64) -> ProcedureRecord {

@@ -72,7 +72,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         rebalance: RebalanceConfig {
             auto: values.get("rebalance.auto")?.text == "true",
             every: number(values, "rebalance.every_s").map(Duration::from_secs)?,
-            hours: values.get("rebalance.hours").and_then(|setting| hours(setting, errors)),
+            hours: hours(values.get("rebalance.hours")?, errors).unwrap_or_default(),
             moves_max: number(values, "rebalance.moves_max")?,
             slack_percent: number(values, "rebalance.slack_percent")?,
         },
@@ -104,12 +104,12 @@ pub(super) fn milliseconds(values: &Values, path: &str) -> Option<Duration> {
     number(values, path).map(Duration::from_millis)
 }
 
-/// Reads `22:00-05:30`; nothing for all day.
+/// Reads `22:00-05:30`.
 fn hours(setting: &Setting, errors: &mut ConfigErrors) -> Option<(u32, u32)> {
     let minutes = |text: &str| -> Option<u32> {
         let (hour, minute) = text.trim().split_once(':')?;
-        let (hour, minute): (u32, u32) = (hour.parse().ok()?, minute.parse().ok()?);
-        (hour < 24 && minute < 60).then_some(hour * 60 + minute)
+        let (hour, minute): (u32, u32) = (hour.parse::<u8>().ok()?.into(), minute.parse::<u8>().ok()?.into());
+        (minute < 60 && hour * 60 + minute <= 24 * 60).then_some(hour * 60 + minute)
     };
     let read = setting.text.split_once('-').and_then(|(from, until)| Some((minutes(from)?, minutes(until)?)));
     if read.is_none() {
