@@ -30,7 +30,7 @@ Examples:
   polyshard backup take s3://bucket/polyshard/monday       in an object store
   polyshard backup take                                    a new name in the place backup.to names
   polyshard backup take /backups/s1 --shard s1             one shard, without the catalog
-  polyshard backup take /backups/42 --map tenants --key 42  one shardlet
+  polyshard backup take /backups/42 --map tenants --key 42   one shardlet
 
 A place is a folder on the server's machine, s3://bucket/prefix or az://container/prefix. Backups in the
 same place share what they have in common; the last part of the address is the backup's name.")]
