@@ -111,6 +111,9 @@ fn every_option_can_be_overridden_by_its_variable() {
         } else if option.path.contains(".certificate") {
             let refused = loaded.unwrap_err().to_string();
             assert!(refused.contains("of no use without"), "{refused}");
+        } else if option.path == "trace.endpoint" {
+            let refused = loaded.unwrap_err().to_string();
+            assert!(refused.contains("no address of a collector"), "{refused}");
         } else {
             loaded.unwrap_or_else(|errors| panic!("{}: {errors}", option.path));
         }
@@ -155,4 +158,19 @@ fn a_password_in_an_address_is_taken_out_and_never_shown() {
     for shown in [format!("{loaded:?}"), settings.to_toml(), settings.to_json().to_string()] {
         assert!(!shown.contains("p@ss") && !shown.contains("p%40ss"), "{shown}");
     }
+}
+
+#[test]
+fn traces_go_to_the_usual_path_of_a_collector_unless_another_is_named() {
+    let endpoint = |text: &str| {
+        let config = load(None, env(&[("POLYSHARD__TRACE__ENDPOINT", text)]), &[]).unwrap().config;
+        config.trace.unwrap().endpoint
+    };
+    assert_eq!(endpoint("http://127.0.0.1:4318"), "http://127.0.0.1:4318/v1/traces");
+    assert_eq!(endpoint("https://collector/otlp/v1/traces"), "https://collector/otlp/v1/traces");
+    assert!(load(None, Vec::new(), &[]).unwrap().config.trace.is_none());
+    let secret = errors("", &[("POLYSHARD__TRACE__ENDPOINT", "http://me:hunter2@collector:4318")], &[]);
+    assert!(secret.contains("holds a secret") && !secret.contains("hunter2"), "{secret}");
+    let none = errors("", &[("POLYSHARD__TRACE__SAMPLE", ".5")], &[]);
+    assert!(none.ends_with("it takes a number, 0 to 1"), "{none}");
 }
