@@ -112,6 +112,9 @@ pub struct Situation<'a> {
 /// Parts of the whole are counted in these: whole numbers, so that a plan is the same wherever it is made.
 const WHOLE: u64 = 1_000_000_000;
 
+/// What is measured of a piece.
+type Measure = fn(&Piece) -> f64;
+
 impl Situation<'_> {
     /// Moves that bring every shard within the slack of the mean, with little carried; and before them those that put
     /// right what the rules forbid.
@@ -139,11 +142,11 @@ impl Situation<'_> {
 
     /// What each piece weighs, in parts of the whole.
     fn weights(&self, by: By) -> Vec<u64> {
-        let sum = |of: fn(&Piece) -> f64| self.pieces.iter().map(of).sum::<f64>();
-        let requests: fn(&Piece) -> f64 = |piece| piece.requests;
-        let bytes: fn(&Piece) -> f64 = |piece| piece.bytes as f64;
-        let rows: fn(&Piece) -> f64 = |piece| piece.rows as f64;
-        let parts: Vec<(fn(&Piece) -> f64, f64)> = match by {
+        let sum = |of: Measure| self.pieces.iter().map(of).sum::<f64>();
+        let requests: Measure = |piece| piece.requests;
+        let bytes: Measure = |piece| piece.bytes as f64;
+        let rows: Measure = |piece| piece.rows as f64;
+        let parts: Vec<(Measure, f64)> = match by {
             By::Load if sum(requests) > 0.0 && sum(bytes) > 0.0 => vec![(requests, 0.5), (bytes, 0.5)],
             By::Load if sum(requests) > 0.0 => vec![(requests, 1.0)],
             By::Load | By::Bytes => vec![(bytes, 1.0)],

@@ -100,7 +100,7 @@ impl Operations {
         let record = self.catalog.map(name).await.map_err(|error| problem::of_catalog(&error))?;
         match version(basis) {
             Some(seen) if seen != record.version => {
-                Err(Problem::changed_meanwhile(&format!("map {name}"), record.version))
+                Err(Problem::changed_meanwhile(format!("map {name}"), record.version))
             }
             _ => Ok(()),
         }
