@@ -32,14 +32,14 @@ pub async fn list(depot: &Depot) -> Result<Vec<Found>, BackupError> {
     for name in depot.names().await?.into_iter().filter(|name| name != CHUNKS) {
         // A folder with another name than ours is somebody else's.
         let Ok(at) = Location::new(depot.clone(), &name) else { continue };
+        // Looked at first: whoever takes it writes the manifest before it takes this mark away.
+        let begun = depot.look(&at.path(BEGUN)).await?.is_some();
         match Manifest::read(&at).await {
             Ok(manifest) => found.push(Found::Whole(at, Box::new(manifest))),
             Err(error) if depot.look(&at.path(MANIFEST)).await?.is_some() => {
                 found.push(Found::Damaged(at, error));
             }
-            Err(BackupError::Damaged(_)) if depot.look(&at.path(BEGUN)).await?.is_some() => {
-                found.push(Found::Unfinished(at));
-            }
+            Err(BackupError::Damaged(_)) if begun => found.push(Found::Unfinished(at)),
             Err(BackupError::Damaged(_)) => {}
             Err(error) => return Err(error),
         }
@@ -172,8 +172,11 @@ async fn prune_marked(
                 pruned.left = Some(format!("a backup cannot be read, and may need any: {error}"));
             }
             Found::Unfinished(at) => {
-                let mark = depot.look(&at.path(BEGUN)).await?.map_or(0, |item| item.modified_ms);
-                if now.saturating_sub(mark) > LEFT_AFTER.as_millis() as i64 {
+                let Some(mark) = depot.look(&at.path(BEGUN)).await? else {
+                    pruned.left = Some(format!("{} was finished just now", at.url()));
+                    continue;
+                };
+                if now.saturating_sub(mark.modified_ms) > LEFT_AFTER.as_millis() as i64 {
                     if pruning.is_some() {
                         marks::remove(&at).await?;
                     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
-use polyshard_catalog::{Catalog, Changes, ShardRecord};
+use polyshard_catalog::{BARRIER_HOLD, Catalog, Changes, ShardRecord};
 use polyshard_engine::{Dialect, Snapshot, Statement, Target};
 use polyshard_map::ShardId;
 use polyshard_router::{Router, View};
@@ -92,7 +92,11 @@ async fn attempt(
 
     let others = Others::raise(router, catalog).await?;
     let began_ms = clock();
-    let held = held(router, catalog, &shards, &others, probe).await;
+    // Beyond that the others' holds have ended, and the moment is of no use.
+    let held = tokio::time::timeout(BARRIER_HOLD, held(router, catalog, &shards, &others, probe)).await;
+    let held = held.unwrap_or_else(|_| {
+        Err(BackupError::Busy("a shard took too long to hold the moment; try again".to_owned()))
+    });
     let at_ms = clock();
     // In any case: nobody shall wait for a barrier that is of no use any more.
     let lasted = others.lower(catalog).await;

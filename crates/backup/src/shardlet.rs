@@ -148,6 +148,13 @@ impl RestoreShardlet<'_> {
         let manifest = Manifest::read(self.backup).await?;
         let lines = match (&manifest.shardlet, &manifest.rows) {
             (Some(shardlet), Some(part)) => {
+                if self.extent == Extent::Bucket {
+                    return Err(BackupError::Refused(
+                        "this is a backup of one key, and not of its whole bucket: the other keys' rows would be \
+                         removed; use a backup of the shard or of everything"
+                            .to_owned(),
+                    ));
+                }
                 if shardlet.map != self.map || parse(&definition, &shardlet.key)? != key {
                     return Err(BackupError::Refused(format!(
                         "this is a backup of {} {}, and not of {} {}",
@@ -158,13 +165,13 @@ impl RestoreShardlet<'_> {
                 crate::restore::write_file(self.backup, part, file.path()).await?;
                 file
             }
-            _ => self.from_shard(&manifest, progress).await?,
+            _ => self.lines_of_shard(&manifest, progress).await?,
         };
         self.put(&definition, &key, lines.path(), progress).await
     }
 
     /// Takes the rows out of the copy of the shard that had them.
-    async fn from_shard(&self, manifest: &Manifest, progress: &Progress) -> Result<Scratch, BackupError> {
+    async fn lines_of_shard(&self, manifest: &Manifest, progress: &Progress) -> Result<Scratch, BackupError> {
         let map = self.map_then(manifest).await?;
         let key = parse(map.definition(), &self.key)?;
         let located = map.locate(&key).map_err(|error| {

@@ -167,7 +167,11 @@ impl Catalog {
         let rows = tx.rows(insert).await?;
         let missing = CatalogError::Damaged { what: "run", detail: "it was not recorded".into() };
         let run = rows.first().map(read_run).ok_or(missing)??;
-        let old = format!("DELETE FROM {table} WHERE id <= $1 AND state <> 'running'");
+        // The last success of each class says when the next is due.
+        let old = format!(
+            "DELETE FROM {table} WHERE id <= $1 AND state <> 'running' \
+             AND id NOT IN (SELECT max(id) FROM {table} WHERE state = 'done' GROUP BY class)"
+        );
         tx.done(Statement::new(old).bind(run.id as i64 - RUNS_KEPT)).await?;
         tx.commit().await?;
         Ok(Begun::Mine(run))

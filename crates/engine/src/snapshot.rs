@@ -24,6 +24,8 @@ impl crate::Database {
             return Ok(Snapshot { inner: Inner::Sqlite(Box::new(engine.moment().await?)) });
         }
         let mut transaction = self.begin(Access::Read).await?;
+        // Others may be copied first, for hours; it ends with its connection.
+        transaction.run(Statement::new("SET LOCAL idle_in_transaction_session_timeout = 0")).await?;
         let rows = transaction.run(Statement::new("SELECT pg_export_snapshot()")).await?;
         let name = rows.one()?.text(0)?.to_owned();
         Ok(Snapshot { inner: Inner::Postgres { transaction: Box::new(transaction), name } })

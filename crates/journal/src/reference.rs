@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use polyshard_engine::Dialect;
 use polyshard_sql::ast::{self, Expr, SetExpr};
-use polyshard_sql::{Context, Generated, Kind, SqlError, SqlState, Statement, Table};
+use polyshard_sql::{Context, Generated, Kind, Placement, SqlError, SqlState, Statement, Table};
 
 use crate::entry::Recorded;
 use crate::quote::{identifier, text};
@@ -192,6 +192,11 @@ fn check_written(statement: &Statement, context: &Context<'_>) -> Result<(), Sql
 }
 
 fn check_table(table: &Table) -> Result<(), SqlError> {
+    // It was one when the statement was looked at; it may have waited for a declaration of another kind since.
+    if !matches!(table.placement, Placement::Reference { .. }) {
+        let message = format!("table {} was declared otherwise while the statement waited", table.name);
+        return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again."));
+    }
     if table.triggers {
         return Err(SqlError::unsupported(
             format!("reference table {} has triggers, which may do otherwise on each shard", table.name),

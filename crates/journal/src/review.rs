@@ -75,7 +75,7 @@ impl Turn {
         for (query, answer) in introspect::all_queries().into_iter().zip(&mut answers) {
             *answer = ask(query).await?;
         }
-        Ok(self.placed(introspect::from_all(answers)?))
+        self.placed(introspect::from_all(answers)?)
     }
 
     /// Likewise, for a transaction of the engine on the first shard.
@@ -88,32 +88,30 @@ impl Turn {
             Dialect::Postgres => introspect::read(tx).await?,
             Dialect::Sqlite => self.inner().read_embedded(tx).await?,
         };
-        Ok(self.placed(found))
+        self.placed(found)
     }
 
     /// What was found, with what is known of tables that were there before.
-    fn placed(&self, found: Found) -> polyshard_sql::Schema {
+    fn placed(&self, found: Found) -> Result<polyshard_sql::Schema, JournalError> {
         let known = self.schema();
         let mut schema = polyshard_sql::Schema::clone(known);
-        schema.tables = found.schema.tables;
+        schema.tables = found.schema.tables.clone();
         // A view or function that the transaction has made is as little to be taken for a part of the engine as others.
-        schema.views = found.schema.views;
-        schema.functions = found.schema.functions;
+        schema.views = found.schema.views.clone();
+        schema.functions = found.schema.functions.clone();
         for (name, function) in &mut schema.functions {
             if known.functions.get(name).is_some_and(|before| before.table_free) {
                 *function =
                     std::sync::Arc::new(polyshard_sql::Function { table_free: true, ..(**function).clone() });
             }
         }
-        for (name, table) in &mut schema.tables {
-            if let Some(before) = known.tables.get(name)
-                && before.placement != table.placement
-            {
-                *table =
-                    std::sync::Arc::new(Table { placement: before.placement.clone(), ..Table::clone(table) });
-            }
+        // By their numbers: a table that is called otherwise is placed as before, and its key is where it is now.
+        for table in kept(self.known(), &found).0 {
+            let placement = placement_after(&table, self.known())?;
+            let placed = Table { placement, ..table.after.clone() };
+            schema.tables.insert(placed.name.clone(), std::sync::Arc::new(placed));
         }
-        schema
+        Ok(schema)
     }
 
     /// Likewise, for a transaction of the engine on the first shard.
@@ -158,17 +156,9 @@ fn review(
     let mut out = Review::default();
     // The schema as it will be, with what is declared under the new names.
     let mut after = found.schema.clone();
-    let mut kept: Vec<Kept<'_>> = Vec::new();
-    for before in known.schema.tables.values() {
-        let number = known.details.get(&before.name).and_then(|details| details.number);
-        let now = match number {
-            Some(number) => found.details.iter().find(|(_, details)| details.number == Some(number)),
-            None => found.details.get_key_value(&before.name),
-        };
-        match now.and_then(|(name, details)| Some((found.schema.tables.get(name)?, details))) {
-            Some((now, details)) => kept.push(Kept { before, after: now, details }),
-            None => out.forget(&before.name, &before.placement, on_shards),
-        }
+    let (kept, gone) = kept(known, found);
+    for before in gone {
+        out.forget(&before.name, &before.placement, on_shards);
     }
     for table in &kept {
         let placement = placement_after(table, known)?;
@@ -198,6 +188,23 @@ fn review(
         out.follow(table.before, now, on_shards);
     }
     Ok(out)
+}
+
+/// The tables that are still there, by their numbers, and those that are not.
+fn kept<'a>(known: &'a Known, found: &'a Found) -> (Vec<Kept<'a>>, Vec<&'a Table>) {
+    let (mut kept, mut gone) = (Vec::new(), Vec::new());
+    for before in known.schema.tables.values() {
+        let number = known.details.get(&before.name).and_then(|details| details.number);
+        let now = match number {
+            Some(number) => found.details.iter().find(|(_, details)| details.number == Some(number)),
+            None => found.details.get_key_value(&before.name),
+        };
+        match now.and_then(|(name, details)| Some((found.schema.tables.get(name)?, details))) {
+            Some((after, details)) => kept.push(Kept { before, after, details }),
+            None => gone.push(&**before),
+        }
+    }
+    (kept, gone)
 }
 
 /// The same placement with the key column wherever it is now.

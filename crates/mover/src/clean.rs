@@ -77,7 +77,21 @@ impl Cleaning {
                 let count = self.found.len().min(BATCH_ROWS);
                 let batch = self.found.iter().take(count).map(|key| table.delete(key)).collect();
                 let removed = on.clean(dirt.op, dirt.capture, ranges, batch).await;
-                let removed = removed.map_err(MoveError::on(on.id()))?;
+                let removed = match removed.map_err(MoveError::on(on.id())) {
+                    // Rows of a table may refer to each other: those that others refer to are found again later.
+                    Err(error) if error.is_rule() => {
+                        let mut sum = 0;
+                        for key in self.found.iter().take(count).rev() {
+                            let one = on.clean(dirt.op, dirt.capture, ranges, vec![table.delete(key)]).await;
+                            match one.map_err(MoveError::on(on.id())) {
+                                Err(error) if error.is_rule() => {}
+                                other => sum += other?,
+                            }
+                        }
+                        sum
+                    }
+                    other => other?,
+                };
                 self.found.drain(..count);
                 self.removed += removed;
                 *cleaned += removed;

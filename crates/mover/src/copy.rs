@@ -259,7 +259,8 @@ impl Session {
         let page = pair.from.page(unit.number, position.as_ref(), None, Some(count));
         let rows = self.page_of(true, page, count).await?;
         let position = rows.last().map(|row| pair.from.position(row));
-        let (mut parts, mut waiting) = (vec![0..rows.len()], Vec::new());
+        let mut parts: Vec<std::ops::Range<usize>> = std::iter::once(0..rows.len()).collect();
+        let mut waiting = Vec::new();
         while let Some(part) = parts.pop() {
             let put = rows[part.clone()].iter().map(|row| pair.to.upsert(row)).collect();
             match self.write_target(put).await {

@@ -71,6 +71,10 @@ impl Ending {
 
     /// Keeps the old rows for as long as was asked. A process that takes over begins the time anew.
     async fn keep(&mut self) -> Result<bool> {
+        // What is lost is not kept.
+        if self.source.is_none() {
+            return Ok(true);
+        }
         let since = match self.keeping_since {
             Some(since) => since,
             None => {

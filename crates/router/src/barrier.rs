@@ -78,8 +78,9 @@ async fn follow_until(
         if listener.is_none() {
             listener = catalog.listen_for_barriers().await.ok();
         }
-        let began = Instant::now();
         let looked = catalog.barrier().await;
+        // After the answer: it is held from when it was read of, or longer.
+        let began = Instant::now();
         match looked {
             Ok(Some(raised)) if raised.router != state.router => {
                 hold(&catalog, &state, raised, began, &mut listener).await;
@@ -107,7 +108,11 @@ async fn hold(
     listener: &mut Option<Listener>,
 ) {
     let until = began + BARRIER_HOLD;
-    let held = Barrier::raise(state, BARRIER_HOLD).await;
+    // Nobody waits for the end of writes for the sake of a barrier that is down.
+    let held = tokio::select! {
+        held = Barrier::raise(state, BARRIER_HOLD) => held,
+        () = lowered(catalog, raised.id) => return,
+    };
     if held.is_some()
         && let Err(error) = catalog.acknowledge_barrier(raised.id, state.router).await
     {
@@ -124,6 +129,18 @@ async fn hold(
             () = hear(listener) => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = tokio::time::sleep_until(until) => {}
+        }
+    }
+}
+
+/// Ends when a barrier is seen to be down.
+async fn lowered(catalog: &Catalog, id: uuid::Uuid) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Ok(found) = catalog.barrier().await
+            && found.is_none_or(|found| found.id != id)
+        {
+            return;
         }
     }
 }

@@ -25,6 +25,19 @@ pub struct Form {
 impl Form {
     /// As a COPY says.
     pub fn of(copy: &Copy) -> Result<Form, SqlError> {
+        if copy.option("default").is_some() {
+            return Err(SqlError::unsupported(
+                "COPY with DEFAULT is not offered: rows are placed by what their fields say",
+                "Leave the column out, or write its value.",
+            ));
+        }
+        let plain = |value: &str| value.replace('-', "").eq_ignore_ascii_case("utf8");
+        if copy.option("encoding").is_some_and(|value| !plain(value)) {
+            return Err(SqlError::unsupported(
+                "COPY in another encoding than UTF8 is not offered",
+                "Send UTF-8.",
+            ));
+        }
         let (csv, binary) = match copy.format() {
             "text" => (false, false),
             "csv" => (true, false),

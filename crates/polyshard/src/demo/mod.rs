@@ -46,7 +46,8 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(10..=1_000))]
     tenants: u64,
     /// Orders to begin with
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 20_000,
+        value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     rows: u64,
     /// Clients at work
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
@@ -194,7 +195,8 @@ impl Demo<'_> {
         });
         self.output.answer(&answer, |_| {
             format!(
-                "\n{} requests, {} errors, {} transactions tried again; 99 of 100 took less than {:.1} ms, the longest {} ms.\n\
+                "\n{} requests, {} errors, {} transactions tried again; 99 of 100 took less than {:.1} ms, \
+                 the longest {} ms.\n\
                  {} new orders were acknowledged, and {} of {wanted} orders are found.\n",
                 done.requests,
                 done.errors,

@@ -59,6 +59,11 @@ impl<R: BufRead> Lines<R> {
                 }
                 Form::Text => ends_escaped(line),
             };
+            if self.form == Form::Text && matches!(line, b"\\.\n" | b"\\.\r\n" | b"\\.") {
+                // As PostgreSQL's own programs end their data.
+                out.truncate(began);
+                return Ok(None);
+            }
             if !goes_on || read == 0 {
                 if !out.ends_with(b"\n") {
                     out.push(b'\n');
@@ -161,6 +166,7 @@ mod tests {
             rows("a\\\nb\nc\\\\\nd\n", Form::Text).iter().map(|row| row.0).collect::<Vec<_>>(),
             [1, 3, 4]
         );
+        assert_eq!(rows("a\n\\.\nb\n", Form::Text).len(), 1, "what follows the end mark is not read");
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub fn run(args: &LoadArgs, output: &Output) -> Result<Exit, Failure> {
 }
 
 async fn load(args: &LoadArgs, source: Source, config: &Config, output: &Output) -> Result<Exit, Failure> {
-    let tls = args.ca.as_ref().map(|file| trusting(file)).transpose()?;
+    let tls = args.ca.as_ref().map(trusting).transpose()?;
     let mut clients = Vec::new();
     for _ in 0..args.jobs {
         let client = connect(config, tls.clone()).await?;
@@ -134,7 +134,11 @@ async fn load(args: &LoadArgs, source: Source, config: &Config, output: &Output)
     let bad_file = match &args.bad_rows {
         None => None,
         Some(path) => {
-            let file = File::create(path).map_err(|error| unreadable(path, &error))?;
+            let file = File::options()
+                .append(true)
+                .create(true)
+                .open(path)
+                .map_err(|error| unreadable(path, &error))?;
             Some(std::sync::Mutex::new(Box::new(file) as Box<dyn std::io::Write + Send>))
         }
     };

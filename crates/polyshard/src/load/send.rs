@@ -169,7 +169,13 @@ impl Sending {
         let mut tries = 0;
         loop {
             let error = match copy(client, &self.copy, batch.bytes_of(rows.clone())).await {
-                Ok(_) => return Outcome::Done,
+                Ok(count) if count == rows.len() as u64 => return Outcome::Done,
+                Ok(count) => {
+                    let rows = rows.len();
+                    return Outcome::Unknown(format!(
+                        "the server took {count} of {rows} rows: is there a line \"\\.\"?"
+                    ));
+                }
                 Err(error) => error,
             };
             let Some(told) = error.as_db_error() else {

@@ -65,7 +65,7 @@ pub fn report(
     let (loaded, bad) = (tally.loaded.load(Ordering::Relaxed), tally.bad.load(Ordering::Relaxed));
     let left = match &ended.failure {
         None => Vec::new(),
-        Some(_) => rest(&args.rows, joined(ended.treated)),
+        Some(_) => rest(&args.rows, joined(ended.treated.iter().chain(&ended.unknown).copied().collect())),
     };
     let answer = json!({
         "table": args.table,

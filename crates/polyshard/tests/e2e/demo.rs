@@ -1,4 +1,4 @@
-//! `polyshard demo` from its start to its end: moves under traffic, every acknowledged write found, nothing left. D3, E8.
+//! `polyshard demo` to its end: moves under traffic, every acknowledged write found, nothing left. D3, E8.
 
 use std::fs;
 use std::process::Command;

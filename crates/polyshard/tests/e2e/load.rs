@@ -1,4 +1,4 @@
-//! `polyshard load` of a real process: CSV, TSV and Parquet, bad rows with their lines, and what is left. Issue: bulk load, E3.
+//! `polyshard load` of a real process: CSV, TSV and Parquet, bad rows with their lines, what is left. E3.
 
 use std::fs;
 use std::path::Path;

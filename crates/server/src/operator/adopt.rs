@@ -79,7 +79,8 @@ impl Operations {
             return Err(Problem::new(ErrorCode::Conflict, answer.must_change.join("; "))
                 .with_remedy("change that first, and look again with --dry-run"));
         }
-        let begun = self.procedures.begin("adopt", Some(&map), Procedure::new(tasks).or_else(undo)).await;
+        // One at a time, whatever its map: the tables of one could be taken for those of the other.
+        let begun = self.procedures.begin("adopt", None, Procedure::new(tasks).or_else(undo)).await;
         answer.procedure = Some(begun.map_err(|error| problem::of_catalog(&error))?.id.to_string());
         Ok(answer)
     }

@@ -168,8 +168,11 @@ fn read_date(text: &str) -> Option<i32> {
 /// `2024-05-01 12:00:00[.5]`, with an offset exactly where the type has one: without, it would depend on TimeZone,
 /// and where the type has none PostgreSQL would silently ignore it.
 fn read_moment(text: &str, zoned: bool) -> Option<i64> {
+    if !text.is_ascii() {
+        return None;
+    }
     let has_offset = text.len() > 19 && text[19..].contains(['Z', 'z', '+', '-']);
-    if has_offset != zoned || !text.is_ascii() {
+    if has_offset != zoned {
         return None;
     }
     match KeyType::Timestamp.parse(text).ok()? {

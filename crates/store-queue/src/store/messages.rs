@@ -1,6 +1,6 @@
 //! Putting, getting and deleting messages.
 
-use polyshard_engine::{self as engine, Row};
+use polyshard_engine::{self as engine, Row, Rows};
 
 use super::ask::{Ask, Kind};
 use super::{Home, QueueStore, StoreError};
@@ -11,6 +11,9 @@ use crate::name::QueueName;
 pub(super) const REMOVE_ROWS_MAX: i64 = 500;
 /// Writes of one clear; more is left for the next request, which the service's clients send by themselves.
 const CLEAR_WRITES_MAX: usize = 400;
+
+/// Times that a get looks again for messages that came while it waited.
+const GET_TRIES_MAX: u32 = 4;
 
 /// What an update did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +71,34 @@ impl QueueStore {
         if self.seems_empty(home.dataset) && self.is_empty_now(&home).await? {
             return Ok(Vec::new());
         }
-        let now_ms = self.now_ms();
+        let mut tries = 1;
+        let rows = loop {
+            let now_ms = self.now_ms();
+            let rows = self.take(&home, count, now_ms, invisible_ms).await?;
+            // While it waited for its turn, others may have taken what it would have got and put what is newer than
+            // its look at the clock: that is not an empty queue.
+            if !rows.is_empty() || tries >= GET_TRIES_MAX || self.is_empty_now(&home).await? {
+                break rows;
+            }
+            tries += 1;
+        };
+        self.note_empty(home.dataset, rows.is_empty());
+        let mut messages = rows.iter().map(read_due).collect::<Result<Vec<_>, _>>()?;
+        messages.sort_by_key(|(due_ms, message)| (*due_ms, message.id));
+        Ok(messages.into_iter().map(|(_, message)| message).collect())
+    }
+
+    /// Takes up to `count` messages that are visible at a time.
+    async fn take(
+        &self,
+        home: &Home,
+        count: u32,
+        now_ms: i64,
+        invisible_ms: i64,
+    ) -> Result<Rows, StoreError> {
         let ask = match count {
-            1 => Ask::new(Kind::Change, |texts| &texts.get_one, &home),
-            _ => Ask::new(Kind::Change, |texts| &texts.get, &home),
+            1 => Ask::new(Kind::Change, |texts| &texts.get_one, home),
+            _ => Ask::new(Kind::Change, |texts| &texts.get, home),
         };
         let mut ask = ask
             .bind(now_ms)
@@ -81,11 +108,7 @@ impl QueueStore {
         if count != 1 {
             ask = ask.bind(i64::from(count));
         }
-        let rows = self.ask(&home, ask).await?;
-        self.note_empty(home.dataset, rows.is_empty());
-        let mut messages = rows.iter().map(read_due).collect::<Result<Vec<_>, _>>()?;
-        messages.sort_by_key(|(due_ms, message)| (*due_ms, message.id));
-        Ok(messages.into_iter().map(|(_, message)| message).collect())
+        self.ask(home, ask).await
     }
 
     /// Whether the last one to ask here got nothing. Consumers ask idle queues again and again, which must not cost a

@@ -96,10 +96,13 @@ impl Session {
         let mut done: Vec<ShardId> = Vec::new();
         for shard in &shards {
             self.switch_to(shard);
+            let said = self.client.out.len();
             if let Err(stop) = self.commit_backend(true).await {
                 if done.is_empty() {
                     return self.end_alone(true, Err(stop)).await;
                 }
+                // The shard's own words would say that nothing happened.
+                self.client.out.truncate(said);
                 let names = done.iter().map(ShardId::to_string).collect::<Vec<_>>().join(", ");
                 let message =
                     format!("the rows of {names} are copied, those of {shard} and later ones are not");

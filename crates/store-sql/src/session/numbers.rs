@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use polyshard_map::ShardId;
 use polyshard_sql::SqlError;
 
-/// Lines remembered of each shard: far more than a shard is ever behind, by what fits into its buffers and the network's.
+/// Lines remembered of each shard: far more than a shard is ever behind, by what fits into buffers.
 const LINES_MAX: usize = 1 << 20;
 
 /// The lines of rows that shards were given, counted as PostgreSQL does: a row's line is its last one.

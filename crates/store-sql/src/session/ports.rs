@@ -62,8 +62,13 @@ impl Session {
         let exact =
             |said: &str| ["1", "2", "3"].iter().any(|digit| said.trim_end_matches('\'').ends_with(digit));
         let intervals = self.settings.statement("intervalstyle");
+        // Names of time zones that other forms write mean several.
+        let dates = self.settings.statement("datestyle");
+        let exact_dates = dates.is_none_or(|said| said.to_lowercase().contains("iso"));
         // Beside the signs of SQL's own form, PostgreSQL reads back every form that it writes.
-        digits.is_none_or(exact) && intervals.is_none_or(|said| !said.to_lowercase().contains("sql_standard"))
+        exact_dates
+            && digits.is_none_or(exact)
+            && intervals.is_none_or(|said| !said.to_lowercase().contains("sql_standard"))
     }
 
     /// Each parameter as an SQL literal with its type.

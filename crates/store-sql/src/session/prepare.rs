@@ -173,6 +173,10 @@ impl Session {
                 SqlError::new(SqlState::SYNTAX_ERROR, "an argument of EXECUTE is no expression").into()
             );
         };
+        // It is worked out on a session that others use next.
+        if let Some(refusal) = crate::refuse::refusal(statement) {
+            return Err(refusal.into());
+        }
         let schema = self.current_schema().await?;
         let context = Context { schema: &schema, search_path: &self.search_path, strict: self.own.strict };
         let analysis = polyshard_sql::analyse(statement, &context)?;

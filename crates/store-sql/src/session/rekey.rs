@@ -34,6 +34,14 @@ impl Session {
         }
         let schema = self.current_schema().await?;
         let Some(table) = schema.tables.get(&rekey.table).cloned() else { return Ok(()) };
+        // Taking a row out to put it in elsewhere would take along, or orphan, what refers to it.
+        if schema.tables.values().any(|other| other.foreign_keys.iter().any(|key| key.target == table.name)) {
+            return Err(SqlError::unsupported(
+                format!("other tables refer to {}, whose rows cannot be moved by UPDATE", table.name),
+                "Insert the rows under their new key with those that refer to them, and delete the old ones.",
+            )
+            .into());
+        }
         let text = self.literal_text(analysed, params).await?;
         let leaving = leaving(&text, &table)?;
         let alone = self.begin_alone();
@@ -47,8 +55,8 @@ impl Session {
         self.acquire(&wanted, Access::Write).await?;
         let rows = self.ask_all_here(leaving).await?;
         if rows.len() > MOVED_ROWS_MAX {
-            let message = format!("the statement moves {} rows to another shard", rows.len());
-            let hint = format!("Move at most {MOVED_ROWS_MAX} rows by one statement.");
+            let message = format!("the statement moves more than {MOVED_ROWS_MAX} rows to another shard");
+            let hint = "Move fewer rows by one statement.";
             return Err(SqlError::new(SqlState("54000"), message).hint(hint).into());
         }
         if rows.is_empty() {
@@ -145,7 +153,8 @@ fn leaving(text: &str, table: &Table) -> Result<String, SqlError> {
     let (returned, fields) = (returned.join(", "), fields.join(", "));
     Ok(format!(
         "WITH polyshard_moved AS (DELETE FROM {target} WHERE {condition} RETURNING {returned}) \
-         SELECT {fields} FROM polyshard_moved"
+         SELECT {fields} FROM polyshard_moved LIMIT {}",
+        MOVED_ROWS_MAX + 1
     ))
 }
 

@@ -16,6 +16,9 @@ const MEMORY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes read at once.
 const READ_BYTES: usize = 256 * 1024;
 
+/// What the fields of a row say; none is NULL.
+pub(crate) type Fields = Vec<Option<Vec<u8>>>;
+
 /// Rows that a client has sent.
 pub(crate) struct Spool {
     data: SpooledTempFile,
@@ -73,7 +76,7 @@ impl Spool {
 
 impl SpoolRows<'_> {
     /// The fields of the next row, and its line.
-    pub fn next(&mut self) -> Result<Option<(u64, Vec<Option<Vec<u8>>>)>, SqlError> {
+    pub fn next(&mut self) -> Result<Option<(u64, Fields)>, SqlError> {
         loop {
             let Some(end) = self.spool.form.row_end(&self.buffer) else {
                 if self.over {
