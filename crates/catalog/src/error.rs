@@ -74,6 +74,9 @@ pub enum CatalogError {
     /// Another driver owns the operation.
     #[error("operation {0} is driven by another process now")]
     Superseded(OpId),
+    /// A change of tables is not on all shards yet: try again soon.
+    #[error("{0}")]
+    Unsettled(String),
     /// Fix the request, or the deployment.
     #[error("{0}")]
     Invalid(String),
@@ -103,7 +106,7 @@ impl CatalogError {
                 error.is_retryable() || matches!(error, engine::Error::OutcomeUnknown { .. })
             }
             CatalogError::Shard { error, .. } => error.is_retryable(),
-            CatalogError::Busy { .. } => true,
+            CatalogError::Busy { .. } | CatalogError::Unsettled(_) => true,
             _ => false,
         }
     }

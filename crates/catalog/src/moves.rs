@@ -182,7 +182,7 @@ impl SqlCatalog {
 async fn refuse_unsettled(tx: &mut SqlCatalog, map: &MapName) -> Reply<()> {
     match tx.journal_quiet_on(map).await? {
         None => Ok(()),
-        Some(position) => Err(CatalogError::Invalid(format!(
+        Some(position) => Err(CatalogError::Unsettled(format!(
             "a change of a table of map {map} (journal entry {position}) is not on all shards yet; try again when \
              'polyshard schema check' finds no shard behind"
         ))),

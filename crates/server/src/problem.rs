@@ -23,7 +23,7 @@ pub(crate) fn of_catalog(error: &CatalogError) -> Problem {
         CatalogError::Exists(_) => ErrorCode::Exists,
         CatalogError::HoldsData { .. } => ErrorCode::HoldsData,
         CatalogError::RolledBack(why) if why.contains("holds data") => ErrorCode::HoldsData,
-        CatalogError::RolledBack(_) => ErrorCode::Conflict,
+        CatalogError::RolledBack(_) | CatalogError::Unsettled(_) => ErrorCode::Conflict,
         CatalogError::Unfinished { .. } | CatalogError::Superseded(_) => ErrorCode::Unavailable,
         CatalogError::Invalid(_) => ErrorCode::Invalid,
         CatalogError::FormatTooNew { .. } => ErrorCode::Unsupported,

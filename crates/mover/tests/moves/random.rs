@@ -48,7 +48,14 @@ async fn nothing_is_lost(place: Arc<Place>, seed: u64) {
         let record = match started {
             Ok(record) => record,
             // Nothing to do, on several shards, or under way already.
-            Err(CatalogError::Change(_) | CatalogError::Invalid(_) | CatalogError::Busy { .. }) => continue,
+            Err(
+                CatalogError::Change(_)
+                | CatalogError::Invalid(_)
+                | CatalogError::Unsettled(_)
+                | CatalogError::Busy { .. },
+            ) => {
+                continue;
+            }
             Err(error) => panic!("seed {seed}: {error}"),
         };
         match random.random_range(0..5) {

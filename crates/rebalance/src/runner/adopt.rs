@@ -88,7 +88,16 @@ impl Inner {
         let driver = &self.options.driver;
         let name = definition.name();
         match driver.catalog().map(name).await {
-            Ok(record) if record.live && record.definition == *definition => return Ok(Outcome::Done),
+            Ok(record) if record.live && record.definition == *definition => {
+                // Ours, unless somebody else has made one like it meanwhile.
+                let entries = driver.catalog().entries(name).await?;
+                let ours = !entries.is_empty() && entries.iter().all(|entry| entry.shard == *shard);
+                return if ours {
+                    Ok(Outcome::Done)
+                } else {
+                    Err(CatalogError::Exists(format!("map {name}")))
+                };
+            }
             Ok(record) if record.live => return Err(CatalogError::Exists(format!("map {name}"))),
             Ok(_) => return Ok(Outcome::Retry(format!("map {name} is being made"))),
             Err(CatalogError::NoSuchMap(_)) => {}

@@ -1,9 +1,11 @@
 //! UPDATE of a key column: the rows leave one shard and come to another, in one transaction of both.
 
+use std::sync::Arc;
+
 use polyshard_map::ShardId;
 use polyshard_router::Access;
 use polyshard_sql::ast::{AssignmentTarget, Expr, Statement as Tree, TableFactor, Update};
-use polyshard_sql::{Column, Generated, Param, Rekey, SqlError, SqlState, Table};
+use polyshard_sql::{Column, Generated, Param, Rekey, Schema, SqlError, SqlState, Table};
 
 use super::place::Wanted;
 use super::{Done, Session, Stop};
@@ -21,6 +23,7 @@ impl Session {
         analysed: &Analysed,
         rekey: &Rekey,
         params: &[Param<'_>],
+        routed_by: Option<Arc<Schema>>,
     ) -> Done {
         if !self.is_two_phase() {
             return Err(self.needs_two_phase(&rekey.from, &rekey.to).into());
@@ -45,6 +48,8 @@ impl Session {
         let text = self.literal_text(analysed, params).await?;
         let leaving = leaving(&text, &table)?;
         let alone = self.begin_alone();
+        // Looked at again by whoever takes the shard's session: the columns must still be those that are taken along.
+        self.routed_by = routed_by;
         let done = self.move_rows_inside(&leaving, &table, rekey).await;
         self.end_and_tell(alone, done.map(|count| Some(format!("UPDATE {count}")))).await
     }

@@ -343,7 +343,7 @@ impl Session {
                 self.write_many(analysed, shards.len(), &ranges, params, routed_by).await
             }
             Route::Split(parts) => self.insert_split(parts, params, routed_by).await,
-            Route::Rekey(rekey) => Box::pin(self.move_rows(analysed, &rekey, params)).await,
+            Route::Rekey(rekey) => Box::pin(self.move_rows(analysed, &rekey, params, routed_by)).await,
             Route::ReferenceWrite => {
                 let alone = self.begin_alone();
                 let done = self.write_reference(analysed, params).await;
