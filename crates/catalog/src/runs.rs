@@ -126,7 +126,7 @@ pub enum Begun {
 
 impl Catalog {
     /// Whether a class has to have a backup again: none was done that began less than `every` ago, and none was tried
-    /// within [`RETRY_AFTER`].
+    /// within `RETRY_AFTER`.
     pub async fn is_run_due(&self, class: &str, every: Duration) -> Reply<bool> {
         let db = self.db().await?;
         let rows = db.read(due_statement(db.dialect(), class, every)).await?;

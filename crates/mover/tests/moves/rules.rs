@@ -160,9 +160,17 @@ async fn a_table_that_refers_to_itself_moves_whatever_the_order_of_its_rows(plac
     let many = "INSERT INTO node WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 700) \
                 SELECT 1, x, CASE WHEN x < 700 THEN x + 1 END FROM n";
     run(&cluster, "s1", &[many]).await;
+    // Parents first, looked at row by row: they cannot be cleaned away in the order in which they came.
+    let trees = "CREATE TABLE tree (customer bigint NOT NULL, id bigint NOT NULL, parent bigint, \
+                 PRIMARY KEY (customer, id), FOREIGN KEY (customer, parent) REFERENCES tree (customer, id))";
+    make(&cluster, "tree", trees).await;
+    let rows = "INSERT INTO tree WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 700) \
+                SELECT 1, x, CASE WHEN x > 1 THEN x - 1 END FROM n";
+    run(&cluster, "s1", &[rows]).await;
     let meanwhile =
         ["INSERT INTO node VALUES (1, 2000, NULL)", "UPDATE node SET parent = 2000 WHERE id = 350"];
-    moves_with(cluster, &held, &meanwhile, &["SELECT * FROM node ORDER BY customer, id"]).await;
+    let queries = ["SELECT * FROM node ORDER BY customer, id", "SELECT * FROM tree ORDER BY customer, id"];
+    moves_with(cluster, &held, &meanwhile, &queries).await;
 }
 
 async fn long_values_move_in_chunks_that_fit_into_memory(place: Arc<Place>) {

@@ -284,6 +284,10 @@ fn a_paused_process_keeps_the_backup_from_lying() {
     assert!(second.cli(&["backup", "list"]).ok().contains("honest"));
     psql(&second, "UPDATE orders SET what = 'now' WHERE tenant = 7");
     psql(&second, "UPDATE orders SET what = 'now' WHERE tenant = 8");
+    // A shard's copy is laid out in a database beside it.
+    for role in ["a", "b"] {
+        fleet.servers[0].execute("postgres", &format!("ALTER ROLE {role} CREATEDB"));
+    }
     let restored =
         second.cli(&["restore", text(&honest), "--map", "tenants", "--key", "7", "--replace"]).ok();
     assert!(restored.contains("3 rows"), "{restored}");

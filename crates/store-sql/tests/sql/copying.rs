@@ -189,3 +189,25 @@ async fn a_client_that_vanishes_while_it_copies_leaves_nothing() {
         cluster.close().await;
     }
 }
+
+/// The table was a reference table when the client was asked for its rows, and is sharded when they are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_into_a_table_that_is_declared_otherwise_meanwhile_is_tried_again() {
+    for cluster in [Cluster::start().await, Cluster::start_embedded().await] {
+        let client = cluster.connect().await;
+        for sql in [
+            "CREATE TABLE places (id bigint PRIMARY KEY)",
+            "SELECT polyshard.create_map('ids', 'hash', 'bigint')",
+        ] {
+            rows(&client, sql).await;
+        }
+        let slow = cluster.connect().await;
+        let mut sink = pin!(slow.copy_in::<_, Bytes>("COPY places FROM STDIN").await.unwrap());
+        rows(&client, "SELECT polyshard.shard_table('places', 'ids', 'id')").await;
+        sink.send(Bytes::from_static(b"1\n2\n3\n")).await.unwrap();
+        assert_eq!(told(&sink.finish().await.unwrap_err()).0, "40001");
+        assert_eq!(rows(&client, "SELECT count(*) FROM places").await, [["0"]]);
+        drop((client, slow));
+        cluster.close().await;
+    }
+}

@@ -384,3 +384,21 @@ async fn a_table_whose_triggers_set_its_key_is_not_sharded() {
     drop(client);
     cluster.close().await;
 }
+
+/// A sharded table that is called otherwise is not a reference table for the rest of the transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_renamed_within_a_transaction_is_placed_as_before() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    rows(&client, "BEGIN").await;
+    rows(&client, "ALTER TABLE notes RENAME TO remarks").await;
+    assert_eq!(refusal(&client, "INSERT INTO remarks VALUES (5, 1, 'x')").await.0, "0A000");
+    rows(&client, "ROLLBACK").await;
+    rows(&client, "BEGIN").await;
+    rows(&client, "ALTER TABLE notes RENAME TO remarks").await;
+    rows(&client, "COMMIT").await;
+    rows(&client, "INSERT INTO remarks VALUES (5, 1, 'x')").await;
+    assert_eq!(rows(&client, "SELECT count(*) FROM remarks").await, [["1"]]);
+    drop(client);
+    cluster.close().await;
+}
