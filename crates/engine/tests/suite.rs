@@ -341,7 +341,8 @@ async fn ordered_batches_run_in_order(bed: Bed) {
     while !is_taken() {
         tokio::task::yield_now().await;
     }
-    // Queued behind it in descending order of key.
+    // Queued behind it in descending order of key: all of them, and what was queued before.
+    let all_queued = bed.db.stats().queued + 50;
     let mut tasks = Vec::new();
     for id in (0..50i64).rev() {
         let db = bed.db.clone();
@@ -350,7 +351,7 @@ async fn ordered_batches_run_in_order(bed: Bed) {
             .order_key(id.to_be_bytes().to_vec());
         tasks.push(tokio::spawn(async move { db.write(batch).await }));
     }
-    while bed.db.stats().queued < 50 {
+    while bed.db.stats().queued < all_queued {
         tokio::task::yield_now().await;
     }
     transaction.rollback().await.unwrap();
