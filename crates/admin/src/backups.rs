@@ -6,10 +6,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router, middleware};
+use axum::{Json, Router};
 
-use crate::auth::{self, Auth};
+use crate::auth::Auth;
 use crate::extract::{Body, Named};
+use crate::handlers::guarded;
 use crate::operator::Answer;
 use crate::problem::{ErrorBody, Problem};
 use crate::reply;
@@ -31,13 +32,12 @@ pub trait Backups: Send + Sync + 'static {
 
 /// The routes of backups, to be merged with those of the operator.
 pub fn backup_router(backups: Arc<dyn Backups>, auth: Auth) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/v1/backups", get(list).post(begin))
         .route("/v1/backups/{id}", get(show))
         .route("/v1/backups/{id}/cancel", post(cancel))
-        .route("/v1/restores", post(restore))
-        .layer(middleware::from_fn_with_state(auth, auth::require))
-        .with_state(backups)
+        .route("/v1/restores", post(restore));
+    guarded(routes, auth).with_state(backups)
 }
 
 type Shared = State<Arc<dyn Backups>>;

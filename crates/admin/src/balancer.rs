@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::{delete, get, post};
-use axum::{Router, middleware};
 use polyshard_map::MapName;
 
-use crate::auth::{self, Auth};
+use crate::auth::Auth;
 use crate::extract::{Body, Named, Params};
+use crate::handlers::guarded;
 use crate::operator::Answer;
 use crate::problem::{ErrorBody, Problem};
 use crate::reply;
@@ -36,16 +37,14 @@ pub trait Balancer: Send + Sync + 'static {
 
 /// The routes, to be merged with those of the operator.
 pub fn balancer_router(balancer: Arc<dyn Balancer>, auth: Auth) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/v1/maps/{name}/isolate", post(isolate))
         .route("/v1/maps/{name}/rebalance", post(apply))
         .route("/v1/maps/{name}/rules", post(add_rule))
         .route("/v1/adopt", post(adopt))
         .route("/v1/rules", get(rules))
-        .route("/v1/rules/{id}", delete(remove_rule))
-        .layer(middleware::from_fn(crate::handlers::note_changes))
-        .layer(middleware::from_fn_with_state(auth, auth::require))
-        .with_state(balancer)
+        .route("/v1/rules/{id}", delete(remove_rule));
+    guarded(routes, auth).with_state(balancer)
 }
 
 type Shared = State<Arc<dyn Balancer>>;

@@ -27,7 +27,7 @@ pub(crate) type Shared = axum::extract::State<Arc<dyn Operator>>;
 
 /// The whole API over an operator.
 pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
-    let guarded = Router::new()
+    let routes = Router::new()
         .route("/v1/status", get(health::status))
         .route("/v1/openapi.json", get(health::openapi))
         .route("/v1/shards", get(shards::list).post(shards::add))
@@ -56,20 +56,25 @@ pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
         .route("/v1/operations", get(operations::list))
         .route("/v1/operations/{id}", get(operations::show))
         .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn(note_changes))
-        .layer(middleware::from_fn_with_state(auth, auth::require));
+        .method_not_allowed_fallback(no_such_method);
     Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .merge(guarded)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .merge(guarded(routes, auth))
         .with_state(operator)
+}
+
+/// What all routes of the API have around them: the token, a limit of the body, a line in the log.
+pub(crate) fn guarded<S: Clone + Send + Sync + 'static>(routes: Router<S>, auth: Auth) -> Router<S> {
+    routes
+        .layer(middleware::from_fn(note_changes))
+        .layer(middleware::from_fn_with_state(auth, auth::require))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
 /// Leaves a line in the log for everything that may have changed something: what, and how it went. The body and the
 /// query stay out of it.
-pub(crate) async fn note_changes(request: Request, next: Next) -> Response {
+async fn note_changes(request: Request, next: Next) -> Response {
     if request.method() == Method::GET || request.method() == Method::HEAD {
         return next.run(request).await;
     }

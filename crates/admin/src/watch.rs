@@ -5,19 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Router, middleware};
 use futures_util::{Stream, StreamExt};
 use polyshard_map::MapName;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use crate::auth::{self, Auth};
+use crate::auth::Auth;
 use crate::extract::{Body, Named, Params};
+use crate::handlers::guarded;
 use crate::operator::Answer;
 use crate::problem::{ErrorBody, Problem};
 use crate::reply;
@@ -52,16 +53,15 @@ pub trait Watch: Send + Sync + 'static {
 
 /// The routes of an onlooker, to be merged with those of the operator.
 pub fn watch_router(watch: Arc<dyn Watch>, auth: Auth) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/v1/traffic", get(traffic))
         .route("/v1/hot", get(hot))
         .route("/v1/events", get(events))
         .route("/v1/query", post(query))
         .route("/v1/maps/{name}/window", get(window))
-        .route("/v1/maps/{name}/shardlet", get(shardlet))
-        .layer(middleware::from_fn_with_state(auth, auth::require))
-        .with_state(watch)
+        .route("/v1/maps/{name}/shardlet", get(shardlet));
+    guarded(routes, auth).with_state(watch)
 }
 
 type Shared = State<Arc<dyn Watch>>;

@@ -6,6 +6,7 @@ mod demo;
 mod exit;
 mod load;
 mod output;
+mod runtime;
 mod selector;
 mod table;
 #[cfg(test)]

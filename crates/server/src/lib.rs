@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 pub use backups::{DepotBackup, check_backup, list_backups, prune_backups, restore, restore_shard};
 pub use error::ServerError;
+pub use polyshard_azure_http::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Timestamp};
 pub use run::run;
 
 /// Looks up an environment variable.

@@ -54,6 +54,8 @@ struct Post {
     client: reqwest::Client,
     endpoint: String,
     counts: Arc<SpanCounts>,
+    /// Spans on their way.
+    in_hand: u64,
     /// Whether the last batch was not taken: only the first failure of many is logged.
     failing: bool,
 }
@@ -70,7 +72,7 @@ impl Traces {
         let (queue, spans) = mpsc::channel(QUEUED_MAX);
         let counts = Arc::new(SpanCounts::default());
         let export = Export::new(config.sample, queue, counts.clone());
-        let post = Post { client, endpoint: config.endpoint.clone(), counts, failing: false };
+        let post = Post { client, endpoint: config.endpoint.clone(), counts, in_hand: 0, failing: false };
         Ok((export, Traces { spans, post }))
     }
 
@@ -87,7 +89,7 @@ impl Traces {
 }
 
 impl Sending {
-    /// Sends what there is, for a short time, and ends.
+    /// Sends what there is, for [`STOP_WAIT`] at most, and ends.
     pub(crate) async fn stop(self) {
         self.stop.start();
         if let Err(error) = self.task.await {
@@ -98,24 +100,41 @@ impl Sending {
 
 async fn run(mut spans: mpsc::Receiver<Ended>, mut post: Post, stopping: Shutdown) {
     let mut batch = Vec::with_capacity(BATCH_MAX);
-    while gather(&mut spans, &mut batch, &stopping).await {
+    // From the moment it is told to stop, also if it waits for an answer then.
+    let late = async {
+        stopping.started().await;
+        tokio::time::sleep(STOP_WAIT).await;
+    };
+    let in_time = tokio::select! {
+        () = send_all(&mut spans, &mut batch, &mut post, &stopping) => true,
+        () = late => false,
+    };
+    if !in_time {
+        spans.close();
+        let dropped = post.in_hand + (batch.len() + spans.len()) as u64;
+        post.counts.dropped.add(dropped);
+        tracing::info!(dropped, "the collector of traces is slow; the last spans are dropped");
+    }
+}
+
+async fn send_all(
+    spans: &mut mpsc::Receiver<Ended>,
+    batch: &mut Vec<Ended>,
+    post: &mut Post,
+    stopping: &Shutdown,
+) {
+    while gather(spans, batch, stopping).await {
         if !batch.is_empty() {
-            post.send(&mut batch).await;
+            post.send(batch).await;
         }
     }
-    let rest = async {
-        while !batch.is_empty() {
-            post.send(&mut batch).await;
-            while batch.len() < BATCH_MAX
-                && let Ok(span) = spans.try_recv()
-            {
-                batch.push(span);
-            }
+    while !batch.is_empty() {
+        post.send(batch).await;
+        while batch.len() < BATCH_MAX
+            && let Ok(span) = spans.try_recv()
+        {
+            batch.push(span);
         }
-    };
-    let late = tokio::time::timeout(STOP_WAIT, rest).await.is_err();
-    if late {
-        tracing::info!("the collector of traces is slow; the last ones are dropped");
     }
 }
 
@@ -145,6 +164,7 @@ impl Post {
     async fn send(&mut self, batch: &mut Vec<Ended>) {
         let (body, count) = (json::document(batch), batch.len() as u64);
         batch.clear();
+        self.in_hand = count;
         let request = self.client.post(&self.endpoint).header(CONTENT_TYPE, "application/json").body(body);
         let refused = match request.send().await {
             Ok(answer) if answer.status().is_success() => None,
@@ -152,6 +172,7 @@ impl Post {
             // Without the address, which the log line has.
             Err(error) => Some(error.without_url().to_string()),
         };
+        self.in_hand = 0;
         match refused {
             None => {
                 self.counts.sent.add(count);

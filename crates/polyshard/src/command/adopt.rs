@@ -6,6 +6,7 @@ use polyshard_admin::types::{AdoptAnswer, AdoptRequest, MapKind};
 use polyshard_map::{MapName, ShardId};
 
 use super::moves;
+use super::shard::PlaceArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use crate::table::{or_dash, table};
@@ -39,18 +40,8 @@ pub struct AdoptArgs {
     /// The name that it gets as a shard
     #[arg(long = "as", value_name = "ID", default_value = "main")]
     shard: ShardId,
-    /// The server's environment variable that holds the password
-    #[arg(long, value_name = "NAME", conflicts_with = "password_file")]
-    password_env: Option<String>,
-    /// The file on the server that holds the password
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<String>,
-    /// The region it is in
-    #[arg(long)]
-    region: Option<String>,
-    /// The tier it belongs to
-    #[arg(long)]
-    tier: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Only look, and say what would be done and what must change first
     #[arg(long)]
     dry_run: bool,
@@ -64,10 +55,10 @@ pub fn run(args: &AdoptArgs, client: &Client, output: &Output) -> Result<Exit, F
     let request = AdoptRequest {
         shard: args.shard.clone(),
         url: args.url.clone(),
-        password_env: args.password_env.clone(),
-        password_file: args.password_file.clone(),
-        region: args.region.clone(),
-        tier: args.tier.clone(),
+        password_env: args.place.password_env.clone(),
+        password_file: args.place.password_file.clone(),
+        region: args.place.region.clone(),
+        tier: args.place.tier.clone(),
         map: args.map.clone(),
         kind: match args.kind.as_str() {
             "hash" => MapKind::Hash,
@@ -103,11 +94,5 @@ fn words(answer: &AdoptAnswer) -> String {
     for what in &answer.must_change {
         text.push_str(&format!("Must change: {what}\n"));
     }
-    for (index, step) in answer.steps.iter().enumerate() {
-        text.push_str(&format!("{:>4}. {step}\n", index + 1));
-    }
-    if let Some(id) = &answer.procedure {
-        text.push_str(&format!("Operation {id} does it; see 'polyshard ops follow {id}'.\n"));
-    }
-    text
+    text + &moves::step_words(&answer.steps) + &moves::begun_words(answer.procedure.as_deref())
 }

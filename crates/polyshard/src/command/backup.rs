@@ -174,12 +174,8 @@ fn without_server<T, W>(work: impl FnOnce(RunOptions) -> W) -> Result<T, Failure
 where
     W: Future<Output = Result<T, ServerError>>,
 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        Failure::new(format!("the program cannot work here: {error}"), "check the limits of this process")
-    })?;
     let options = RunOptions::new(|name| std::env::var(name).ok());
-    runtime.block_on(work(options)).map_err(|error| Failure::Problem(error.into_problem()))
+    crate::runtime::runtime()?.block_on(work(options)).map_err(|error| Failure::Problem(error.into_problem()))
 }
 
 /// Waits until it is done, showing how far it is.

@@ -189,12 +189,19 @@ pub fn words(answer: &MoveAnswer, dry_run: bool) -> String {
     );
     if dry_run {
         text.push_str("It can be done:\n");
-        for (index, step) in answer.steps.iter().enumerate() {
-            text.push_str(&format!("{:>4}. {step}\n", index + 1));
-        }
+        text.push_str(&step_words(&answer.steps));
     }
-    if let Some(id) = &answer.procedure {
-        text.push_str(&format!("Operation {id} does it; see 'polyshard ops follow {id}'.\n"));
-    }
-    text
+    text + &begun_words(answer.procedure.as_deref())
+}
+
+/// The steps of a plan, numbered.
+pub fn step_words(steps: &[String]) -> String {
+    let numbered = steps.iter().enumerate();
+    numbered.map(|(index, step)| format!("{:>4}. {step}\n", index + 1)).collect()
+}
+
+/// Which operation does it, if one was begun.
+pub fn begun_words(procedure: Option<&str>) -> String {
+    procedure
+        .map_or_else(String::new, |id| format!("Operation {id} does it; see 'polyshard ops follow {id}'.\n"))
 }

@@ -72,23 +72,30 @@ pub struct NewArgs {
     /// sqlite:PATH (relative to the server's data directory) or postgres://USER@HOST:PORT/DATABASE
     #[arg(long)]
     url: String,
-    /// The server's environment variable that holds the password
-    #[arg(long, value_name = "NAME", conflicts_with = "password_file")]
-    password_env: Option<String>,
-    /// The file on the server that holds the password
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<String>,
-    /// The region it is in
-    #[arg(long)]
-    region: Option<String>,
-    /// The tier it belongs to
-    #[arg(long)]
-    tier: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// The machine it is on
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
     #[command(flatten)]
     limits: LimitArgs,
+}
+
+/// How a database lets the server in, and where it is.
+#[derive(Debug, Args)]
+pub struct PlaceArgs {
+    /// The server's environment variable that holds the password
+    #[arg(long, value_name = "NAME", conflicts_with = "password_file")]
+    pub password_env: Option<String>,
+    /// The file on the server that holds the password
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<String>,
+    /// The region it is in
+    #[arg(long)]
+    pub region: Option<String>,
+    /// The tier it belongs to
+    #[arg(long)]
+    pub tier: Option<String>,
 }
 
 /// How much a shard may take.
@@ -196,10 +203,10 @@ fn new_shard(args: &NewArgs) -> NewShard {
     NewShard {
         id: args.id.clone(),
         url: args.url.clone(),
-        password_env: args.password_env.clone(),
-        password_file: args.password_file.clone(),
-        region: args.region.clone(),
-        tier: args.tier.clone(),
+        password_env: args.place.password_env.clone(),
+        password_file: args.place.password_file.clone(),
+        region: args.place.region.clone(),
+        tier: args.place.tier.clone(),
         server: args.machine.clone(),
         limits: args.limits.given(),
     }

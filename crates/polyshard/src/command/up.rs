@@ -5,6 +5,7 @@ use polyshard_server::RunOptions;
 
 use super::config::{self, Sources};
 use crate::exit::{Exit, Failure};
+use crate::runtime::runtime;
 
 /// `up`.
 #[derive(Debug, Args)]
@@ -23,11 +24,8 @@ pub struct UpArgs {
 /// Runs the server until it is told to stop.
 pub fn run(args: &UpArgs) -> Result<Exit, Failure> {
     let loaded = config::load(&args.sources)?.map_err(|errors| config::refused(&errors))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| {
-        Failure::new(format!("threads cannot be started: {e}"), "check the limits of this process")
-    })?;
     let options = RunOptions::new(|name| std::env::var(name).ok());
-    runtime
+    runtime()?
         .block_on(polyshard_server::run(loaded.config, options))
         .map_err(|e| Failure::Problem(e.into_problem()))?;
     Ok(Exit::Ok)

@@ -15,9 +15,11 @@ use polyshard_admin::types::{
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN};
 use polyshard_map::MapName;
 use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
+use crate::runtime::runtime;
 use server::Running;
 use traffic::Traffic;
 
@@ -59,10 +61,9 @@ pub struct DemoArgs {
 
 /// Runs the demonstration.
 pub fn run(args: &DemoArgs, output: &Output) -> Result<Exit, Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(|e| {
-            Failure::new(format!("threads cannot be started: {e}"), "check the limits of this process")
-        })?;
+    let runtime = runtime()?;
+    // Before the server starts: from here on, whoever stops this program stops the server with it.
+    let mut stopped_by = runtime.block_on(async { StopSignals::new() })?;
     let running = Running::start(args.data.as_deref())?;
     let shown = Demo {
         args,
@@ -70,12 +71,53 @@ pub fn run(args: &DemoArgs, output: &Output) -> Result<Exit, Failure> {
         client: Client::new(running.door("admin")?, DEVELOPMENT_TOKEN)?,
         running: &running,
     };
-    let done = runtime.block_on(shown.run());
-    // It is stopped whatever came of it.
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = shown.run() => Some(done),
+            () = stopped_by.any() => None,
+        }
+    });
+    // The clients end first. The server is stopped whatever came of it.
+    drop(runtime);
     let stopped = running.stop();
+    let Some(done) = done else {
+        stopped?;
+        return output
+            .answer(&json!({ "stopped": true }), |_| "\nStopped, and the server with it.".to_owned());
+    };
     let exit = done?;
     stopped?;
     Ok(exit)
+}
+
+/// What stops this program: Ctrl-C, `kill`, a terminal that is closed.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl StopSignals {
+    fn new() -> Result<StopSignals, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::new(format!("signals cannot be listened for: {error}"), "report this")
+            })
+        };
+        Ok(StopSignals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
+        }
+    }
 }
 
 struct Demo<'d> {

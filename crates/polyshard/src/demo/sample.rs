@@ -19,7 +19,7 @@ pub const TOTALS: &str = "DemoTotals";
 /// Rows sent at once.
 const ROWS_AT_ONCE: u64 = 10_000;
 
-const STATEMENTS: [&str; 7] = [
+const STATEMENTS: [&str; 6] = [
     "SELECT polyshard.create_map('tenants', 'hash', 'bigint')",
     "CREATE TABLE countries (code text PRIMARY KEY, name text NOT NULL)",
     "SELECT polyshard.reference_table('countries')",
@@ -27,7 +27,6 @@ const STATEMENTS: [&str; 7] = [
      placed timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (tenant, id))",
     "SELECT polyshard.shard_table('orders', 'tenants', 'tenant')",
     "INSERT INTO countries VALUES ('ch', 'Switzerland'), ('is', 'Iceland'), ('nz', 'New Zealand'), ('uy', 'Uruguay')",
-    "SELECT 1",
 ];
 
 /// Countries of orders.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -22,14 +23,15 @@ pub struct Running {
 impl Running {
     /// Starts it, in a folder that must be new or empty, or in one that goes with it.
     pub fn start(data: Option<&Path>) -> Result<Running, Failure> {
-        let failed =
-            |what: &str, error: std::io::Error| Failure::new(format!("{what}: {error}"), "see the hint");
+        let failed = |what: &str, error: std::io::Error| {
+            Failure::new(format!("{what}: {error}"), "name another folder with --data")
+        };
         let (folder, temporary) = match data {
             Some(folder) => {
                 if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
                     return Err(Failure::new(
                         format!("{} is not empty", folder.display()),
-                        "name a new folder",
+                        "name another folder with --data",
                     ));
                 }
                 (folder.to_owned(), None)
@@ -50,6 +52,8 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
+            // Ctrl-C is for this program alone, which then stops the server in order.
+            .process_group(0)
             .spawn()
             .map_err(|error| failed("the server cannot be started", error))?;
         let Some(stdout) = child.stdout.take() else {
@@ -104,7 +108,9 @@ impl Running {
         if let Some(reader) = self.reader.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
             drop(reader.join());
         }
-        if let Some(folder) = &self.temporary {
+        if let Some(folder) = &self.temporary
+            && folder.exists()
+        {
             fs::remove_dir_all(folder).map_err(|error| {
                 Failure::new(format!("{}: {error}", folder.display()), "remove it by hand")
             })?;
@@ -119,6 +125,10 @@ impl Drop for Running {
         if let Ok(None) = child.try_wait() {
             drop(child.kill());
             drop(child.wait());
+        }
+        if let Some(folder) = &self.temporary {
+            // Gone already if it was stopped in order; nobody is left to tell if it cannot go.
+            drop(fs::remove_dir_all(folder));
         }
     }
 }

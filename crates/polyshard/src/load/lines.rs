@@ -1,6 +1,6 @@
 //! Rows of a text file, as they stand: where each ends, and its line number.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read as _};
 
 use memchr::{memchr, memchr2};
 
@@ -37,7 +37,9 @@ impl<R: BufRead> Lines<R> {
         let mut quoted = false;
         loop {
             let line_began = out.len();
-            let read = self.from.read_until(b'\n', out)?;
+            // One byte more than may be, and no more: a file without line ends does not fill the memory.
+            let room = (ROW_BYTES_MAX + 1).saturating_sub(line_began - began) as u64;
+            let read = self.from.by_ref().take(room).read_until(b'\n', out)?;
             if read == 0 && out.len() == began {
                 return Ok(None);
             }
@@ -176,6 +178,15 @@ mod tests {
         assert_eq!(lines.next_into(&mut row).unwrap(), Some(1));
         let error = lines.next_into(&mut row).unwrap_err().to_string();
         assert!(error.starts_with("line 2:"), "{error}");
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_given_up_at_the_limit() {
+        let mut lines = Lines::new(io::BufReader::new(io::repeat(b'x')), CSV);
+        let mut row = Vec::new();
+        let error = lines.next_into(&mut row).unwrap_err().to_string();
+        assert!(error.starts_with("line 1: the row is longer"), "{error}");
+        assert_eq!(row.len(), ROW_BYTES_MAX + 1);
     }
 
     #[test]

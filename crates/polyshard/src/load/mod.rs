@@ -19,6 +19,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
+use crate::runtime::runtime;
 use batch::Span;
 use read::Source;
 use send::{Sending, Tally};
@@ -111,11 +112,7 @@ pub fn run(args: &LoadArgs, output: &Output) -> Result<Exit, Failure> {
     let source = Source::open(args)?;
     let config: Config =
         args.sql.parse().map_err(|error| Failure::from(Problem::invalid("--sql", format!("{error}"))))?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(
-            |error| Failure::new(format!("no threads can be started: {error}"), "see the system's limits"),
-        )?;
-    runtime.block_on(load(args, source, &config, output))
+    runtime()?.block_on(load(args, source, &config, output))
 }
 
 async fn load(args: &LoadArgs, source: Source, config: &Config, output: &Output) -> Result<Exit, Failure> {

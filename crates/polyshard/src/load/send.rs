@@ -148,9 +148,6 @@ impl Sending {
             if ended.bad_rows.len() < BAD_TOLD_MAX {
                 ended.bad_rows.push(BadRow { row, line, code, message: message.clone() });
             }
-            if !too_many {
-                ended.treated.push(span);
-            }
         });
         if too_many {
             return self.tally.fail(format!("line {line}: {message}"));
@@ -159,9 +156,11 @@ impl Sending {
             let written =
                 file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&batch.bytes_of(rows.clone()));
             if let Err(error) = written {
-                self.tally.fail(format!("the file for bad rows cannot be written: {error}"));
+                // The row is nowhere: it is told as one that is left to load.
+                return self.tally.fail(format!("the file for bad rows cannot be written: {error}"));
             }
         }
+        self.tally.with(|ended| ended.treated.push(span));
     }
 
     async fn send_rows(&self, client: &Client, batch: &Batch, rows: &Range<usize>) -> Outcome {

@@ -3,14 +3,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use hmac::{Hmac, KeyInit, Mac};
+use polyshard_azure_http::{AccountKey, DEVELOPMENT_KEY, Timestamp};
 use polyshard_testkit::process::{Server, Setup};
 use serde_json::Value;
-use sha2::Sha256;
 use tokio_postgres::NoTls;
 
 use crate::support::eventually;
@@ -108,17 +105,15 @@ fn attribute<'a>(span: &'a Value, key: &str) -> Option<&'a str> {
 /// Asks an Azure door, as a client that is itself traced; the status of the answer. The queue door wants the method,
 /// type and version signed as well, the table door only date and resource.
 fn ask_azure(server: &Server, door: &str, method: &str, path: &str, body: &str) -> u16 {
-    let date = httpdate::fmt_http_date(SystemTime::now());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let date = Timestamp::from_unix_ms(now as i64).unwrap().rfc1123();
     let content_type = if door == "table" { "application/json" } else { "application/xml" };
     let resource = format!("/{ACCOUNT}/{ACCOUNT}/{path}");
     let text = match door {
         "table" => format!("{date}\n{resource}"),
         _ => format!("{method}\n\n{content_type}\n\nx-ms-date:{date}\nx-ms-version:2021-12-02\n{resource}"),
     };
-    let key = STANDARD.decode(polyshard_azure_http::DEVELOPMENT_KEY).unwrap();
-    let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
-    mac.update(text.as_bytes());
-    let signature = STANDARD.encode(mac.finalize().into_bytes());
+    let signature = AccountKey::from_base64(DEVELOPMENT_KEY).unwrap().sign(&text);
     let url = format!("http://{}/{ACCOUNT}/{path}", server.door(door).trim_start_matches("http://"));
     let request = if method == "PUT" { ureq::put(url) } else { ureq::post(url) };
     let request = request

@@ -7,9 +7,9 @@ use polyshard_catalog::{CatalogError, NewShard, ShardLimits};
 use polyshard_journal::Adopted;
 use polyshard_rebalance::{Columns, Procedure, TakeIn, Task};
 
+use super::Operations;
 use super::schema::of_journal;
 use super::shards::password;
-use super::{Operations, room};
 use crate::problem;
 
 impl Operations {
@@ -43,8 +43,7 @@ impl Operations {
             tier: asked.tier.clone(),
             limits: ShardLimits::default(),
         };
-        let opened = self.router.open_candidate(&new.candidate()).await;
-        let opened = opened.map_err(|error| room::on(&asked.shard, error))?;
+        let opened = self.open(&new).await?;
         let looked = self.journal.look_at_database(&opened, &definition, &(&columns).into()).await;
         opened.close().await;
         let look = looked.map_err(|error| of_journal(&error))?;

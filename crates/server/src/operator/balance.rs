@@ -24,6 +24,8 @@ use crate::problem;
 pub(super) const SLACK_PERCENT: u64 = 10;
 /// How much of a shard's limit stays free when load is evened out: it grows, too.
 const HEADROOM_PERCENT: u64 = 10;
+/// Ranges of one rule that keeps them apart: each is compared with each other, and there are rarely more shards.
+const APART_MAX: usize = 1_000;
 
 impl Operations {
     pub(super) async fn plan_balance(
@@ -252,6 +254,10 @@ impl Operations {
             NewRule::Tier { range, tier } => Rule::Tier { range: read(range)?, tier: tier.clone() },
             NewRule::Alone { range } => Rule::Alone { range: read(range)? },
             NewRule::Apart { ranges } => {
+                if ranges.len() > APART_MAX {
+                    let message = format!("{} are more than the {APART_MAX} of one rule", ranges.len());
+                    return Err(Problem::invalid("ranges", message).with_remedy("make several rules"));
+                }
                 let ranges: Vec<KeyRange> = ranges.iter().map(read).collect::<Result<_, _>>()?;
                 if ranges.len() < 2 {
                     return Err(Problem::invalid("ranges", "fewer than two cannot be kept apart"));

@@ -15,7 +15,7 @@ use polyshard_engine::{Dialect, Target};
 use polyshard_map::ShardId;
 use polyshard_shard::Meta;
 
-use super::{Operations, version, views};
+use super::{Operations, room, version, views};
 use crate::problem;
 
 /// How long a shard may take to answer before it is shown as away.
@@ -150,9 +150,7 @@ impl Operations {
                 self.check_url(&url)?;
                 let record = ShardRecord { url, password, ..known };
                 let opened = self.router.open_candidate(&record).await;
-                Some(opened.map_err(|error| {
-                    problem::of_catalog(&CatalogError::Shard { shard: id.clone(), error })
-                })?)
+                Some(opened.map_err(|error| room::on(&id, error))?)
             }
             false => None,
         };
@@ -177,9 +175,10 @@ impl Operations {
         self.see().await
     }
 
-    async fn open(&self, new: &NewShard) -> Result<Arc<polyshard_shard::Shard>, Problem> {
+    /// Opens a database that is to become a shard.
+    pub(super) async fn open(&self, new: &NewShard) -> Result<Arc<polyshard_shard::Shard>, Problem> {
         let opened = self.router.open_candidate(&new.candidate()).await;
-        opened.map_err(|error| problem::of_catalog(&CatalogError::Shard { shard: new.id.clone(), error }))
+        opened.map_err(|error| room::on(&new.id, error))
     }
 
     fn new_shard(&self, asked: Asked) -> Result<NewShard, Problem> {
