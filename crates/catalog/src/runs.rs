@@ -17,9 +17,11 @@ pub const RUN_LEASE: Duration = Duration::from_secs(10);
 pub const RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Ended runs that are remembered.
 const RUNS_KEPT: i64 = 1_000;
-/// Said of a run whose process is gone.
-const LEFT: &str =
-    "the process that ran it ended before it was done; what is there of it is no backup, and is pruned";
+/// Said of a backup whose process is gone.
+const LEFT: &str = "the process that ran it ended before it was done; what has no manifest is no backup, and is pruned";
+/// Said of a restoration whose process is gone: its one transaction may have been committed last of all.
+const LEFT_RESTORE: &str = "the process that ran it ended before it was done; the rows are all as they were, or all as in \
+                            the backup: look, and restore them again if need be";
 
 /// The table.
 pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
@@ -74,6 +76,9 @@ pub struct RunBody {
     /// Rows restored.
     #[serde(default)]
     pub rows: u64,
+    /// What the operator must do if it failed: `busy`, `refused`, `damaged` or `failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// One run.
@@ -287,9 +292,11 @@ fn due_statement(dialect: Dialect, class: &str, every: Duration) -> Statement {
 /// Marks what nobody runs any more.
 async fn expire(tx: &mut SqlCatalog, now: i64) -> Reply<()> {
     let sql = format!(
-        "UPDATE {} SET state = 'failed', ended = {}, message = $2 WHERE state = 'running' AND lease_until < $1",
+        "UPDATE {} SET state = 'failed', ended = {}, \
+         message = CASE WHEN body LIKE '%\"kind\":\"restore\"%' THEN $3 ELSE $2 END \
+         WHERE state = 'running' AND lease_until < $1",
         tx.own("backup_run"),
         tx.dialect().now_ms()
     );
-    tx.done(Statement::new(sql).bind(now).bind(LEFT.to_owned())).await
+    tx.done(Statement::new(sql).bind(now).bind(LEFT.to_owned()).bind(LEFT_RESTORE.to_owned())).await
 }
