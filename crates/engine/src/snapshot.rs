@@ -14,6 +14,13 @@ enum Inner {
     Postgres { transaction: Box<Transaction>, name: String },
 }
 
+/// Which content a database had at some time. Two that are the same say that nothing was committed in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    pub(crate) watch: u64,
+    pub(crate) data: i64,
+}
+
 /// How far a copy is: pages copied, pages of all.
 pub type CopyProgress = dyn Fn(u64, u64) + Send + Sync;
 
@@ -39,6 +46,15 @@ impl Snapshot {
         match &self.inner {
             Inner::Sqlite(_) => None,
             Inner::Postgres { name, .. } => Some(name),
+        }
+    }
+
+    /// The versions of an SQLite database just before and just after this moment. If the later of one moment is the
+    /// earlier of a moment before it, both have the same content. PostgreSQL has nothing that proves as much.
+    pub fn versions(&self) -> Option<(&Version, &Version)> {
+        match &self.inner {
+            Inner::Sqlite(moment) => Some((&moment.before, &moment.after)),
+            Inner::Postgres { .. } => None,
         }
     }
 

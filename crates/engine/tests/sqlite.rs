@@ -329,3 +329,48 @@ async fn a_scan_sees_one_snapshot_of_every_attached_file() {
         beds[0].db.scan_attached(&all[..15], Statement::new("SELECT n FROM s14.t"), 10).await.unwrap();
     assert_eq!(scan.next().await.unwrap().unwrap().rows()[0].int(0).unwrap(), 1);
 }
+
+/// E1: a copy may be left out only if it is proven that it would be the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn moments_of_the_same_content_are_known_and_every_commit_is_noticed() {
+    let bed = Bed::sqlite().await;
+    let Target::Sqlite(file) = &bed.target else { panic!("a file") };
+    let path = file.path.clone();
+    write(&bed.db, Statement::new("CREATE TABLE t (n INTEGER)")).await.unwrap();
+    let first = bed.db.snapshot().await.unwrap();
+    let unchanged = bed.db.snapshot().await.unwrap();
+    assert_eq!(first.versions().unwrap().0, unchanged.versions().unwrap().1);
+    let outside = rusqlite::Connection::open(&path).unwrap();
+    for by_us in [true, false] {
+        for sql in [
+            "INSERT INTO t (n) VALUES (1)",
+            "UPDATE t SET n = n + 1",
+            "ALTER TABLE t ADD COLUMN m",
+            "DELETE FROM t",
+        ] {
+            let before = bed.db.snapshot().await.unwrap();
+            if by_us {
+                write(&bed.db, Statement::new(sql)).await.unwrap();
+            } else {
+                outside.execute_batch(&sql.replace("COLUMN m", "COLUMN k")).unwrap();
+            }
+            let after = bed.db.snapshot().await.unwrap();
+            assert_ne!(before.versions().unwrap().0, after.versions().unwrap().1, "{sql}");
+        }
+    }
+    drop(outside);
+    // Opened anew it is not known, and neither is another handle's.
+    let before = bed.db.snapshot().await.unwrap();
+    let before = before.versions().unwrap().0.clone();
+    bed.db.close().await;
+    let again = Database::open(bed.target.clone(), options(), None).await.unwrap();
+    assert_ne!(&before, again.snapshot().await.unwrap().versions().unwrap().1);
+    // Another file under the same name is another database.
+    let before = again.snapshot().await.unwrap();
+    std::fs::copy(&path, path.with_extension("copy")).unwrap();
+    std::fs::rename(path.with_extension("copy"), &path).unwrap();
+    let after = again.snapshot().await.unwrap();
+    assert_ne!(before.versions().unwrap().0, after.versions().unwrap().1);
+    drop((before, after));
+    again.close().await;
+}

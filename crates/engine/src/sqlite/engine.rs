@@ -16,6 +16,7 @@ use super::lock::FileLock;
 use super::readers::Readers;
 use super::scan::SqliteScan;
 use super::transaction::{ReadTransaction, WriteTransaction};
+use super::version::Watch;
 use super::writer::{Channels, Command, Writer};
 use crate::group::{Answer, Counters, Op};
 use crate::listener::LISTENER_EVENTS_MAX;
@@ -35,6 +36,8 @@ pub(crate) struct Engine {
     counters: Arc<Counters>,
     generation: AtomicU64,
     closed: AtomicBool,
+    /// Opened with the first moment that is held.
+    pub(super) watch: Mutex<Option<Watch>>,
 }
 
 impl Engine {
@@ -97,6 +100,7 @@ impl Engine {
             counters,
             generation: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            watch: Mutex::default(),
         }))
     }
 
@@ -229,6 +233,7 @@ impl Engine {
 
     fn close_blocking(&self) {
         self.readers.close();
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.threads.join();
         self.channels.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -10,6 +10,7 @@ mod readers;
 mod register;
 mod scan;
 mod transaction;
+mod version;
 mod writer;
 
 pub(crate) use engine::Engine;

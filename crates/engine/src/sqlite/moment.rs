@@ -8,8 +8,8 @@ use rusqlite::backup::{Backup, StepResult};
 use super::connection::{Connection, Role};
 use super::engine::Engine;
 use super::error::translate;
-use crate::Error;
 use crate::snapshot::CopyProgress;
+use crate::{Error, Version};
 
 /// Pages copied between two looks at the progress: a few megabytes.
 const STEP_PAGES: i32 = 1024;
@@ -17,6 +17,8 @@ const STEP_PAGES: i32 = 1024;
 /// A moment of an SQLite file.
 pub(crate) struct Moment {
     connection: Connection,
+    pub(crate) before: Version,
+    pub(crate) after: Version,
 }
 
 impl Engine {
@@ -24,10 +26,12 @@ impl Engine {
     pub(crate) async fn moment(self: &Arc<Engine>) -> Result<Moment, Error> {
         let engine = Arc::clone(self);
         blocking(move || {
+            let before = engine.version()?;
             let connection = Connection::open(engine.readers.path(), Role::Reader, &engine.options)?;
             // The transaction sees a moment from its first read on.
             connection.raw.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema;").map_err(translate)?;
-            Ok(Moment { connection })
+            let after = engine.version()?;
+            Ok(Moment { connection, before, after })
         })
         .await
     }
