@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::{SqlError, SqlState};
 use crate::statement::Statement;
 
 /// A relation as it is written, not yet looked up.
@@ -239,6 +240,35 @@ impl Copy {
     pub fn option(&self, name: &str) -> Option<&str> {
         let found = self.options.iter().rev().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_deref().unwrap_or_default())
+    }
+
+    /// A character of its form.
+    pub fn character(&self, name: &str, default: u8) -> Result<u8, SqlError> {
+        match self.option(name).map(str::as_bytes) {
+            None => Ok(default),
+            Some([one]) => Ok(*one),
+            Some(_) => {
+                let message = format!("COPY {name} must be a single one-byte character");
+                Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+            }
+        }
+    }
+
+    /// Whether the first line names the columns.
+    pub fn has_header(&self) -> bool {
+        let said = self.option("header").map(str::to_lowercase);
+        said.is_some_and(|value| !matches!(value.as_str(), "false" | "off" | "0" | "no"))
+    }
+
+    /// Refuses data in another encoding than that of everything here.
+    pub fn check_encoding(&self) -> Result<(), SqlError> {
+        let plain = |value: &str| value.replace('-', "").eq_ignore_ascii_case("utf8");
+        match self.option("encoding") {
+            Some(value) if !plain(value) => {
+                Err(SqlError::unsupported("COPY in another encoding than UTF8 is not offered", "Use UTF-8."))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The format: `text` unless said otherwise.

@@ -1,7 +1,7 @@
 //! How COPY writes rows: PostgreSQL's text form, and CSV.
 
 use bytes::{BufMut, BytesMut};
-use polyshard_sql::{Copy, SqlError, SqlState};
+use polyshard_sql::{Copy, SqlError};
 
 use crate::reply;
 
@@ -30,14 +30,7 @@ impl OutForm {
                 ));
             }
         };
-        let byte = |name: &str, default: u8| match copy.option(name).map(str::as_bytes) {
-            None => Ok(default),
-            Some([one]) => Ok(*one),
-            Some(_) => Err(SqlError::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                format!("COPY {name} must be a single one-byte character"),
-            )),
-        };
+        copy.check_encoding()?;
         let force_all = match copy.option("force_quote") {
             None => false,
             Some("*") => true,
@@ -48,16 +41,14 @@ impl OutForm {
                 ));
             }
         };
-        let quote = byte("quote", b'"')?;
+        let quote = copy.character("quote", b'"')?;
         Ok(OutForm {
             csv,
-            delimiter: byte("delimiter", if csv { b',' } else { b'\t' })?,
+            delimiter: copy.character("delimiter", if csv { b',' } else { b'\t' })?,
             quote,
-            escape: byte("escape", quote)?,
+            escape: copy.character("escape", quote)?,
             null: copy.option("null").unwrap_or(if csv { "" } else { "\\N" }).to_owned(),
-            header: copy
-                .option("header")
-                .is_some_and(|value| !matches!(value.to_lowercase().as_str(), "false" | "off" | "0" | "no")),
+            header: copy.has_header(),
             force_all,
         })
     }

@@ -31,13 +31,7 @@ impl Form {
                 "Leave the column out, or write its value.",
             ));
         }
-        let plain = |value: &str| value.replace('-', "").eq_ignore_ascii_case("utf8");
-        if copy.option("encoding").is_some_and(|value| !plain(value)) {
-            return Err(SqlError::unsupported(
-                "COPY in another encoding than UTF8 is not offered",
-                "Send UTF-8.",
-            ));
-        }
+        copy.check_encoding()?;
         let (csv, binary) = match copy.format() {
             "text" => (false, false),
             "csv" => (true, false),
@@ -47,26 +41,15 @@ impl Form {
                 return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
             }
         };
-        let byte = |name: &str, default: u8| match copy.option(name).map(str::as_bytes) {
-            None => Ok(default),
-            Some([one]) => Ok(*one),
-            Some(_) => Err(SqlError::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                format!("COPY {name} must be a single one-byte character"),
-            )),
-        };
-        let quote = byte("quote", b'"')?;
-        let header = copy
-            .option("header")
-            .is_some_and(|value| !matches!(value.to_lowercase().as_str(), "false" | "off" | "0" | "no"));
+        let quote = copy.character("quote", b'"')?;
         Ok(Form {
             binary,
             csv,
-            delimiter: byte("delimiter", if csv { b',' } else { b'\t' })?,
+            delimiter: copy.character("delimiter", if csv { b',' } else { b'\t' })?,
             quote,
-            escape: byte("escape", quote)?,
+            escape: copy.character("escape", quote)?,
             null: copy.option("null").unwrap_or(if csv { "" } else { "\\N" }).as_bytes().to_vec(),
-            header,
+            header: copy.has_header(),
         })
     }
 

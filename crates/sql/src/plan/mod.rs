@@ -18,6 +18,8 @@ mod shape;
 mod tree;
 mod types;
 
+pub use tree::{folded, quoted};
+
 use polyshard_map::ShardId;
 use sqlparser::ast::Statement as Tree;
 

@@ -12,12 +12,12 @@ use crate::error::SqlError;
 use crate::statement;
 
 /// A name as PostgreSQL stores it.
-pub(super) fn folded(ident: &Ident) -> String {
+pub fn folded(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
 /// A name that keeps its letters.
-pub(super) fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

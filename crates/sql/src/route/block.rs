@@ -39,11 +39,14 @@ fn why_not(text: &str, depth: usize, context: &Context<'_>) -> Option<String> {
     let is = |at: Option<usize>, wanted: &[&str]| {
         at.and_then(|at| words.get(at)?.as_deref()).is_some_and(|word| wanted.contains(&word))
     };
-    let mut in_from = false;
+    let (mut in_from, mut outer) = (false, Vec::new());
     for (at, token) in tokens.iter().enumerate() {
         let before = at.checked_sub(1);
         match token.lexeme {
-            Lexeme::Mark(b';' | b')') => in_from = false,
+            Lexeme::Mark(b'(') => outer.push(in_from),
+            // What was before the parenthesis goes on after it.
+            Lexeme::Mark(b')') => in_from = outer.pop().unwrap_or(false),
+            Lexeme::Mark(b';') => (in_from, outer) = (false, Vec::new()),
             Lexeme::Word | Lexeme::Quoted => {
                 let Some(word) = words[at].as_deref() else { continue };
                 let plain = token.lexeme == Lexeme::Word;

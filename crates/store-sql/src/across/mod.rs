@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
-use polyshard_sql::{Context, Fragment, Kind, Mode, Param, Plan, Route, Schema, Source, SqlError, Statement};
+use polyshard_sql::{
+    Context, Fragment, Kind, Mode, Param, Plan, Route, Schema, Source, SqlError, Statement, quoted,
+};
 
 use crate::reply::{self, Severity, state};
 use crate::session::{Done, Session, Stop};
@@ -250,11 +252,7 @@ impl Session {
             let temp = &fragment.temp;
             combine.ask(&format!("CREATE TEMPORARY TABLE {temp} AS {sql}{data}"));
             if !fragment.primary_key.is_empty() {
-                let key: Vec<String> = fragment
-                    .primary_key
-                    .iter()
-                    .map(|name| format!("\"{}\"", name.replace('"', "\"\"")))
-                    .collect();
+                let key: Vec<String> = fragment.primary_key.iter().map(|name| quoted(name)).collect();
                 combine.ask(&format!("ALTER TABLE pg_temp.{temp} ADD PRIMARY KEY ({})", key.join(", ")));
             }
         }

@@ -6,7 +6,7 @@ use polyshard_engine::Dialect;
 use polyshard_map::{KeyBytes, KeyRange, MapName, ShardId};
 use polyshard_router::View;
 use polyshard_shard::Placement as Rule;
-use polyshard_sql::{Placement, Schema, SqlError, SqlState, TableName};
+use polyshard_sql::{Placement, Schema, SqlError, SqlState, TableName, quoted};
 
 /// Which ranges are in motion, as far as one shard knows: those that leave it or have left it and are not cleaned up,
 /// and those that arrive. Read in the snapshot in which the rows are read.
@@ -76,8 +76,7 @@ impl Motion {
                 if of != map {
                     continue;
                 }
-                let rule =
-                    Rule::Key(vec![format!("\"{}\"", table.columns[*column].name.replace('"', "\"\""))]);
+                let rule = Rule::Key(vec![quoted(&table.columns[*column].name)]);
                 let condition = rule
                     .in_ranges(dialect, known.map.definition(), &foreign, "")
                     .map_err(|error| SqlError::new(SqlState::SERIALIZATION_FAILURE, error.to_string()))?;

@@ -1,11 +1,11 @@
 //! A shard's session at work for a statement across shards: what it is asked, and what it answers.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use polyshard_engine::RawLent;
 use polyshard_map::ShardId;
 use polyshard_sql::SqlError;
 
-use crate::backend::{Backend, Broken, field};
+use crate::backend::{Backend, Broken, field, optional_texts};
 use crate::client::{Client, Gone, OUT_BYTES, broken_off};
 use crate::reply::{self, state};
 use crate::session::Session;
@@ -518,28 +518,8 @@ fn put_describe(out: &mut BytesMut, what: u8, name: &str) {
 }
 
 /// The fields of a DataRow, as texts.
-fn fields(body: &BytesMut) -> Result<Vec<Option<String>>, Trouble> {
-    let mut rest = Bytes::copy_from_slice(body);
-    let broken =
-        || Trouble::Refused(SqlError::new(state::PROTOCOL_VIOLATION, "a shard sent a row that is none"));
-    if rest.remaining() < 2 {
-        return Err(broken());
-    }
-    let count = rest.get_u16();
-    let mut fields = Vec::with_capacity(usize::from(count));
-    for _ in 0..count {
-        if rest.remaining() < 4 {
-            return Err(broken());
-        }
-        let Ok(length) = usize::try_from(rest.get_i32()) else {
-            fields.push(None);
-            continue;
-        };
-        if rest.remaining() < length {
-            return Err(broken());
-        }
-        let text = String::from_utf8(rest.split_to(length).to_vec()).map_err(|_| broken())?;
-        fields.push(Some(text));
-    }
-    Ok(fields)
+fn fields(body: &[u8]) -> Result<Vec<Option<String>>, Trouble> {
+    optional_texts(body).ok_or_else(|| {
+        Trouble::Refused(SqlError::new(state::PROTOCOL_VIOLATION, "a shard sent a row that is none"))
+    })
 }

@@ -18,7 +18,7 @@ use polyshard_sql::SqlError;
 use crate::client::Gone;
 use crate::reply;
 use crate::settings::Settings;
-pub(crate) use words::field;
+pub(crate) use words::{field, optional_texts};
 use words::{lost, parse, put_name};
 
 /// Statements kept prepared on each session of a shard, beyond which the one used longest ago makes room.

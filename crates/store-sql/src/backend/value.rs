@@ -2,8 +2,14 @@
 
 use bytes::BytesMut;
 
+use polyshard_sql::{SqlError, SqlState};
+
 use super::words::{lost, optional_texts};
 use super::{Backend, Broken};
+use crate::reply::state;
+
+/// What an answer may hold: it is taken into memory.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The fields of a row in text form.
 pub(crate) type Fields = Vec<Option<String>>;
@@ -13,11 +19,18 @@ impl Backend {
     pub async fn ask_openly(&mut self, sql: &str) -> Result<Result<Vec<Fields>, BytesMut>, Broken> {
         self.query(sql, true);
         self.flush().await?;
-        let (mut rows, mut failure) = (Vec::new(), None);
+        let (mut rows, mut failure, mut bytes) = (Vec::new(), None, 0);
         loop {
             let (kind, body) = self.lent().next().await.map_err(lost)?;
             match kind {
-                b'D' => rows.push(optional_texts(&body)),
+                b'D' => {
+                    bytes += body.len();
+                    if bytes > ANSWER_BYTES_MAX {
+                        let message = "a shard's answer of more than 64 MiB is not taken into memory";
+                        return Err(Broken::Ended(SqlError::new(SqlState("54000"), message)));
+                    }
+                    rows.push(optional_texts(&body).ok_or_else(no_row)?);
+                }
                 b'E' => {
                     self.check_fatal(&body)?;
                     failure = Some(body);
@@ -29,7 +42,7 @@ impl Backend {
                         break;
                     }
                     // That was the end of something quiet that was sent before.
-                    (rows, failure) = (Vec::new(), None);
+                    (rows, failure, bytes) = (Vec::new(), None, 0);
                 }
                 _ => {}
             }
@@ -39,4 +52,8 @@ impl Backend {
             None => Ok(rows),
         })
     }
+}
+
+fn no_row() -> Broken {
+    Broken::Cut(SqlError::new(state::PROTOCOL_VIOLATION, "a shard sent a row that is none"))
 }

@@ -82,19 +82,21 @@ pub(super) fn texts(body: &[u8]) -> Vec<String> {
     found
 }
 
-/// Likewise, with those that are NULL.
-pub(super) fn optional_texts(body: &[u8]) -> Vec<Option<String>> {
+/// Likewise, with those that are NULL; nothing if it is no row, or not in UTF-8.
+pub(crate) fn optional_texts(body: &[u8]) -> Option<Vec<Option<String>>> {
+    let (count, mut rest) = body.split_first_chunk::<2>()?;
     let mut found = Vec::new();
-    let mut rest = body.get(2..).unwrap_or_default();
-    while let Some((length, after)) = rest.split_first_chunk::<4>() {
-        let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) else {
-            found.push(None);
-            rest = after;
-            continue;
-        };
-        let length = length.min(after.len());
-        found.push(Some(String::from_utf8_lossy(&after[..length]).into_owned()));
-        rest = &after[length..];
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        rest = after;
+        found.push(match usize::try_from(i32::from_be_bytes(*length)) {
+            Err(_) => None,
+            Ok(length) => {
+                let (text, after) = rest.split_at_checked(length)?;
+                rest = after;
+                Some(std::str::from_utf8(text).ok()?.to_owned())
+            }
+        });
     }
-    found
+    Some(found)
 }

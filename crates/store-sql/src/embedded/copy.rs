@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use polyshard_engine::{Statement as EngineStatement, Transaction};
 use polyshard_lite::Prepared;
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
-use polyshard_sql::{Context, Copy, CopyWhat, Param, ParamValue, Route, Schema, SqlError, SqlState};
+use polyshard_sql::{Context, Copy, CopyWhat, Param, ParamValue, Route, Schema, SqlError, SqlState, quoted};
 
 use super::run::savepoint;
 use super::translate::statement_of;
@@ -16,10 +17,16 @@ use crate::door::ViewMaps;
 use crate::out_form::OutForm;
 use crate::reply::{self, state};
 use crate::rows::Form;
-use crate::session::{CopyTarget, Done, Session, Spool, Stop, Wanted, check_client, given_columns, only};
+use crate::session::{
+    CopyTarget, Done, Session, Spool, Stop, Wanted, check_client, check_plain, given_columns, only,
+    table_called,
+};
 
 /// Rows given to a shard at once.
 const ROWS_AT_ONCE: usize = 256;
+/// How often shards whose turn has not come hear something: a transaction in which nothing runs is ended after a while.
+const HEARD_EVERY: Duration = Duration::from_secs(2);
+
 /// A shard's transaction, and rows that wait for it.
 struct Open {
     _tickets: Vec<Ticket>,
@@ -34,13 +41,7 @@ impl Session {
         if !copy.from {
             return self.copy_out_lite(copy).await;
         }
-        if copy.has_filter || copy.option("force_null").is_some() || copy.option("force_not_null").is_some() {
-            return Err(SqlError::unsupported(
-                "COPY with WHERE, FORCE_NULL or FORCE_NOT_NULL is not offered on SQLite shards",
-                "Copy into another table, and INSERT from there.",
-            )
-            .into());
-        }
+        check_plain(copy)?;
         let form = Form::of(copy)?;
         let into = self.copy_target(copy).await?;
         let mut spool = self.receive(into.names.len(), form).await?;
@@ -86,8 +87,17 @@ impl Session {
             open.insert(shard, Open { _tickets: tickets, transaction, rows: Vec::new() });
         }
         let mut count = 0;
+        let mut heard = Instant::now();
         let mut rows = spool.rows()?;
         while let Some((line, fields)) = rows.next()? {
+            if heard.elapsed() >= HEARD_EVERY {
+                for shard in open.values_mut() {
+                    run_rows(&mut shard.transaction, std::mem::take(&mut shard.rows), into, &schema).await?;
+                    let sign = shard.transaction.run(EngineStatement::new("SELECT 1")).await;
+                    sign.map_err(|error| polyshard_lite::error(&error, &schema))?;
+                }
+                heard = Instant::now();
+            }
             let fields = into.checked(fields, line)?;
             let shard = self.copy_place(into, &fields).await.map_err(|error| into.at(error, line))?;
             let row = self.copy_row(into, &prepared, &fields, &shard).await;
@@ -109,8 +119,11 @@ impl Session {
                 if done.is_empty() {
                     return Err(error.into());
                 }
-                let message = format!("the rows of {} are copied, those of {shard} are not", done.join(", "));
-                return Err(SqlError::new(state::OUTCOME_UNKNOWN, message).detail(error.message).into());
+                let done = done.join(", ");
+                let message =
+                    format!("the rows of {done} are copied, those of {shard} and later ones are not");
+                let error = SqlError::new(state::OUTCOME_UNKNOWN, message).detail(error.message);
+                return Err(error.hint("Delete what was copied, or copy the rest.").into());
             }
             done.push(shard.to_string());
         }
@@ -234,11 +247,7 @@ impl Session {
             CopyWhat::Query(query) => query.clone(),
             CopyWhat::Table { name, columns } => {
                 let schema = self.current_schema().await?;
-                let table =
-                    schema.table(name.schema.as_deref(), &name.name, &self.search_path).ok_or_else(|| {
-                        let message = format!("relation \"{}\" does not exist", name.name);
-                        SqlError::new(SqlState::UNDEFINED_TABLE, message)
-                    })?;
+                let table = table_called(&schema, name, &self.search_path)?;
                 let columns: Vec<String> = given_columns(table, columns).into_iter().map(quoted).collect();
                 let (within, name) = (quoted(&table.name.schema), quoted(&table.name.name));
                 let text = format!("SELECT {} FROM {within}.{name}", columns.join(", "));
@@ -289,10 +298,6 @@ fn params<'f>(fields: &'f [Option<Vec<u8>>], types: &[u32]) -> Vec<Param<'f>> {
         value: value(field),
     };
     fields.iter().zip(types).map(of).collect()
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 fn moved() -> SqlError {

@@ -7,7 +7,7 @@ use polyshard_engine::Dialect;
 use polyshard_journal::{Change, Embedded, EntryKind, Lite, Recorded, Turn};
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
-use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement};
+use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, quoted};
 
 use super::run::{Solo, savepoint};
 use super::translate::statement_of;
@@ -255,8 +255,7 @@ impl Session {
 
     /// The settings that recorded statements depend on.
     fn recorded_settings(&self) -> BTreeMap<String, String> {
-        let quoted = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
-        let path: Vec<String> = self.search_path.iter().map(quoted).collect();
+        let path: Vec<String> = self.search_path.iter().map(|name| quoted(name)).collect();
         [("search_path".to_owned(), path.join(", "))].into()
     }
 

@@ -8,7 +8,7 @@ use polyshard_engine::{Rows, Transaction};
 use polyshard_lite::{Format, Moment, Prepared, Tag};
 use polyshard_map::{Key, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
-use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, TypeOid};
+use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, TypeOid, quoted};
 
 use super::translate::statement_of;
 use crate::cache::{Analysed, Description, Prepared as Known};
@@ -407,7 +407,7 @@ impl Session {
 
 /// A savepoint's statement.
 pub(super) fn savepoint(verb: &str, name: &str) -> polyshard_engine::Statement {
-    polyshard_engine::Statement::new(format!("{verb} \"{}\"", name.replace('"', "\"\"")))
+    polyshard_engine::Statement::new(format!("{verb} {}", quoted(name)))
 }
 
 /// Columns as the protocol tells them.

@@ -86,7 +86,9 @@ impl Session {
     /// Declarations for the new tables of a transaction that has none for them, where they are to be on one shard.
     pub(super) async fn placed_by_default(&self) -> Result<Vec<Declaration>, SqlError> {
         let Some(within) = &self.transaction.schema else { return Ok(Vec::new()) };
-        if self.door.limits.undeclared != Undeclared::Local {
+        // A transaction on one shard makes temporary tables alone, and has a schema of its own for them.
+        let everywhere = self.transaction.global.is_some() || self.transaction.lite_turn.is_some();
+        if self.door.limits.undeclared != Undeclared::Local || !everywhere {
             return Ok(Vec::new());
         }
         let said = &self.transaction.after;

@@ -127,15 +127,9 @@ impl Session {
 
     /// Runs a statement of another store's on the shard's session, inside the transaction that is open there.
     async fn run_for_store(&mut self, statement: &Statement) -> Result<Rows, Stop> {
+        self.begun().await?;
         let Some(backend) = &mut self.backend else { return Err(Stop::Told) };
-        let ran = backend.run_rows(statement).await;
-        if let Some(body) = self.backend.as_mut().and_then(|backend| backend.take_quiet_error()) {
-            // What begins the transaction there has failed.
-            self.show_error(&body);
-            self.transaction.failed = true;
-            return Err(Stop::Told);
-        }
-        match ran {
+        match backend.run_rows(statement).await {
             Ok(rows) => Ok(rows),
             Err(error @ polyshard_engine::Error::Unavailable { .. }) => {
                 Err(self.lose(reply::of_engine(&error), true).await)

@@ -7,7 +7,7 @@ use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{
     Analysis, Context, Copy, CopyOther, CopyWhat, Param, ParamValue, Placement, Route, SqlError, SqlState,
-    Statement, Table, TypeOid,
+    Statement, Table, TypeOid, quoted,
 };
 
 use super::numbers::Numbers;
@@ -104,8 +104,12 @@ impl Session {
                 // The shard's own words would say that nothing happened.
                 self.client.out.truncate(said);
                 let names = done.iter().map(ShardId::to_string).collect::<Vec<_>>().join(", ");
-                let message =
-                    format!("the rows of {names} are copied, those of {shard} and later ones are not");
+                let unknown = matches!(&stop, Stop::Refused(error) if error.state == state::OUTCOME_UNKNOWN);
+                let message = if unknown {
+                    format!("the rows of {names} are copied, of {shard}'s nobody knows, later ones' are not")
+                } else {
+                    format!("the rows of {names} are copied, those of {shard} and later ones are not")
+                };
                 let error = SqlError::new(state::OUTCOME_UNKNOWN, message)
                     .hint("SET polyshard.multi_shard = 'two_phase' makes it all or nothing.");
                 return self.end_alone(true, Err(error.into())).await;
@@ -249,9 +253,7 @@ impl Session {
             return Err(SqlError::new(SqlState::INTERNAL_ERROR, "COPY of no table").into());
         };
         let schema = self.current_schema().await?;
-        let table = schema.table(name.schema.as_deref(), &name.name, &self.search_path).ok_or_else(|| {
-            SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{}\" does not exist", name.name))
-        })?;
+        let table = super::target::table_called(&schema, name, &self.search_path)?;
         let Placement::Sharded { column, .. } = &table.placement else {
             return Err(SqlError::new(SqlState::INTERNAL_ERROR, "COPY by key of a table without one").into());
         };
@@ -429,7 +431,6 @@ pub(super) fn is_given(column: &polyshard_sql::Column) -> bool {
 
 /// An INSERT that names the key alone: where it goes, the row goes.
 fn insert_of(table: &Table, key: &str) -> String {
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let (schema, name) = (quoted(&table.name.schema), quoted(&table.name.name));
     format!("INSERT INTO {schema}.{name} ({}) VALUES ($1)", quoted(key))
 }
@@ -437,7 +438,6 @@ fn insert_of(table: &Table, key: &str) -> String {
 /// COPY … TO STDOUT for one shard, of the table or of a query for its own rows: only the first one's answer begins with
 /// the columns' names.
 fn out_text(copy: &Copy, first: bool, own: Option<&str>) -> String {
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let mut text = "COPY ".to_owned();
     if let Some(query) = own {
         text.push_str(&format!("({query})"));

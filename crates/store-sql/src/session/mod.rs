@@ -52,7 +52,7 @@ pub(crate) use place::{Wanted, other_engine, other_file};
 pub(crate) use savepoint::Extent;
 pub(crate) use several::PREPARED_PREFIX;
 pub(crate) use spool::Spool;
-pub(crate) use target::{CopyTarget, only};
+pub(crate) use target::{CopyTarget, check_plain, only, table_called};
 use tracing::Instrument;
 use transaction::Transaction;
 use watch::Watched;

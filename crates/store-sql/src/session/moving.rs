@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
 use polyshard_sql::ast::{Expr, Ident, Statement as Tree, visit_relations};
-use polyshard_sql::{Context, Copy, CopyWhat, SqlError, SqlState};
+use polyshard_sql::{Context, Copy, CopyWhat, SqlError, SqlState, folded, quoted};
 
-use super::load::is_given;
+use super::load::given_columns;
 use super::{Session, Stop};
 use crate::across::motion::{self, Motion};
 use crate::reply;
@@ -38,16 +38,7 @@ impl Session {
         motion.learn(said)?;
         let foreign = motion.foreign(Dialect::Postgres, &shard, &self.door.router.view(), &schema)?;
         let Some(condition) = foreign.get(&table.name) else { return Ok(None) };
-        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-        let columns: Vec<String> = match columns.as_slice() {
-            [] => table
-                .columns
-                .iter()
-                .filter(|column| is_given(column))
-                .map(|column| quoted(&column.name))
-                .collect(),
-            named => named.iter().map(|name| quoted(name)).collect(),
-        };
+        let columns: Vec<String> = given_columns(table, columns).into_iter().map(quoted).collect();
         let (within, name) = (quoted(&table.name.schema), quoted(&table.name.name));
         let columns = columns.join(", ");
         Ok(Some(format!("SELECT {columns} FROM {within}.{name} WHERE ({condition}) IS NOT TRUE")))
@@ -107,10 +98,6 @@ fn narrowed(selection: Option<&Expr>, condition: &str) -> Expr {
         Some(selection) => format!("({selection}) AND {own}"),
         None => own,
     }))
-}
-
-fn folded(name: &Ident) -> String {
-    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
 /// A write that cannot be narrowed to the rows of their owners.

@@ -95,9 +95,7 @@ impl Session {
                 self.show_error(&body);
                 Err(Stop::Told)
             }
-            Err(Broken::Client(gone)) => Err(Stop::Gone(gone)),
-            Err(Broken::Ended(error)) => Err(self.lose(error, false).await),
-            Err(Broken::Cut(error)) => Err(self.lose(error, true).await),
+            Err(broken) => Err(self.lose_broken(broken).await),
         }
     }
 }

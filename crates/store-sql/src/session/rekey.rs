@@ -5,8 +5,9 @@ use std::sync::Arc;
 use polyshard_map::ShardId;
 use polyshard_router::Access;
 use polyshard_sql::ast::{AssignmentTarget, Expr, Statement as Tree, TableFactor, Update};
-use polyshard_sql::{Column, Generated, Param, Rekey, Schema, SqlError, SqlState, Table};
+use polyshard_sql::{Column, Param, Rekey, Schema, SqlError, SqlState, Table, folded, quoted};
 
+use super::load::is_given;
 use super::place::Wanted;
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
@@ -36,7 +37,7 @@ impl Session {
             .into());
         }
         let schema = self.current_schema().await?;
-        let Some(table) = schema.tables.get(&rekey.table).cloned() else { return Ok(()) };
+        let table = schema.tables.get(&rekey.table).cloned().ok_or_else(super::place::outdated)?;
         // Taking a row out to put it in elsewhere would take along, or orphan, what refers to it.
         if schema.tables.values().any(|other| other.foreign_keys.iter().any(|key| key.target == table.name)) {
             return Err(SqlError::unsupported(
@@ -70,8 +71,8 @@ impl Session {
         let keys = vec![(rekey.map.clone(), vec![rekey.key.clone()])];
         let wanted = Wanted::Keys { keys: &keys, ranges: &[], shard: &rekey.to };
         self.acquire(&wanted, Access::Write).await?;
-        let names: Vec<String> = given(table).map(|column| quoted_name(&column.name)).collect();
-        let into = format!("{}.{}", quoted_name(&table.name.schema), quoted_name(&table.name.name));
+        let names: Vec<String> = given(table).map(|column| quoted(&column.name)).collect();
+        let into = format!("{}.{}", quoted(&table.name.schema), quoted(&table.name.name));
         for part in rows.chunks(ROWS_AT_ONCE) {
             let rows: Vec<String> = part.iter().map(|row| format!("({})", row.join(", "))).collect();
             let (names, rows) = (names.join(", "), rows.join(", "));
@@ -83,6 +84,7 @@ impl Session {
 
     /// Runs a write of our own on the shard that works for us; all fields of all rows.
     async fn ask_all_here(&mut self, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
+        self.begun().await?;
         self.note_write(true);
         let Some(backend) = &mut self.backend else { return Ok(Vec::new()) };
         let asked = match backend.ask_openly(sql).await {
@@ -111,7 +113,7 @@ impl Session {
 
 /// The columns that are written: all but those computed from others.
 fn given(table: &Table) -> impl Iterator<Item = &Column> {
-    table.columns.iter().filter(|column| column.generated != Generated::Stored)
+    table.columns.iter().filter(|column| is_given(column))
 }
 
 /// The statement that takes the rows out: each as it will be, every field as a literal.
@@ -128,14 +130,14 @@ fn leaving(text: &str, table: &Table) -> Result<String, SqlError> {
         return Err(too_much());
     };
     let TableFactor::Table { name, alias, .. } = &target.relation else { return Err(too_much()) };
-    let called = alias.as_ref().map_or_else(|| name.to_string(), |alias| alias.to_string());
-    let target = alias.as_ref().map_or_else(|| name.to_string(), |alias| format!("{name} AS {alias}"));
+    let called = alias.as_ref().map_or_else(|| name.to_string(), |alias| alias.name.to_string());
+    let target = alias.as_ref().map_or_else(|| name.to_string(), |_| format!("{name} AS {called}"));
     let mut assigned: Vec<(String, &Expr)> = Vec::new();
     for assignment in assignments {
         let AssignmentTarget::ColumnName(column) = &assignment.target else { return Err(too_much()) };
         let [part] = column.0.as_slice() else { return Err(too_much()) };
         let ident = part.as_ident().ok_or_else(too_much)?;
-        let name = if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
+        let name = folded(ident);
         if table.column(&name).is_none() {
             let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name.name);
             return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message));
@@ -149,7 +151,7 @@ fn leaving(text: &str, table: &Table) -> Result<String, SqlError> {
     for (at, column) in given(table).enumerate() {
         let value = match assigned.iter().find(|(name, _)| *name == column.name) {
             Some((_, value)) => format!("CAST({value} AS {})", without_length(&column.type_name)?),
-            None => format!("{called}.{}", quoted_name(&column.name)),
+            None => format!("{called}.{}", quoted(&column.name)),
         };
         returned.push(format!("{value} AS c{at}"));
     }
@@ -174,10 +176,6 @@ fn without_length(name: &str) -> Result<String, SqlError> {
     let after = rest.split_once(')').map_or("", |(_, after)| after);
     let before = if before == "character" { "bpchar" } else { before };
     Ok(format!("{before}{after}"))
-}
-
-fn quoted_name(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 fn too_much() -> SqlError {

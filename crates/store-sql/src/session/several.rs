@@ -111,8 +111,8 @@ impl Session {
                 Box::pin(self.check_routed(schema)).await?;
             }
             let mut before = None;
+            self.begun().await?;
             if finds {
-                self.settle().await?;
                 let said = self.ask_motion().await?;
                 text = self.own_write(&text, &shard, said.clone()).await?;
                 before = Some(said);

@@ -13,6 +13,8 @@ use crate::rows::{Form, ROW_BYTES_MAX};
 
 /// Data kept in memory; more of it goes to a file without a name.
 const MEMORY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Data kept at all: a client must not fill the disk of all others.
+const SPOOL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Bytes read at once.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -47,10 +49,18 @@ impl Session {
         self.ask_for_data(columns, false);
         let mut data = SpooledTempFile::new(MEMORY_BYTES_MAX);
         let mut last = b'\n';
+        let mut bytes: u64 = 0;
         loop {
             let (kind, body) = self.client.next().await?;
             match kind {
                 b'd' => {
+                    bytes += body.len() as u64;
+                    if bytes > SPOOL_BYTES_MAX {
+                        let message =
+                            "COPY takes at most 4 GiB at once here: the data is kept until it is whole";
+                        let error = SqlError::new(SqlState("54000"), message);
+                        return Err(error.hint("Copy it in parts.").into());
+                    }
                     data.write_all(&body).map_err(full)?;
                     last = body.last().copied().unwrap_or(last);
                 }

@@ -215,6 +215,16 @@ impl Session {
         }
     }
 
+    /// Waits until the transaction has begun on its shard: what follows a BEGIN that failed would count by itself.
+    pub(super) async fn begun(&mut self) -> Done {
+        self.settle().await?;
+        let failure = self.backend.as_mut().and_then(|backend| backend.take_quiet_error());
+        let Some(body) = failure else { return Ok(()) };
+        self.show_error(&body);
+        self.transaction.failed = true;
+        Err(Stop::Told)
+    }
+
     /// Sends a text to the shard that works for us, and passes the answer on.
     pub(super) async fn pass_query(&mut self, text: &str) -> Done {
         let said_error = self.client.said();

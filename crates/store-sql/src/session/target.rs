@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyshard_sql::{Copy, CopyWhat, SqlError, SqlState, Statement, Table};
+use polyshard_sql::{Copy, CopyWhat, RelationName, Schema, SqlError, SqlState, Statement, Table, quoted};
 
 use super::load::given_columns;
 use super::spool::Spool;
@@ -34,9 +34,7 @@ impl Session {
             return Err(SqlError::new(SqlState::INTERNAL_ERROR, "COPY into no table").into());
         };
         let schema = self.current_schema().await?;
-        let table = schema.table(name.schema.as_deref(), &name.name, &self.search_path).ok_or_else(|| {
-            SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{}\" does not exist", name.name))
-        })?;
+        let table = table_called(&schema, name, &self.search_path)?;
         let names: Vec<String> = given_columns(table, columns).into_iter().map(str::to_owned).collect();
         let mut types = Vec::new();
         for name in &names {
@@ -57,13 +55,7 @@ impl Session {
     /// COPY into a reference table on PostgreSQL shards: journalled, on every shard or none.
     pub(super) async fn copy_reference(&mut self, copy: &Copy) -> Result<Option<String>, Stop> {
         super::load::check_client(copy)?;
-        if copy.has_filter || copy.option("force_null").is_some() || copy.option("force_not_null").is_some() {
-            return Err(SqlError::unsupported(
-                "COPY with WHERE, FORCE_NULL or FORCE_NOT_NULL into a reference table is not offered",
-                "Use INSERT, or leave the option out.",
-            )
-            .into());
-        }
+        check_plain(copy)?;
         let form = Form::of(copy)?;
         let into = self.copy_target(copy).await?;
         let mut spool = self.receive(into.names.len(), form).await?;
@@ -140,14 +132,32 @@ impl CopyTarget {
     }
 }
 
+/// Refuses what only a server that reads the rows itself can do with them.
+pub(crate) fn check_plain(copy: &Copy) -> Result<(), SqlError> {
+    if !copy.has_filter && copy.option("force_null").is_none() && copy.option("force_not_null").is_none() {
+        return Ok(());
+    }
+    Err(SqlError::unsupported(
+        "COPY with WHERE, FORCE_NULL or FORCE_NOT_NULL is not offered on SQLite shards or into a reference table",
+        "Leave the option out, or INSERT the rows that are wanted.",
+    ))
+}
+
+/// The table that a COPY names.
+pub(crate) fn table_called<'s>(
+    schema: &'s Schema,
+    name: &RelationName,
+    search_path: &[String],
+) -> Result<&'s Table, SqlError> {
+    schema.table(name.schema.as_deref(), &name.name, search_path).map(Arc::as_ref).ok_or_else(|| {
+        SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{}\" does not exist", name.name))
+    })
+}
+
 fn insert_words(table: &Table, names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
     let (schema, name) = (quoted(&table.name.schema), quoted(&table.name.name));
     format!("INSERT INTO {schema}.{name} ({}) VALUES", names.join(", "))
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// The only statement of a text.
