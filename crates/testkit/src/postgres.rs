@@ -16,6 +16,9 @@ const PASSWORD: &str = "testkit-superuser";
 /// A start takes a fraction of a second; crash recovery on a loaded machine may take long.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// A server's files are kept in memory only where this much is free: several run at once, and some are filled.
+const MEMORY_BYTES_MIN: u64 = 8 * 1024 * 1024 * 1024;
+
 /// How often a start is tried when somebody else takes the free port first.
 const START_TRIES: usize = 5;
 
@@ -34,7 +37,7 @@ pub enum Durability {
     /// As in production.
     #[default]
     Fsync,
-    /// `fsync=off`, for tests that never crash the machine and want speed.
+    /// `fsync=off` and files in memory, for tests that never crash the machine and want speed.
     NoFsync,
 }
 
@@ -60,8 +63,10 @@ impl PgServer {
     /// Starts a server with these settings.
     pub fn start_with(options: PgOptions) -> PgServer {
         let template = template();
-        let directory =
-            tempfile::Builder::new().prefix("polyshard-pg-").tempdir().expect("a temporary folder");
+        let directory = tempfile::Builder::new()
+            .prefix("polyshard-pg-")
+            .tempdir_in(base(options.durability))
+            .expect("a temporary folder");
         run(Command::new("cp").arg("-a").arg(template.join("data")).arg(directory.path()));
         fs::create_dir(directory.path().join("socket")).expect("a folder for the socket");
         give_to_postgres(directory.path());
@@ -350,6 +355,20 @@ impl Drop for PgBouncer {
         signal("KILL", &[self.process.id()]);
         let _ = self.process.wait();
     }
+}
+
+/// Where a server's files are: in memory if no commit of it need reach the disk and there is room.
+fn base(durability: Durability) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if durability == Durability::NoFsync && free_bytes(memory).is_some_and(|free| free >= MEMORY_BYTES_MIN) {
+        return memory.to_owned();
+    }
+    std::env::temp_dir()
+}
+
+fn free_bytes(path: &Path) -> Option<u64> {
+    let output = Command::new("df").args(["--output=avail", "--block-size=1"]).arg(path).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.lines().nth(1)?.trim().parse().ok()
 }
 
 /// A data directory made once per machine and version, copied for every server: initdb takes a second,
