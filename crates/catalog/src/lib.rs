@@ -15,6 +15,7 @@ mod driver;
 mod error;
 pub mod fence;
 mod gone;
+mod heat;
 mod journal;
 pub mod memory;
 mod moves;
@@ -43,6 +44,7 @@ pub use driver::{Driver, Failpoint, ShardSource};
 pub use error::CatalogError;
 pub use fence::FenceLimits;
 pub use gone::Gone;
+pub use heat::SizeThen;
 pub use journal::{
     DatasetOfTable, Decision, JournalEntry, JournalState, SHARD_NUMBERS_MAX, TURN_LEASE, TurnLease,
 };

@@ -105,5 +105,6 @@ fn statements(dialect: Dialect) -> Vec<String> {
     out.extend(crate::runs::statements(dialect));
     out.extend(crate::barrier::statements(dialect));
     out.extend(crate::procedures::statements(dialect));
+    out.extend(crate::heat::statements(dialect));
     out
 }

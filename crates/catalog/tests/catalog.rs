@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use polyshard_catalog::{
     Catalog, CatalogError, ChangeRequest, Changes, Driver, Event, FenceLimits, NewShard, PasswordSource,
@@ -13,7 +14,7 @@ use polyshard_engine::{Database, Error, Options, Statement, Target};
 use polyshard_map::{
     Change, Entry, Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId,
 };
-use polyshard_shard::{Shard, ShardError, ShardOptions};
+use polyshard_shard::{RouterId, Shard, ShardError, ShardOptions};
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use uuid::Uuid;
 
@@ -72,6 +73,7 @@ on_both_engines!(
     a_catalog_of_a_newer_format_is_left_alone,
     a_refused_change_leaves_nothing_behind,
     a_follower_gets_every_event_in_order_or_is_told_to_read_anew,
+    processes_tell_each_other_of_load_until_they_fall_silent,
 );
 
 /// Shards that are open already.
@@ -154,6 +156,36 @@ async fn a_catalog_keeps_its_cluster_and_everything_in_it_over_a_restart(place: 
 }
 
 /// A newer program may have written what this one would misread.
+// D3, E2: each process has one row, however often it speaks; one that is silent is not heard.
+async fn processes_tell_each_other_of_load_until_they_fall_silent(place: Place) {
+    let catalog = place.catalog();
+    let (one, other) = (RouterId::new(1), RouterId::new(2));
+    for requests in 0..3 {
+        catalog.publish_heat(one, &serde_json::json!({ "requests": requests })).await.unwrap();
+    }
+    catalog.publish_heat(other, &serde_json::json!({})).await.unwrap();
+    let long = Duration::from_secs(600);
+    let heard = catalog.heats(long).await.unwrap();
+    assert_eq!(heard.iter().map(|(router, _)| *router).collect::<Vec<_>>(), [one, other]);
+    assert_eq!(heard[0].1["requests"], 2);
+    catalog.forget_heat(other).await.unwrap();
+    assert_eq!(catalog.heats(long).await.unwrap().len(), 1);
+    let later = async {
+        while !catalog.heats(Duration::from_millis(1)).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), later).await.expect("the silent one drops out");
+
+    let s1 = ShardId::new("s1").unwrap();
+    catalog.note_sizes(&[(s1.clone(), 10)], long).await.unwrap();
+    catalog.note_sizes(&[(s1.clone(), 20), (ShardId::new("s2").unwrap(), 5)], long).await.unwrap();
+    let sizes = catalog.sizes(long).await.unwrap();
+    let seen: Vec<(&str, u64)> = sizes.iter().map(|size| (size.shard.as_str(), size.bytes)).collect();
+    assert_eq!(seen, [("s1", 10), ("s2", 5)], "not noted again so soon");
+    catalog.close().await;
+}
+
 async fn a_catalog_of_a_newer_format_is_left_alone(place: Place) {
     let catalog = place.catalog();
     catalog.ping().await.unwrap();

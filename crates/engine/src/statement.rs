@@ -171,6 +171,11 @@ impl Batch {
         self
     }
 
+    /// Its statements, in order.
+    pub fn statements(&self) -> &[Statement] {
+        &self.statements
+    }
+
     /// How many statements it has.
     pub fn len(&self) -> usize {
         self.statements.len()

@@ -74,7 +74,7 @@ impl Router {
         keys: &[Key],
         access: Access,
     ) -> Result<Ticket, RouterError> {
-        self.meter().enter(map, keys);
+        let sample = self.meter().enter(map, keys);
         let view = self.view();
         let (shard, ranges) = locate(&view, map, keys, access)?;
         if shard != first.shard {
@@ -87,7 +87,10 @@ impl Router {
         if !covered && self.is_held(map, &ranges, &shard, access) {
             return Err(moving());
         }
-        self.ticket(&view, map, &shard, ranges.into(), access, Instant::now()).await?.ok_or_else(moving)
+        let ticket = self.ticket(&view, map, &shard, ranges.into(), access, Instant::now()).await?;
+        let mut ticket = ticket.ok_or_else(moving)?;
+        ticket.sample = sample;
+        Ok(ticket)
     }
 
     /// Tickets for every shard that has a part of the ranges of several maps, under one view of each. Shards have

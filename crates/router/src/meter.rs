@@ -1,8 +1,9 @@
 //! What a router counts: requests by shard, their times, waits, retries, and which keys are asked for most.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use polyshard_engine as engine;
+use polyshard_engine::{self as engine, Rows, Value};
 use polyshard_map::{Key, MapName};
 use polyshard_meter::{Counter, Heavy, Histogram, Times, Top};
 
@@ -24,6 +25,46 @@ pub struct RouterMeter {
     pub retries: Counter,
     entered: Counter,
     hot: Top<(MapName, Key)>,
+    heavy: Top<(MapName, Key)>,
+}
+
+/// A request that is looked at closer: what it carries is counted, and stands for that of others.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    keys: Vec<Key>,
+    bytes: AtomicU64,
+    began_at: AtomicU64,
+}
+
+impl Sample {
+    pub(crate) fn carried(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn begin_at(&self, count: u64) {
+        self.began_at.store(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_at(&self, count: u64) {
+        self.carried(count.saturating_sub(self.began_at.swap(count, Ordering::Relaxed)));
+    }
+}
+
+/// The bytes of some values.
+pub fn value_bytes(values: &[Value]) -> u64 {
+    let bytes = |value: &Value| match value {
+        Value::Null => 0,
+        Value::Bool(_) => 1,
+        Value::Int(_) | Value::Real(_) => 8,
+        Value::Text(text) => text.len() as u64,
+        Value::Blob(bytes) => bytes.len() as u64,
+    };
+    values.iter().map(bytes).sum()
+}
+
+/// The bytes of an answer.
+pub(crate) fn rows_bytes(rows: &Rows) -> u64 {
+    rows.iter().map(|row| value_bytes(row.values())).sum()
 }
 
 impl Default for RouterMeter {
@@ -33,17 +74,31 @@ impl Default for RouterMeter {
             retries: Counter::default(),
             entered: Counter::default(),
             hot: Top::new(HOT_KEYS_MAX),
+            heavy: Top::new(HOT_KEYS_MAX),
         }
     }
 }
 
 impl RouterMeter {
-    /// A request for these keys came.
-    pub(crate) fn enter(&self, map: &MapName, keys: &[Key]) {
-        if self.entered.add(1).is_multiple_of(SAMPLE_ONE_OF) {
-            for key in keys {
-                self.hot.add(&(map.clone(), key.clone()), SAMPLE_ONE_OF);
-            }
+    /// A request for these keys came. If it is one to be looked at closer, its ticket takes the sample along.
+    pub(crate) fn enter(&self, map: &MapName, keys: &[Key]) -> Option<Box<Sample>> {
+        if !self.entered.add(1).is_multiple_of(SAMPLE_ONE_OF) {
+            return None;
+        }
+        for key in keys {
+            self.hot.add(&(map.clone(), key.clone()), SAMPLE_ONE_OF);
+        }
+        let (bytes, began_at) = (AtomicU64::new(0), AtomicU64::new(0));
+        Some(Box::new(Sample { keys: keys.to_vec(), bytes, began_at }))
+    }
+
+    /// Such a request is over.
+    pub(crate) fn leave(&self, map: &MapName, sample: Sample) {
+        let bytes = sample.bytes.into_inner();
+        // Which of several keys the bytes were for is not known.
+        let each = bytes / (sample.keys.len() as u64).max(1);
+        for key in sample.keys.into_iter().filter(|_| each > 0) {
+            self.heavy.add(&(map.clone(), key), each.saturating_mul(SAMPLE_ONE_OF));
         }
     }
 
@@ -57,9 +112,15 @@ impl RouterMeter {
         self.hot.heaviest(limit)
     }
 
+    /// The keys whose requests and answers had most bytes lately, about how many in the same time.
+    pub fn heaviest(&self, limit: usize) -> Vec<Heavy<(MapName, Key)>> {
+        self.heavy.heaviest(limit)
+    }
+
     /// Halves the counts of keys: whoever reports heat does it at even intervals.
     pub fn cool(&self) {
         self.hot.halve();
+        self.heavy.halve();
     }
 }
 
@@ -131,5 +192,35 @@ impl ShardMeter {
             inside: (reads + writes).saturating_sub(ended),
             times: self.times.times(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polyshard_map::{Key, MapName};
+
+    use super::{RouterMeter, SAMPLE_ONE_OF};
+
+    #[test]
+    fn bytes_of_sampled_requests_stand_for_all_and_are_shared_by_their_keys() {
+        let (meter, map) = (RouterMeter::default(), MapName::new("tenants").unwrap());
+        for _ in 0..80 {
+            if let Some(sample) = meter.enter(&map, &[Key::BigInt(1)]) {
+                sample.begin_at(1_000);
+                sample.end_at(1_300);
+                sample.carried(200);
+                meter.leave(&map, *sample);
+            }
+        }
+        let heaviest = meter.heaviest(2);
+        assert_eq!((heaviest.len(), heaviest[0].count), (1, 80 * 500));
+        for _ in 0..SAMPLE_ONE_OF {
+            if let Some(sample) = meter.enter(&map, &[Key::BigInt(2), Key::BigInt(3)]) {
+                sample.carried(10);
+                meter.leave(&map, *sample);
+            }
+        }
+        let of = |key| meter.heaviest(9).iter().find(|heavy| heavy.key.1 == Key::BigInt(key)).unwrap().count;
+        assert_eq!((of(2), of(3)), (5 * SAMPLE_ONE_OF, 5 * SAMPLE_ONE_OF));
     }
 }

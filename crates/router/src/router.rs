@@ -219,7 +219,7 @@ impl Router {
     /// Leave to touch the one shard that has all the keys. Waits, for a bounded time, while a range is being
     /// switched.
     pub async fn enter(&self, map: &MapName, keys: &[Key], access: Access) -> Result<Ticket, RouterError> {
-        self.state.meter.enter(map, keys);
+        let sample = self.state.meter.enter(map, keys);
         let deadline = Instant::now() + self.options.wait_max;
         loop {
             let view = self.state.view();
@@ -235,7 +235,9 @@ impl Router {
                 }
                 Err(error) => return Err(error),
             };
-            if let Some(ticket) = self.ticket(&view, map, &shard, ranges.into(), access, deadline).await? {
+            if let Some(mut ticket) = self.ticket(&view, map, &shard, ranges.into(), access, deadline).await?
+            {
+                ticket.sample = sample;
                 return Ok(ticket);
             }
         }
@@ -350,6 +352,7 @@ impl Router {
             guard,
             known,
             since: timed.then(Instant::now),
+            sample: None,
             _span: trace::on_shard(shard.as_str(), map.as_str(), access.as_str()),
         };
         let now = self.state.view();

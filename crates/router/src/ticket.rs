@@ -7,6 +7,7 @@ use polyshard_map::{Epoch, KeyRange, MapName, ShardId};
 use tokio::time::Instant;
 
 use crate::gate::{Access, Place};
+use crate::meter::{Sample, rows_bytes, value_bytes};
 use crate::state::{ShardState, State};
 
 /// A counted way to one shard. Drop it when the request (or transaction) is over.
@@ -23,6 +24,8 @@ pub struct Ticket {
     pub(crate) known: Arc<ShardState>,
     /// If it is timed.
     pub(crate) since: Option<Instant>,
+    /// If its bytes are counted.
+    pub(crate) sample: Option<Box<Sample>>,
     /// Its part of a traced request; ends with it.
     pub(crate) _span: tracing::Span,
 }
@@ -51,7 +54,12 @@ impl Ticket {
 
     /// Reads a few rows.
     pub async fn read(&self, statement: Statement) -> Result<Rows, engine::Error> {
-        self.noted(self.data.guarded(&self.guard).read(statement).await)
+        let Some(sample) = &self.sample else {
+            return self.noted(self.data.guarded(&self.guard).read(statement).await);
+        };
+        sample.carried(value_bytes(statement.params()));
+        let rows = self.noted(self.data.guarded(&self.guard).read(statement).await);
+        rows.inspect(|rows| sample.carried(rows_bytes(rows)))
     }
     /// Reads many rows, page by page.
     pub async fn scan(&self, statement: Statement, page_rows: usize) -> Result<Scan, engine::Error> {
@@ -64,7 +72,12 @@ impl Ticket {
                 "this ticket is for reading: enter with Access::Write to write",
             ));
         }
-        self.noted(self.data.guarded(&self.guard).write(batch).await)
+        let Some(sample) = &self.sample else {
+            return self.noted(self.data.guarded(&self.guard).write(batch).await);
+        };
+        sample.carried(batch.statements().iter().map(|statement| value_bytes(statement.params())).sum());
+        let answers = self.noted(self.data.guarded(&self.guard).write(batch).await);
+        answers.inspect(|answers| sample.carried(answers.iter().map(rows_bytes).sum()))
     }
     /// Lends a session in protocol messages, on PostgreSQL. Keep the ticket until it is given back.
     pub async fn raw(&self) -> Result<RawLent, engine::Error> {
@@ -83,6 +96,26 @@ impl Ticket {
         self.noted(self.data.guarded(&self.guard).begin(access).await)
     }
 
+    /// The request and its answer had so many bytes that did not go through this ticket. Counted of a few, which
+    /// stand for all.
+    pub fn carried(&self, bytes: u64) {
+        if let Some(sample) = &self.sample {
+            sample.carried(bytes);
+        }
+    }
+    /// The same for who has a count of bytes that only grows: it was so high before the request.
+    pub fn begin_at(&self, count: u64) {
+        if let Some(sample) = &self.sample {
+            sample.begin_at(count);
+        }
+    }
+    /// And it is so high after the answer.
+    pub fn end_at(&self, count: u64) {
+        if let Some(sample) = &self.sample {
+            sample.end_at(count);
+        }
+    }
+
     /// Counts a failure.
     fn noted<T>(&self, answer: Result<T, engine::Error>) -> Result<T, engine::Error> {
         answer.inspect_err(|error| self.known.meter.fail(error))
@@ -93,5 +126,8 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         self.state.gate.leave(self.place);
         self.known.meter.leave(self.since.map(|since| since.elapsed()));
+        if let Some(sample) = self.sample.take() {
+            self.state.meter.leave(&self.map, *sample);
+        }
     }
 }
