@@ -31,6 +31,8 @@ pub(crate) struct Client {
     /// What is to be sent.
     pub out: BytesMut,
     sent: u64,
+    heard: u64,
+    settled: u64,
 }
 
 /// What the bytes travel by.
@@ -56,7 +58,7 @@ pub(crate) fn broken_off(why: &str) -> Gone {
 
 impl Client {
     pub fn new(stream: ClientStream) -> Client {
-        Client { stream, incoming: BytesMut::new(), out: BytesMut::new(), sent: 0 }
+        Client { stream, incoming: BytesMut::new(), out: BytesMut::new(), sent: 0, heard: 0, settled: 0 }
     }
 
     pub fn into_stream(self) -> ClientStream {
@@ -70,6 +72,7 @@ impl Client {
 
     /// Takes a message that [`Client::whole`] has found: its body.
     pub fn take(&mut self, head: Head) -> BytesMut {
+        self.heard += head.bytes as u64;
         let mut message = self.incoming.split_to(head.bytes);
         message.advance(5);
         message
@@ -132,6 +135,21 @@ impl Client {
     /// How much was said to it so far, sent or not.
     pub fn said(&self) -> u64 {
         self.sent + self.out.len() as u64
+    }
+
+    /// How much was said by it and to it so far.
+    pub fn exchanged(&self) -> u64 {
+        self.heard + self.said()
+    }
+
+    /// An answer is complete.
+    pub fn settle(&mut self) {
+        self.settled = self.exchanged();
+    }
+
+    /// How much had been said by it and to it before what it asks now.
+    pub fn settled(&self) -> u64 {
+        self.settled
     }
 
     /// Sends if there is much to send.

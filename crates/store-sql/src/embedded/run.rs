@@ -95,6 +95,7 @@ impl Session {
         self.enter_lite(&wanted, access).await?;
         let done = self.run_entered(&prepared, params, &schema, writes).await;
         if self.transaction.is_none() {
+            self.count_lite();
             self.lite = None;
         }
         done
@@ -184,6 +185,7 @@ impl Session {
         {
             Box::pin(self.check_routed(&schema)).await?;
         }
+        tickets[0].begin_at(self.client.settled());
         self.lite = Some(Lite { shard, tickets, keys, transaction: None });
         Ok(())
     }
@@ -297,8 +299,16 @@ impl Session {
         Ok(())
     }
 
+    /// Has what was exchanged with the client counted for its keys.
+    fn count_lite(&self) {
+        if let Some(lite) = &self.lite {
+            lite.tickets[0].end_at(self.client.exchanged());
+        }
+    }
+
     /// Ends the transaction on its shard.
     pub(crate) async fn end_lite(&mut self, commit: bool) -> Done {
+        self.count_lite();
         let Some(lite) = self.lite.take() else { return Ok(()) };
         if let Some(transaction) = lite.transaction {
             let transaction = transaction.into_inner();

@@ -441,6 +441,7 @@ impl Session {
         }
         let status = self.status();
         reply::ready(&mut self.client.out, status);
+        self.client.settle();
         self.client.flush_if_full().await?;
         Ok(())
     }

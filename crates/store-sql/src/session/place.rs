@@ -93,6 +93,7 @@ impl Session {
             return Err(super::transaction::failed_transaction().into());
         }
         let (lent, tickets, keys) = self.lend(wanted, access, ready).await?;
+        tickets[0].begin_at(self.client.settled());
         self.begin_on(lent, tickets, keys).await
     }
 
@@ -358,6 +359,7 @@ impl Session {
     /// Gives the session back, if nothing is open on it.
     pub(super) async fn release(&mut self) {
         let Some(backend) = self.backend.take() else { return };
+        backend.ticket().end_at(self.client.exchanged());
         self.cancel.running.clear().await;
         // The door's own are not on it.
         self.portals.retain(|_, portal| !matches!(portal, Portal::Shard));
