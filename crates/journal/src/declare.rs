@@ -172,7 +172,13 @@ impl Inner {
     async fn plan(&self, turn: &Turn, declaration: &Declaration) -> Result<Option<Plan>, JournalError> {
         match declaration {
             Declaration::Sharded { table, map, column } => self.plan_sharded(turn, table, map, column).await,
-            Declaration::Reference { table } => plan_reference(turn, table),
+            Declaration::Reference { table } => {
+                let plan = plan_reference(turn, table)?;
+                if plan.is_some() {
+                    self.check_triggers(turn, table, Placement::Reference { declared: true }).await?;
+                }
+                Ok(plan)
+            }
             Declaration::Local { table, shard } => self.plan_local(turn, table, shard).await,
             Declaration::TableFree { function } => plan_function(turn, function),
         }
@@ -202,7 +208,9 @@ impl Inner {
         let occasion = Occasion::Declared;
         let sharding = Sharding { occasion, schema, table, details, definition: &definition, column: at };
         sharding.check()?;
-        self.check_key_is_kept(turn, name, column).await?;
+        let key_type = definition.key_type().clone();
+        let placement = Placement::Sharded { map: map.clone(), column: at, key_type };
+        self.check_triggers(turn, name, placement).await?;
         let mut statements = sequences::blocks_instead(self, turn, table, details).await?;
         let held = self.rows_on_first(turn, name).await?;
         if held > 0 {
@@ -249,6 +257,7 @@ impl Inner {
             return Err(CatalogError::NoSuchShard(shard.clone()).into());
         }
         checks::check_whole(&known.schema, table, details, &Placement::Local(shard.clone()))?;
+        self.check_triggers(turn, name, Placement::Local(shard.clone())).await?;
         let empty = |other: &ShardId| {
             Recorded::new(format!("DELETE FROM {}", table_name(Dialect::Postgres, name))).only(other)
         };

@@ -192,12 +192,15 @@ pub(crate) fn preamble() -> Vec<Statement> {
     ]
 }
 
-async fn rows<T: DeserializeOwned>(tx: &mut Transaction, sql: &str) -> Result<Vec<T>, JournalError> {
+pub(crate) async fn rows<T: DeserializeOwned>(
+    tx: &mut Transaction,
+    sql: &str,
+) -> Result<Vec<T>, JournalError> {
     let read = tx.run(Statement::new(sql)).await.map_err(|error: engine::Error| damaged(&error))?;
     read.iter().map(|row| row.text(0).map_err(|error| damaged(&error)).and_then(parse)).collect()
 }
 
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T, JournalError> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, JournalError> {
     serde_json::from_str(text).map_err(|error| damaged(&error))
 }
 

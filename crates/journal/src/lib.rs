@@ -28,6 +28,7 @@ mod run;
 mod sequences;
 mod stable;
 mod tables;
+mod triggers;
 mod turn;
 
 pub use adopt::{AdoptTable, Adopted, KeyColumns, Look};

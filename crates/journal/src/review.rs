@@ -17,6 +17,7 @@ use crate::entry::Recorded;
 use crate::introspect::{self, Details, Found};
 use crate::journal::{Journal, Known};
 use crate::quote::text;
+use crate::triggers::{self, Acts};
 use crate::turn::Turn;
 
 /// What follows from a change of the schema.
@@ -61,7 +62,8 @@ impl Turn {
     {
         let rows = ask(introspect::tables_alone()).await?;
         let found = introspect::from_tables(&rows)?;
-        self.take_in(found).await
+        let acts = triggers::read(&ask(triggers::QUESTION.to_owned()).await?)?;
+        self.take_in(found, &acts).await
     }
 
     /// The schema as it is within a transaction of this turn on the first shard: `ask` as for [`Turn::review`]. Its
@@ -106,7 +108,10 @@ impl Turn {
             }
         }
         // By their numbers: a table that is called otherwise is placed as before, and its key is where it is now.
-        for table in kept(self.known(), &found).0 {
+        let kept = kept(self.known(), &found).0;
+        let is_kept = |name: &TableName| kept.iter().any(|table| table.after.name == *name);
+        self.note_made(found.schema.tables.keys().filter(|name| !is_kept(name)).cloned().collect());
+        for table in kept {
             let placement = placement_after(&table, self.known())?;
             let placed = Table { placement, ..table.after.clone() };
             schema.tables.insert(placed.name.clone(), std::sync::Arc::new(placed));
@@ -120,14 +125,17 @@ impl Turn {
         dialect: Dialect,
         tx: &mut Transaction,
     ) -> Result<Vec<Recorded>, JournalError> {
-        let found = match dialect {
-            Dialect::Postgres => introspect::read_tables(tx).await?,
-            Dialect::Sqlite => self.inner().read_embedded(tx).await?,
+        let (found, acts) = match dialect {
+            Dialect::Postgres => {
+                (introspect::read_tables(tx).await?, introspect::rows(tx, triggers::QUESTION).await?)
+            }
+            // SQLite shards have no triggers of the user's.
+            Dialect::Sqlite => (self.inner().read_embedded(tx).await?, Vec::new()),
         };
-        self.take_in(found).await
+        self.take_in(found, &acts).await
     }
 
-    async fn take_in(&mut self, found: Found) -> Result<Vec<Recorded>, JournalError> {
+    async fn take_in(&mut self, found: Found, acts: &[Acts]) -> Result<Vec<Recorded>, JournalError> {
         let mut maps = BTreeMap::new();
         for table in self.schema().tables.values() {
             if let Placement::Sharded { map, .. } = &table.placement
@@ -139,7 +147,7 @@ impl Turn {
         let view = self.inner().router.view();
         let names: BTreeMap<String, String> =
             view.datasets_of(STORE).map(|record| (record.name.clone(), record.name_on_shards())).collect();
-        let review = review(self.known(), &found, &maps, &names)?;
+        let review = review(self.known(), &found, &maps, &names, acts)?;
         let statements = review.statements.clone();
         self.reviewed(review);
         Ok(statements)
@@ -152,6 +160,7 @@ fn review(
     found: &Found,
     maps: &BTreeMap<MapName, MapDefinition>,
     on_shards: &BTreeMap<String, String>,
+    acts: &[Acts],
 ) -> Result<Review, SqlError> {
     let mut out = Review::default();
     // The schema as it will be, with what is declared under the new names.
@@ -187,6 +196,7 @@ fn review(
         }
         out.follow(table.before, now, on_shards);
     }
+    triggers::check(acts, &after)?;
     Ok(out)
 }
 

@@ -1,14 +1,14 @@
 //! A turn: the right to change all shards, one in the cluster at a time.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use polyshard_catalog::{CatalogError, Decision, TURN_LEASE, TurnLease};
 use polyshard_engine as engine;
 use polyshard_engine::{Dialect, Statement};
 use polyshard_map::ShardId;
-use polyshard_sql::Schema;
+use polyshard_sql::{Schema, TableName};
 use tokio::sync::oneshot;
 
 use crate::JournalError;
@@ -29,6 +29,8 @@ pub struct Turn {
     known: Arc<Known>,
     shards: Vec<ShardId>,
     review: Review,
+    /// Tables that its own transaction has made, as of the last look at it.
+    made: Mutex<Vec<TableName>>,
     /// Dropped, it tells the task that keeps the turn alive to give it back; told true, that it is given back already.
     keeper: Option<oneshot::Sender<Ended>>,
 }
@@ -90,6 +92,7 @@ impl Journal {
             known,
             shards,
             review: Review::default(),
+            made: Mutex::default(),
             keeper: Some(keeper),
         })
     }
@@ -141,6 +144,16 @@ impl Turn {
 
     pub(crate) fn known(&self) -> &Arc<Known> {
         &self.known
+    }
+
+    /// The tables that this turn's transaction has made, as of the last [`Turn::schema_within`]: not those that it gave
+    /// another name.
+    pub fn made(&self) -> Vec<TableName> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn note_made(&self, made: Vec<TableName>) {
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = made;
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {

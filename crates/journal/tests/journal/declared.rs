@@ -258,6 +258,55 @@ async fn rows_are_spread_only_when_every_process_knows(place: Arc<Place>) {
     one.close().await;
 }
 
+/// C9: triggers are looked into whenever they, or what they write to, come to be.
+async fn a_trigger_does_not_cross_shards(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    let made = [
+        ORDERS,
+        "CREATE TABLE totals (tenant bigint PRIMARY KEY, n bigint)",
+        "CREATE TABLE counts (n bigint PRIMARY KEY)",
+        "CREATE FUNCTION adds() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN INSERT INTO totals VALUES (NEW.tenant, 1) ON CONFLICT (tenant) DO UPDATE SET n = totals.n + 1; \
+          RETURN NEW; END'",
+        "CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN UPDATE public.counts SET n = n + 1; RETURN NEW; END'",
+        "CREATE FUNCTION moves() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN NEW.tenant = NEW.tenant + 1; RETURN NEW; END'",
+    ];
+    cluster.apply(&made).await.unwrap();
+    for table in ["orders", "totals"] {
+        cluster.journal.declare(sharded(table, "tenants", "tenant")).await.unwrap();
+    }
+    // What it writes is on its row's shard.
+    let trigger = |function: &str| {
+        format!("CREATE TRIGGER after AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION {function}()")
+    };
+    cluster.apply(&[&trigger("adds")]).await.unwrap();
+    let before = "CREATE TRIGGER before BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION moves()";
+    let error = refusal(cluster.apply(&[before]).await.map(drop));
+    assert!(error.message.contains("trigger before of table orders may change its key"), "{}", error.message);
+    // A table that nobody has declared may be anything yet.
+    cluster.apply(&["DROP TRIGGER after ON orders", &trigger("counts")]).await.unwrap();
+    let declared = Declaration::Reference { table: table("counts") };
+    let error = refusal(cluster.journal.declare(declared.clone()).await);
+    assert!(error.message.contains("writes to table counts, that every shard has"), "{}", error.message);
+    cluster.apply(&["DROP TRIGGER after ON orders"]).await.unwrap();
+    cluster.journal.declare(declared).await.unwrap();
+    let error = refusal(cluster.apply(&[&trigger("counts")]).await.map(drop));
+    assert!(
+        error.message.contains("trigger after of table orders writes to table counts"),
+        "{}",
+        error.message
+    );
+    // Nor does the body of a trigger that is there become such a one.
+    cluster.apply(&[&trigger("adds")]).await.unwrap();
+    let body = "CREATE OR REPLACE FUNCTION adds() RETURNS trigger LANGUAGE plpgsql AS \
+                'BEGIN DELETE FROM counts; RETURN NEW; END'";
+    let error = refusal(cluster.apply(&[body]).await.map(drop));
+    assert!(error.message.contains("writes to table counts"), "{}", error.message);
+    cluster.close().await;
+}
+
 on_both_engines!(
     rows_go_where_the_map_says,
     a_key_without_a_shard_is_refused,
@@ -266,12 +315,14 @@ on_both_engines!(
 
 mod in_postgres {
     use super::{
-        a_schema_change_keeps_what_was_declared, rows_are_spread_only_when_every_process_knows,
-        serial_ids_are_unique_over_shards, what_would_cross_shards_is_refused,
+        a_schema_change_keeps_what_was_declared, a_trigger_does_not_cross_shards,
+        rows_are_spread_only_when_every_process_knows, serial_ids_are_unique_over_shards,
+        what_would_cross_shards_is_refused,
     };
 
     on_postgres!(
         a_schema_change_keeps_what_was_declared,
+        a_trigger_does_not_cross_shards,
         rows_are_spread_only_when_every_process_knows,
         serial_ids_are_unique_over_shards,
         what_would_cross_shards_is_refused,
