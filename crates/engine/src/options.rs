@@ -45,8 +45,12 @@ pub struct Options {
     pub sqlite_reader_cache_kib: u32,
     /// How much of an SQLite file is mapped into memory. Default 1 GiB of address space, not of memory.
     pub sqlite_mmap_bytes: u64,
-    /// Write-ahead log pages after which an SQLite checkpoint waits for readers. Default 16384 (64 MiB).
+    /// Write-ahead log pages after which an SQLite checkpoint waits for readers, so that the log starts over. Default
+    /// 4096 (16 MiB): overwriting what is there is quicker than making the file longer.
     pub sqlite_wal_pages_max: u32,
+    /// How long an SQLite database without commits keeps the file of its write-ahead log. Default 30 s: it makes the
+    /// next commits quicker, and takes up space.
+    pub sqlite_wal_keep: Duration,
     /// Pipelined read sessions to each PostgreSQL database. Default 8, as measured to saturate two cores.
     pub postgres_readers: usize,
     /// Sessions for transactions and scans to each PostgreSQL database. Default 16.
@@ -82,7 +86,8 @@ impl Default for Options {
             sqlite_writer_cache_kib: 8192,
             sqlite_reader_cache_kib: 1024,
             sqlite_mmap_bytes: 1 << 30,
-            sqlite_wal_pages_max: 16384,
+            sqlite_wal_pages_max: 4096,
+            sqlite_wal_keep: Duration::from_secs(30),
             postgres_readers: 8,
             postgres_pool_max: 16,
             postgres_raw_max: 20,

@@ -215,7 +215,9 @@ async fn a_trigger_sees_what_replace_deletes_and_may_refuse() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_is_capped_under_load_and_emptied_when_idle() {
-    let bed = Bed::sqlite_with(Options { sqlite_wal_pages_max: 2000, ..options() }).await;
+    let keep = Duration::from_secs(1);
+    let limits = Options { sqlite_wal_pages_max: 2000, sqlite_wal_keep: keep, ..options() };
+    let bed = Bed::sqlite_with(limits).await;
     bed.items().await;
     let Target::Sqlite(target) = &bed.target else { panic!() };
     let log = target.path.with_file_name("shard.db-wal");

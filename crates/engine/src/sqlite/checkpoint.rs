@@ -15,10 +15,10 @@ const START_PAGES: u32 = 1000;
 /// The pause between two checkpoints under load.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Without a commit for so long the database counts as idle, and the log is emptied.
+/// Without a commit for so long the database counts as idle, and the log is moved as a whole.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How long a checkpoint that empties the log waits for readers and the writer, who wait for it meanwhile.
+/// How long a checkpoint that starts the log over waits for readers and the writer, who wait for it meanwhile.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// What the writer tells the checkpointer.
@@ -34,18 +34,29 @@ struct State {
     wal_pages: u32,
     /// Commits so far, to see whether any came meanwhile.
     commits: u64,
+    /// All of the log was moved, and nothing was committed since: only its file is still there.
+    moved: bool,
     stop: bool,
 }
 
 impl Signal {
     pub fn committed(&self, wal_pages: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_empty = state.wal_pages == 0;
+        let was_idle = state.wal_pages == 0 || state.moved;
         let was_small = state.wal_pages < START_PAGES;
         state.wal_pages = wal_pages;
         state.commits += 1;
-        if was_empty || (was_small && wal_pages >= START_PAGES) {
+        state.moved = false;
+        if was_idle || (was_small && wal_pages >= START_PAGES) {
             self.changed.notify_one();
+        }
+    }
+
+    /// Changes the state if nothing was committed since.
+    fn unless_committed(&self, commits: u64, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.commits == commits {
+            change(&mut state);
         }
     }
 
@@ -57,16 +68,17 @@ impl Signal {
 
 pub(crate) fn start(path: &Path, options: &Options, signal: Arc<Signal>) -> Result<JoinHandle<()>, Error> {
     let mut connection = Connection::open(path, Role::Checkpointer, options)?;
-    let wal_pages_max = options.sqlite_wal_pages_max;
+    let (wal_pages_max, wal_keep) = (options.sqlite_wal_pages_max, options.sqlite_wal_keep);
     std::thread::Builder::new()
         .name("checkpointer".to_owned())
-        .spawn(move || run(&mut connection, &signal, wal_pages_max))
+        .spawn(move || run(&mut connection, &signal, wal_pages_max, wal_keep))
         .map_err(|error| Error::Unavailable { message: format!("cannot start a thread ({error})") })
 }
 
-fn run(connection: &mut Connection, signal: &Signal, wal_pages_max: u32) {
+fn run(connection: &mut Connection, signal: &Signal, wal_pages_max: u32, wal_keep: Duration) {
+    let mut restart_pages = wal_pages_max;
     loop {
-        match wait(signal) {
+        match wait(signal, wal_keep) {
             Work::Stop => {
                 // The last connection to close would do it, too; here it can be seen in the log.
                 checkpoint(connection, "TRUNCATE");
@@ -74,22 +86,26 @@ fn run(connection: &mut Connection, signal: &Signal, wal_pages_max: u32) {
             }
             Work::Truncate { commits } => {
                 if checkpoint(connection, "TRUNCATE").is_some() {
-                    let mut state = signal.state.lock().unwrap_or_else(PoisonError::into_inner);
-                    if state.commits == commits {
-                        state.wal_pages = 0;
-                    }
+                    signal.unless_committed(commits, |state| state.wal_pages = 0);
+                }
+            }
+            Work::MoveAll { commits } => {
+                // The file stays: a commit that overwrites what is there takes half the time of one that makes the
+                // file longer (92 µs instead of 180 on the machine of the benchmarks).
+                if checkpoint(connection, "RESTART").is_some() {
+                    signal.unless_committed(commits, |state| state.moved = true);
                 }
             }
             Work::Move { commits } => {
                 let pages = checkpoint(connection, "PASSIVE").unwrap_or(0);
-                if pages > wal_pages_max {
-                    checkpoint(connection, "RESTART");
+                if pages > restart_pages {
+                    let restarted = checkpoint(connection, "RESTART").is_some();
+                    // A long read is in the way: writers shall not wait for it with every checkpoint.
+                    restart_pages = if restarted { wal_pages_max } else { pages + wal_pages_max };
                 }
-                let mut state = signal.state.lock().unwrap_or_else(PoisonError::into_inner);
-                if state.commits == commits {
-                    // Moved, but the log is still there: the next commit or idleness will see to it.
-                    state.wal_pages = 1;
-                }
+                // Moved, but the log is still there: the next commit or idleness will see to it.
+                signal.unless_committed(commits, |state| state.wal_pages = 1);
+                let state = signal.state.lock().unwrap_or_else(PoisonError::into_inner);
                 let waited = signal.changed.wait_timeout_while(state, PAUSE, |state| !state.stop);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
             }
@@ -98,30 +114,41 @@ fn run(connection: &mut Connection, signal: &Signal, wal_pages_max: u32) {
 }
 
 enum Work {
-    Move { commits: u64 },
-    Truncate { commits: u64 },
+    /// Moves what can be moved while others read and write.
+    Move {
+        commits: u64,
+    },
+    /// Moves all of it, so that the log starts over.
+    MoveAll {
+        commits: u64,
+    },
+    /// The same, and empties the file.
+    Truncate {
+        commits: u64,
+    },
     Stop,
 }
 
-fn wait(signal: &Signal) -> Work {
+fn wait(signal: &Signal, wal_keep: Duration) -> Work {
     let mut state = signal.state.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if state.stop {
             return Work::Stop;
         }
-        if state.wal_pages >= START_PAGES {
+        if state.wal_pages >= START_PAGES && !state.moved {
             return Work::Move { commits: state.commits };
         }
         if state.wal_pages == 0 {
             state = signal.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         }
-        let commits = state.commits;
+        let (commits, moved) = (state.commits, state.moved);
+        let pause = if moved { wal_keep } else { IDLE };
         let (after, timeout) =
-            signal.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            signal.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
         state = after;
         if timeout.timed_out() && state.commits == commits && !state.stop {
-            return Work::Truncate { commits };
+            return if moved { Work::Truncate { commits } } else { Work::MoveAll { commits } };
         }
     }
 }

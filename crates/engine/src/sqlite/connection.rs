@@ -71,8 +71,8 @@ impl Connection {
         // Otherwise REPLACE deletes rows without firing delete triggers.
         raw.pragma_update(None, "recursive_triggers", true)?;
         raw.pragma_update(None, "mmap_size", options.sqlite_mmap_bytes as i64)?;
-        // A log that grew under load is cut back to this when it starts over.
-        let wal_bytes_max = i64::from(options.sqlite_wal_pages_max) * 4096;
+        // A log that grew under load is cut back to this when it starts over. It is started over a little late.
+        let wal_bytes_max = i64::from(options.sqlite_wal_pages_max) * 4096 * 2;
         raw.pragma_update(None, "journal_size_limit", wal_bytes_max)?;
         let cache_kib = match role {
             Role::Writer => options.sqlite_writer_cache_kib,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -12,6 +13,12 @@ use super::error::{leaves_commit_open, translate};
 use super::transaction::{Ask, Notices, run_all};
 use crate::group::{self, Answer, Counters, Op};
 use crate::{Durable, Error, Event, Options};
+
+/// How long a group waits at most for those who are about to join it: no longer than a commit usually takes.
+const GATHER_MAX: Duration = Duration::from_micros(500);
+
+/// The pause between two looks at the queue meanwhile. Being woken for each batch would cost more.
+const GATHER_NAP: Duration = Duration::from_micros(30);
 
 /// What the queue carries.
 pub(crate) enum Command {
@@ -34,6 +41,15 @@ pub(crate) struct Writer {
     pub options: Arc<Options>,
     pub counters: Arc<Counters>,
     pub channels: Arc<Channels>,
+}
+
+/// What the last group tells of the next one.
+#[derive(Default)]
+struct Company {
+    /// Batches in it, and those that came while it was committed.
+    batches: usize,
+    /// How long it took.
+    took: Duration,
 }
 
 /// How much a group is shielded from its own batches.
@@ -68,6 +84,7 @@ impl Writer {
     pub fn run(mut self, mut queue: mpsc::Receiver<Command>) {
         self.keep_undo(Undo::Memory);
         let mut next = None;
+        let mut company = Company::default();
         loop {
             let Some(command) = next.take().or_else(|| queue.blocking_recv()) else {
                 return;
@@ -75,17 +92,10 @@ impl Writer {
             match command {
                 Command::Write(op) => {
                     let mut ops = vec![op];
-                    while ops.len() < self.options.group_ops_max {
-                        match queue.try_recv() {
-                            Ok(Command::Write(op)) => ops.push(op),
-                            Ok(other) => {
-                                next = Some(other);
-                                break;
-                            }
-                            Err(_) => break,
-                        }
-                    }
+                    next = self.gather(&mut ops, &mut queue, &company);
+                    let (batches, began) = (ops.len(), Instant::now());
                     self.write(ops);
+                    company = Company { batches: batches + queue.len(), took: began.elapsed() };
                 }
                 Command::Begin(reply) => {
                     self.keep_undo(Undo::File);
@@ -96,6 +106,32 @@ impl Writer {
                 // What was queued before is still answered.
                 Command::Close => queue.close(),
             }
+        }
+    }
+
+    /// Takes the batches that wait, and gives those time to come that were answered a moment ago: callers who write one
+    /// thing after the other would otherwise go in many small groups, each with a sync of its own. A lone caller never
+    /// waits. Answers with the command that comes after the group, if there is one already.
+    fn gather(
+        &self,
+        ops: &mut Vec<Op>,
+        queue: &mut mpsc::Receiver<Command>,
+        company: &Company,
+    ) -> Option<Command> {
+        let wanted = company.batches.min(self.options.group_ops_max);
+        let end = Instant::now() + company.took.min(GATHER_MAX);
+        loop {
+            while ops.len() < self.options.group_ops_max {
+                match queue.try_recv() {
+                    Ok(Command::Write(op)) => ops.push(op),
+                    Ok(other) => return Some(other),
+                    Err(_) => break,
+                }
+            }
+            if ops.len() >= wanted || Instant::now() >= end {
+                return None;
+            }
+            std::thread::sleep(GATHER_NAP);
         }
     }
 
