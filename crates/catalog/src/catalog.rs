@@ -94,7 +94,8 @@ impl Catalog {
         Ok(&self.opened().await?.0)
     }
 
-    pub(crate) fn fresh_id(&self) -> Uuid {
+    /// A name that nothing else has.
+    pub fn fresh_id(&self) -> Uuid {
         (self.ids)()
     }
 
@@ -247,7 +248,7 @@ impl Catalog {
     }
 
     /// A shard's entries of a map.
-    pub(crate) async fn entries_of(&self, map: &MapName, shard: &ShardId) -> Reply<Vec<Entry>> {
+    pub async fn entries_of(&self, map: &MapName, shard: &ShardId) -> Reply<Vec<Entry>> {
         let sql = format!(
             "SELECT {ENTRY_COLUMNS} FROM {} WHERE shard = $1 AND map = $2 ORDER BY lo",
             self.own("map_range").await?

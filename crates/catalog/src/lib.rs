@@ -48,8 +48,8 @@ pub use heat::SizeThen;
 pub use journal::{
     DatasetOfTable, Decision, JournalEntry, JournalState, SHARD_NUMBERS_MAX, TURN_LEASE, TurnLease,
 };
-pub use moves::{MoveRequest, MoveStatus};
-pub use procedures::{ProcedureRecord, RULES_MAX};
+pub use moves::{MoveRequest, MoveStatus, OnBehalf};
+pub use procedures::{PROCEDURES_KEPT, ProcedureRecord, RULES_MAX};
 pub use resolver::Resolver;
 pub use runs::{Begun, RUN_LEASE, Run, RunBody, RunState};
 pub use shards::{NewShard, ShardPatch};

@@ -37,6 +37,17 @@ pub struct MoveRequest {
     pub by: Option<String>,
 }
 
+/// For whom a move is begun: a procedure that has noted the move's name before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnBehalf {
+    /// The name the move gets.
+    pub id: OpId,
+    /// The procedure.
+    pub procedure: OpId,
+    /// The token of its driver.
+    pub token: u64,
+}
+
 /// A move and what is known of it.
 #[derive(Debug, Clone)]
 pub struct MoveStatus {
@@ -49,22 +60,44 @@ pub struct MoveStatus {
 impl Driver {
     /// Begins a move, which goes on by itself.
     pub async fn start_move(&self, request: &MoveRequest) -> Reply<OpRecord> {
-        self.start_as(request, None).await
+        self.start_as(request, None, None).await
     }
 
     /// Likewise; what arrives is in this state from the switch on, whatever it was in before. So a range that was
     /// taken offline to be moved is online again before the old rows are removed.
     pub async fn start_move_into(&self, request: &MoveRequest, state: State) -> Reply<OpRecord> {
-        self.start_as(request, Some(state)).await
+        self.start_as(request, Some(state), None).await
     }
 
-    async fn start_as(&self, request: &MoveRequest, arrives: Option<State>) -> Reply<OpRecord> {
+    /// Begins a move of a procedure, under the name that is on record there; what arrives may be in a state of its own.
+    /// Refused if the procedure has got another driver since, or is to be cancelled: whoever cancels it looks for a
+    /// move of that name, and none may begin after he has looked.
+    pub async fn start_planned_move(
+        &self,
+        request: &MoveRequest,
+        arrives: Option<State>,
+        behalf: OnBehalf,
+    ) -> Reply<OpRecord> {
+        self.start_as(request, arrives, Some(behalf)).await
+    }
+
+    async fn start_as(
+        &self,
+        request: &MoveRequest,
+        arrives: Option<State>,
+        behalf: Option<OnBehalf>,
+    ) -> Reply<OpRecord> {
         self.until_settled(&request.map).await?;
         let mut tx = self.catalog().begin().await?;
         tx.lock().await?;
         refuse_unsettled(&mut tx, &request.map).await?;
         let captures = [(); 2].map(|()| OpId::new(self.catalog().fresh_id()));
-        let record = moving::intend_move(&mut tx, request, arrives, &self.name(), captures).await?;
+        let mut driver = self.name();
+        if let Some(behalf) = behalf {
+            tx.require_procedure(behalf.procedure, behalf.token).await?;
+            driver.id = behalf.id;
+        }
+        let record = moving::intend_move(&mut tx, request, arrives, &driver, captures).await?;
         tx.commit().await?;
         self.pass("intent.after")?;
         drop(self.spawn(record.clone()));

@@ -19,6 +19,11 @@ use crate::types::OpState;
 /// Rules that one map may have: a plan looks at each of them for each of its pieces.
 pub const RULES_MAX: usize = 1_000;
 
+/// Ended procedures that are remembered: more than anybody reads, and few enough to list.
+pub const PROCEDURES_KEPT: u32 = 1_000;
+/// For how long they are remembered: a month, in milliseconds.
+const KEPT_MS: i64 = 30 * 24 * 60 * 60 * 1_000;
+
 /// A procedure as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcedureRecord {
@@ -118,6 +123,7 @@ impl Catalog {
             .bind(now + self.lease().as_millis() as i64)
             .bind(now);
         tx.done(insert).await?;
+        tx.prune_procedures(now).await?;
         tx.commit().await?;
         Ok(record)
     }
@@ -254,6 +260,28 @@ impl Catalog {
 }
 
 impl SqlCatalog {
+    /// Forgets ended procedures: those of long ago, and the oldest beyond those that are kept.
+    async fn prune_procedures(&mut self, now: i64) -> Reply<()> {
+        let table = self.own("procedure");
+        let sql = format!(
+            "DELETE FROM {table} WHERE state <> 'running' AND (started < $1 OR id NOT IN \
+             (SELECT id FROM {table} WHERE state <> 'running' ORDER BY started DESC, id LIMIT {PROCEDURES_KEPT}))"
+        );
+        self.done(Statement::new(sql).bind(now - KEPT_MS)).await
+    }
+
+    /// Refuses what a driver of a procedure does who is not its driver any more, or who was told to give it up.
+    pub(crate) async fn require_procedure(&mut self, id: OpId, token: u64) -> Reply<()> {
+        let found = self.procedures(&format!("id = '{id}'")).await?;
+        let drives = |record: &ProcedureRecord| {
+            record.token == token && record.state == OpState::Running && record.wish != Wish::Cancel
+        };
+        match found.first().is_some_and(drives) {
+            true => Ok(()),
+            false => Err(CatalogError::Superseded(id)),
+        }
+    }
+
     async fn procedures(&mut self, condition: &str) -> Reply<Vec<ProcedureRecord>> {
         let sql = format!("{} WHERE {condition} ORDER BY started, id", select(self.dialect()));
         self.rows(Statement::new(sql)).await?.iter().map(read).collect()

@@ -2,7 +2,7 @@
 //! stop anywhere and to repeat.
 
 use polyshard_map::{Delta, Entry, Epoch, KeyRange, Map, MapDefinition, MapName, ShardId, State};
-use polyshard_shard::{Edit, Role, Shard, ShardError};
+use polyshard_shard::{Edit, OpId, Role, Shard, ShardError};
 use uuid::Uuid;
 
 use crate::check::merge_by_epoch;
@@ -79,12 +79,19 @@ pub struct ShardPatch {
 impl Driver {
     /// Adds a shard; `opened` is its database, which must be empty of other shards.
     pub async fn add_shard(&self, new: NewShard, opened: &Shard) -> Reply<ShardRecord> {
+        let incarnation = self.catalog().fresh_id();
+        self.add_shard_as(new, opened, incarnation).await
+    }
+
+    /// Likewise, with an incarnation that the caller has noted before, to know the shard again: a database that was
+    /// prepared by an earlier try keeps the one it has.
+    pub async fn add_shard_as(&self, new: NewShard, opened: &Shard, incarnation: Uuid) -> Reply<ShardRecord> {
         let catalog = self.catalog();
         let wrap = |error| CatalogError::Shard { shard: new.id.clone(), error };
         if catalog.shards().await?.iter().any(|record| record.id == new.id) {
             return Err(CatalogError::Exists(format!("shard {}", new.id)));
         }
-        let meta = opened.initialise(catalog.cluster().await?, catalog.fresh_id()).await.map_err(wrap)?;
+        let meta = opened.initialise(catalog.cluster().await?, incarnation).await.map_err(wrap)?;
         let record = new.record(meta.incarnation);
         let mut tx = catalog.begin().await?;
         tx.lock().await?;
@@ -254,7 +261,8 @@ impl Driver {
             let map = definition.name().clone();
             let stale: Vec<Entry> = mine.iter().filter(|entry| !merged.contains(entry)).cloned().collect();
             let kept: Vec<Entry> = merged.iter().filter(|entry| entry.shard == id).cloned().collect();
-            opened.reconcile(&map, &stale, &kept).await.map_err(wrap)?;
+            let mark = OpId::new(catalog.fresh_id());
+            opened.reconcile(mark, &map, &stale, &kept).await.map_err(wrap)?;
             tx.delete_entries(&map).await?;
             tx.apply(&map, &Delta { put: merged, ..Delta::default() }).await?;
             if let Some(highest) = mine.iter().map(|entry| entry.epoch).max() {

@@ -34,6 +34,9 @@ pub struct KeyColumns {
     pub everywhere: Option<String>,
     /// The key of single tables, which may be called otherwise.
     pub single: BTreeMap<TableName, String>,
+    /// The tables that the database had before it was taken in; all that are there, if none are named. A shard has the
+    /// other shards' tables, too, once it was taken in.
+    pub only: BTreeSet<TableName>,
 }
 
 /// How a table is to be placed.
@@ -73,6 +76,11 @@ impl KeyColumns {
         let column = self.everywhere.as_deref()?;
         table.column(column).map(|_| column)
     }
+
+    /// Whether a table is one of the database's own.
+    fn is_own(&self, name: &TableName) -> bool {
+        self.only.is_empty() || self.only.contains(name)
+    }
 }
 
 /// A database as it was read, with how its tables are to be placed.
@@ -107,7 +115,7 @@ impl Journal {
         definition: &MapDefinition,
         columns: &KeyColumns,
     ) -> Result<BTreeSet<String>, JournalError> {
-        let known = without(&*self.schema().await?, definition);
+        let known = without(&*self.schema().await?, definition, columns);
         let read = read(shard, definition, columns, &known).await?;
         let mut tx = snapshot(shard).await?;
         let mut keys = BTreeSet::new();
@@ -136,7 +144,8 @@ impl Journal {
         let planned = async {
             let shard = self.inner.shard(id).await?;
             let known = turn.known();
-            let mut read = read(&shard, definition, columns, &without(&known.schema, definition)).await?;
+            let mut read =
+                read(&shard, definition, columns, &without(&known.schema, definition, columns)).await?;
             if read.look.tables.iter().all(|table| is_declared(&known.schema, &table.table, definition)) {
                 return Ok(None);
             }
@@ -193,13 +202,14 @@ impl Journal {
     }
 }
 
-/// The tables that are placed by another map, or by none that is being adopted: those are in the way of a new one of
-/// the same name. What an earlier try has declared is not.
-fn without(schema: &Schema, definition: &MapDefinition) -> Schema {
+/// The tables that are in the way of a new one of the same name: what an earlier try has declared is not, nor what
+/// nobody has declared, which is what the adopted shard brought along.
+fn without(schema: &Schema, definition: &MapDefinition, columns: &KeyColumns) -> Schema {
     let mut others = schema.clone();
-    others.tables.retain(|name, _| !is_declared(schema, name, definition));
-    // A table that nobody has declared is what the adopted shard brought along.
-    others.tables.retain(|_, table| table.placement != Placement::Reference { declared: false });
+    others.tables.retain(|name, table| {
+        let undeclared = table.placement == Placement::Reference { declared: false };
+        !columns.is_own(name) || !(undeclared || is_declared(schema, name, definition))
+    });
     others
 }
 
@@ -229,7 +239,8 @@ async fn read(
         return Err(SqlError::unsupported(message, "load its rows instead, through Polyshard").into());
     }
     let mut tx = snapshot(shard).await?;
-    let found = introspect::read(&mut tx).await?;
+    let mut found = introspect::read(&mut tx).await?;
+    found.schema.tables.retain(|name, _| columns.is_own(name));
     let mut look = Look::default();
     let mut schema = known.clone();
     let mut own: BTreeSet<TableName> = BTreeSet::new();
@@ -263,7 +274,10 @@ async fn read(
         look.must_change.extend(checked.into_iter().map(|refused| words(&refused)));
         look.tables.push(AdoptTable { table: name.clone(), how, rows });
     }
-    look.must_change.extend(statements::obstacles(shard.id(), &mut tx).await?);
+    // Later there are views and functions of the cluster, too; those of its own were looked for before.
+    if columns.only.is_empty() {
+        look.must_change.extend(statements::obstacles(shard.id(), &mut tx).await?);
+    }
     if !look.tables.iter().any(|table| matches!(table.how, Adopted::Sharded(_))) {
         look.must_change.push("no table has the key column: name it with --key-column".to_owned());
     }

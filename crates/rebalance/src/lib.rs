@@ -8,6 +8,6 @@ pub mod rule;
 mod runner;
 pub mod stretch;
 
-pub use procedure::{Columns, Procedure, TakeIn, Task};
+pub use procedure::{Columns, Made, Procedure, TakeIn, Task};
 pub use rule::Rule;
 pub use runner::{Procedures, RunnerOptions};

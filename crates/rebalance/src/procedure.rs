@@ -5,6 +5,7 @@ use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId, State};
 use polyshard_shard::OpId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::rule::Rule;
 
@@ -28,6 +29,30 @@ pub struct Procedure {
     /// Why it was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     given_up: Option<String>,
+    /// What it makes itself, noted before: undoing takes away nothing else, whatever has the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    made: Vec<Made>,
+    /// Whether the move under way waits because the procedure was asked to: one that somebody else has paused stays so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pauses: bool,
+}
+
+/// Something that a procedure makes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "made", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Made {
+    /// A shard.
+    Shard {
+        /// Its name.
+        shard: ShardId,
+        /// Its incarnation, by which it is told from another of that name.
+        incarnation: Uuid,
+    },
+    /// A map, which was not there before.
+    Map {
+        /// Its name.
+        map: MapName,
+    },
 }
 
 /// One task. Each can be repeated: what is so already is not done again.
@@ -57,7 +82,7 @@ pub enum Task {
         /// The state that it arrives in; none leaves it as it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arrives: Option<State>,
-        /// The move under way.
+        /// The move under way, noted before it begins.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         operation: Option<OpId>,
         /// Why, for people.
@@ -144,12 +169,23 @@ pub struct Columns {
     /// By schema and table.
     #[serde(default)]
     pub single: Vec<(String, String, String)>,
+    /// By schema, the tables that the database had before it was taken in; all that are there, if none are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<(String, String)>,
 }
 
 impl Procedure {
     /// These tasks, in order.
     pub fn new(tasks: Vec<Task>) -> Procedure {
-        Procedure { format: FORMAT, tasks, undo: Vec::new(), done: 0, given_up: None }
+        Procedure {
+            format: FORMAT,
+            tasks,
+            undo: Vec::new(),
+            done: 0,
+            given_up: None,
+            made: Vec::new(),
+            pauses: false,
+        }
     }
 
     /// With what is done if it is given up.
@@ -178,8 +214,7 @@ impl Procedure {
         self.list().get(self.done)
     }
 
-    /// The same, to note how far it is.
-    pub fn next_mut(&mut self) -> Option<&mut Task> {
+    fn next_mut(&mut self) -> Option<&mut Task> {
         let done = self.done;
         match self.given_up {
             None => self.tasks.get_mut(done),
@@ -193,11 +228,60 @@ impl Procedure {
         self.done += 1;
     }
 
-    /// Goes no further; what undoes it comes next. The first reason stays.
+    /// Goes no further; what undoes it comes next, of what it has made itself. The first reason stays.
     pub fn give_up(&mut self, why: String) {
-        if self.given_up.is_none() {
-            self.given_up = Some(why);
-            self.done = 0;
+        if self.given_up.is_some() {
+            return;
+        }
+        self.given_up = Some(why);
+        self.done = 0;
+        let mut undo = std::mem::take(&mut self.undo);
+        undo.retain(|task| match task {
+            Task::RemoveShard { shard } => self.made_shard(shard).is_some(),
+            Task::DropMap { map } => self.has_made_map(map),
+            _ => true,
+        });
+        self.undo = undo;
+    }
+
+    /// Notes what is about to be made; of a shard the last word counts.
+    pub fn note(&mut self, making: Made) {
+        if let Made::Shard { shard: of, .. } = &making {
+            self.made.retain(|made| !matches!(made, Made::Shard { shard, .. } if shard == of));
+        }
+        if !self.made.contains(&making) {
+            self.made.push(making);
+        }
+    }
+
+    /// The incarnation of a shard that it makes.
+    pub fn made_shard(&self, id: &ShardId) -> Option<Uuid> {
+        self.made.iter().find_map(|made| match made {
+            Made::Shard { shard, incarnation } if shard == id => Some(*incarnation),
+            _ => None,
+        })
+    }
+
+    /// Whether it makes a map of that name.
+    pub fn has_made_map(&self, name: &MapName) -> bool {
+        self.made.iter().any(|made| matches!(made, Made::Map { map } if map == name))
+    }
+
+    /// Whether the move under way waits because of it.
+    pub fn pauses(&self) -> bool {
+        self.pauses
+    }
+
+    /// Notes whether it has the move under way wait.
+    pub fn set_pauses(&mut self, pauses: bool) {
+        self.pauses = pauses;
+    }
+
+    /// Notes the move by which its next task is done, before it begins; none when that has ended.
+    pub fn note_operation(&mut self, id: Option<OpId>) {
+        self.pauses = false;
+        if let Some(Task::Move { operation, .. }) = self.next_mut() {
+            *operation = id;
         }
     }
 
@@ -229,6 +313,11 @@ impl Procedure {
             Some(_) => &self.undo,
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Task {
@@ -314,6 +403,26 @@ mod tests {
         assert_eq!(procedure.next().map(Task::as_str), Some("set_state"));
         procedure.advance();
         assert_eq!((procedure.next(), procedure.given_up()), (None, Some("no room")));
+    }
+
+    #[test]
+    fn only_what_it_has_made_itself_is_undone() {
+        let (shard, map) = (ShardId::new("s9").unwrap(), MapName::new("tenants").unwrap());
+        let undo = vec![Task::DropMap { map: map.clone() }, Task::RemoveShard { shard: shard.clone() }];
+        let fresh = || Procedure::new(vec![]).or_else(undo.clone());
+        let mut none = fresh();
+        none.give_up("there is one of that name".to_owned());
+        assert_eq!(none.next(), None);
+        let mut made = fresh();
+        let [first, second] = [1, 2].map(Uuid::from_u128);
+        made.note(Made::Shard { shard: shard.clone(), incarnation: first });
+        made.note(Made::Shard { shard: shard.clone(), incarnation: second });
+        let mut made = Procedure::read(&made.write()).unwrap();
+        assert_eq!((made.made_shard(&shard), made.has_made_map(&map)), (Some(second), false));
+        made.give_up("no".to_owned());
+        assert_eq!(made.next().map(Task::as_str), Some("remove_shard"));
+        made.advance();
+        assert_eq!(made.next(), None);
     }
 
     #[test]

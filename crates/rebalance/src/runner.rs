@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polyshard_catalog::{
-    CatalogError, ChangeRequest, Driver, Failpoint, MoveRequest, NewShard, OpState, PasswordSource,
+    CatalogError, ChangeRequest, Driver, Failpoint, NewShard, OpRecord, OpState, PasswordSource,
     ProcedureRecord, ShardLimits, Wish,
 };
 use polyshard_journal::Journal;
@@ -16,10 +16,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 mod adopt;
+mod moves;
 
-use crate::procedure::{Procedure, Task};
+use crate::procedure::{Made, Procedure, Task};
 use crate::rule::Rule;
-use crate::stretch::stretches;
+use moves::PlannedMove;
 
 /// How often procedures without a driver are looked for. Shorter than the lease, so that the lease decides.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -62,6 +63,8 @@ enum Outcome {
     Done,
     /// It is under way.
     Waiting,
+    /// Something is to be on record before it goes on.
+    Noted,
     /// Not possible just now.
     Retry(String),
     /// Not possible.
@@ -172,26 +175,23 @@ impl Inner {
                 procedure.give_up("cancelled by an operator".to_owned());
                 continue;
             }
-            self.steer(procedure.operation(), wish).await;
+            self.steer(&mut procedure, wish).await;
             if wish == Wish::Pause && procedure.operation().is_none() && procedure.given_up().is_none() {
                 tokio::time::sleep(FOLLOW_EVERY).await;
                 continue;
             }
             let place = format!("task_{}", task.as_str());
             self.pass(&format!("{place}.before"))?;
-            let next = procedure.next_mut().expect("it was there a moment ago");
-            match self.attempt_alive(next, &record).await? {
+            match self.attempt_alive(&mut procedure, &task, &record).await? {
                 Outcome::Done => {
                     self.pass(&format!("{place}.after"))?;
                     procedure.advance();
                     record.message = procedure.given_up().map(str::to_owned);
                     tries = 0;
                 }
+                Outcome::Noted => tries = 0,
                 Outcome::Waiting => {
-                    // The move's name is on record before anything else, so that it is found again.
                     tries = 0;
-                    record.body = procedure.write();
-                    self.save(&record).await?;
                     tokio::time::sleep(FOLLOW_EVERY).await;
                 }
                 Outcome::Retry(why) => {
@@ -241,12 +241,22 @@ impl Inner {
         view.maps.get(task.map()?).map(|known| known.map.definition().clone())
     }
 
-    /// Asks the move under way to be given up; true while it still runs.
+    /// The record of a move that was noted; none if it has not begun.
+    async fn operation(&self, id: OpId) -> Result<Option<OpRecord>, CatalogError> {
+        match self.options.driver.catalog().operation(id).await {
+            Ok(record) => Ok(Some(record)),
+            Err(CatalogError::NoSuchOperation(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the move under way to be given up; true while it still runs. One that was noted and has not begun does not
+    /// begin any more: the catalog refuses it.
     async fn cancel(&self, operation: Option<OpId>) -> Result<bool, CatalogError> {
         let Some(id) = operation else { return Ok(false) };
-        let record = self.options.driver.catalog().operation(id).await?;
-        if record.state != OpState::Running {
-            return Ok(false);
+        match self.operation(id).await? {
+            Some(record) if record.state == OpState::Running => {}
+            _ => return Ok(false),
         }
         if let Err(error) = self.options.driver.wish_for(id, Wish::Cancel).await {
             // It has passed its point of no return, and ends by itself.
@@ -255,28 +265,36 @@ impl Inner {
         Ok(true)
     }
 
-    /// Has the move under way wait or go on, as the procedure is asked to.
-    async fn steer(&self, operation: Option<OpId>, wish: Wish) {
-        let Some(id) = operation else { return };
+    /// Has the move under way wait or go on, as the procedure is asked to. A move that somebody has paused by its own
+    /// name goes on when he says so.
+    async fn steer(&self, procedure: &mut Procedure, wish: Wish) {
+        let Some(id) = procedure.operation() else { return };
         let driver = &self.options.driver;
-        let Ok(Some(status)) = driver.catalog().move_status(id).await else { return };
-        let wanted = match (wish, status.wish) {
-            (Wish::Pause, Wish::Run) => Wish::Pause,
-            (Wish::Run, Wish::Pause) => Wish::Run,
+        let wanted = match wish {
+            Wish::Pause if !procedure.pauses() => Wish::Pause,
+            Wish::Run if procedure.pauses() => Wish::Run,
             _ => return,
         };
-        if let Err(error) = driver.wish_for(id, wanted).await {
-            tracing::debug!(operation = %id, %error, "the move cannot be steered now");
+        if wanted == Wish::Pause {
+            let status = driver.catalog().move_status(id).await;
+            if status.is_ok_and(|status| status.is_some_and(|status| status.wish == Wish::Pause)) {
+                return;
+            }
+        }
+        match driver.wish_for(id, wanted).await {
+            Ok(()) => procedure.set_pauses(wanted == Wish::Pause),
+            Err(error) => tracing::debug!(operation = %id, %error, "the move cannot be steered now"),
         }
     }
 
     /// Tries a task, which may take longer than the lease: it is renewed meanwhile.
     async fn attempt_alive(
         &self,
-        task: &mut Task,
+        procedure: &mut Procedure,
+        task: &Task,
         record: &ProcedureRecord,
     ) -> Result<Outcome, CatalogError> {
-        let attempt = self.attempt(task);
+        let attempt = self.attempt(procedure, task, record);
         tokio::pin!(attempt);
         loop {
             tokio::select! {
@@ -293,10 +311,16 @@ impl Inner {
         }
     }
 
-    async fn attempt(&self, task: &mut Task) -> Outcome {
+    async fn attempt(&self, procedure: &mut Procedure, task: &Task, record: &ProcedureRecord) -> Outcome {
         let attempt = match task {
             Task::SetState { map, range, state } => self.set_state(map, range, *state).await,
-            Task::Move { .. } => self.carry(task).await,
+            Task::Move { map, range, to, keep_ms, arrives, operation, .. } => {
+                let planned = PlannedMove { map, range, to, keep_ms: *keep_ms, arrives: *arrives };
+                match operation {
+                    None => self.plan_move(procedure, planned).await,
+                    Some(id) => self.carry(procedure, planned, *id, record).await,
+                }
+            }
             Task::AddShard { shard, url, region, tier } => {
                 let new = NewShard {
                     id: shard.clone(),
@@ -307,13 +331,13 @@ impl Inner {
                     tier: tier.clone(),
                     limits: ShardLimits::default(),
                 };
-                self.add_shard(new).await
+                self.add_shard(procedure, new).await
             }
-            Task::RemoveShard { shard } => self.remove_shard(shard).await,
+            Task::RemoveShard { shard } => self.remove_shard(procedure, shard).await,
             Task::AddRule { map, rule } => self.add_rule(map, rule).await,
-            Task::TakeIn(database) => self.take_in(database).await,
+            Task::TakeIn(database) => self.take_in(procedure, database).await,
             Task::CreateMap { definition, shard, columns } => {
-                self.create_map(definition, shard, columns).await
+                self.create_map(procedure, definition, shard, columns).await
             }
             Task::DropMap { map } => self.drop_map(map).await,
             Task::AdoptTables { map, shard, columns } => self.adopt_tables(map, shard, columns).await,
@@ -347,82 +371,11 @@ impl Inner {
         Ok(Outcome::Done)
     }
 
-    async fn carry(&self, task: &mut Task) -> Result<Outcome, CatalogError> {
-        let Task::Move { map, range, to, keep_ms, arrives, operation, .. } = task else {
-            return Ok(Outcome::Done);
-        };
-        let driver = &self.options.driver;
-        if let Some(id) = *operation {
-            let record = driver.catalog().operation(id).await?;
-            return Ok(match record.state {
-                OpState::Running => Outcome::Waiting,
-                OpState::RolledBack => {
-                    let why = record.message.unwrap_or_else(|| "no reason was recorded".to_owned());
-                    Outcome::Refused(format!("the move was rolled back: {why}"))
-                }
-                // There may be another part.
-                OpState::Done => {
-                    *operation = None;
-                    Outcome::Waiting
-                }
-            });
-        }
-        // One that was begun and not noted, because the process died in between, is this one.
-        let running = driver.catalog().running().await?;
-        let own = running.into_iter().find(|record| {
-            record.op.map == *map
-                && record.op.carry.as_ref().is_some_and(|carry| {
-                    carry.to == *to && carry.ranges.iter().any(|carried| carried.overlaps(range))
-                })
-        });
-        if let Some(record) = own {
-            *operation = Some(record.op.id);
-            return Ok(Outcome::Waiting);
-        }
-        let entries = self.entries(map, range).await?;
-        let Some(stretch) = stretches(&entries, range, to).into_iter().next() else {
-            if let Err(error) = self.options.router.refresh().await {
-                tracing::debug!(%error, "this process hears of the move a little later");
-            }
-            return Ok(Outcome::Done);
-        };
-        if let Err(error) = self.options.journal.ready(to).await {
-            return Ok(Outcome::Retry(error.to_string()));
-        }
-        let request = MoveRequest {
-            map: map.clone(),
-            range: stretch.range,
-            to: to.clone(),
-            keep_ms: *keep_ms,
-            if_version: None,
-            by: None,
-        };
-        let record = match arrives {
-            None => driver.start_move(&request).await?,
-            Some(state) => driver.start_move_into(&request, *state).await?,
-        };
-        *operation = Some(record.op.id);
-        Ok(Outcome::Waiting)
-    }
-
-    async fn add_shard(&self, new: NewShard) -> Result<Outcome, CatalogError> {
-        let (driver, router) = (&self.options.driver, &self.options.router);
+    async fn add_shard(&self, procedure: &mut Procedure, new: NewShard) -> Result<Outcome, CatalogError> {
+        let router = &self.options.router;
         let id = new.id.clone();
-        let known = driver.catalog().shards().await?.into_iter().find(|shard| shard.id == id);
-        match known {
-            Some(shard) if shard.url == new.url => {}
-            Some(_) => return Err(CatalogError::Exists(format!("shard {id} at another address"))),
-            None => {
-                let opened = router.open_candidate(&new.candidate()).await;
-                let opened = opened.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
-                match driver.add_shard(new, &opened).await {
-                    Ok(record) => router.adopt(record, opened).await,
-                    Err(error) => {
-                        opened.close().await;
-                        return Err(error);
-                    }
-                }
-            }
+        if let Some(noted) = self.make_shard(procedure, new).await? {
+            return Ok(noted);
         }
         if let Err(error) = router.refresh().await {
             return Ok(Outcome::Retry(error.to_string()));
@@ -433,7 +386,46 @@ impl Inner {
         }
     }
 
-    async fn remove_shard(&self, id: &ShardId) -> Result<Outcome, CatalogError> {
+    /// Adds a shard, unless it is there; none when it is. One of the same name at the same address is what was wanted,
+    /// but if it was not made by this procedure, undoing it leaves it there.
+    async fn make_shard(
+        &self,
+        procedure: &mut Procedure,
+        new: NewShard,
+    ) -> Result<Option<Outcome>, CatalogError> {
+        let (driver, router) = (&self.options.driver, &self.options.router);
+        let id = new.id.clone();
+        if let Some(known) = driver.catalog().shards().await?.into_iter().find(|shard| shard.id == id) {
+            return match known.url == new.url {
+                true => Ok(None),
+                false => Err(CatalogError::Exists(format!("shard {id} at another address"))),
+            };
+        }
+        let Some(incarnation) = procedure.made_shard(&id) else {
+            procedure.note(Made::Shard { shard: id, incarnation: driver.catalog().fresh_id() });
+            return Ok(Some(Outcome::Noted));
+        };
+        let opened = router.open_candidate(&new.candidate()).await;
+        let opened = opened.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
+        match driver.add_shard_as(new, &opened, incarnation).await {
+            Ok(record) => {
+                procedure.note(Made::Shard { shard: id, incarnation: record.incarnation });
+                router.adopt(record, opened).await;
+                Ok(None)
+            }
+            Err(error) => {
+                opened.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a shard that this procedure has made; not another of that name.
+    async fn remove_shard(&self, procedure: &Procedure, id: &ShardId) -> Result<Outcome, CatalogError> {
+        let known = self.options.driver.catalog().shards().await?.into_iter().find(|shard| shard.id == *id);
+        if known.is_none_or(|shard| procedure.made_shard(id) != Some(shard.incarnation)) {
+            return Ok(Outcome::Done);
+        }
         match self.options.driver.remove_shard(id, false).await {
             Ok(()) | Err(CatalogError::NoSuchShard(_) | CatalogError::HoldsData { .. }) => Ok(Outcome::Done),
             Err(error) => Err(error),

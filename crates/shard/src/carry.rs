@@ -447,26 +447,6 @@ impl SqlLocal {
         }
         Ok(())
     }
-
-    /// Removes all captures: their moves ended without this shard, which was away.
-    pub(crate) async fn remove_captures(&mut self) -> Result<(), ShardError> {
-        let dialect = self.dialect();
-        let sql = format!("SELECT capture FROM {}", dialect.own_table("capture"));
-        let tx = self.direct().await?;
-        for row in tx.run(Statement::new(sql)).await? {
-            let capture = row
-                .text(0)?
-                .parse()
-                .map_err(|error| ShardError::Damaged { what: "capture", detail: format!("{error}") })?;
-            for part in capture::parts(tx, dialect, capture).await? {
-                tx.run(Statement::new(part)).await?;
-            }
-            capture::forget(tx, dialect, capture).await?;
-        }
-        let carried = format!("DELETE FROM {}", dialect.own_table("carried"));
-        tx.run(Statement::new(carried)).await?;
-        Ok(())
-    }
 }
 
 /// Has the transaction wait for a table's lock no longer than its writers can bear to queue behind it.

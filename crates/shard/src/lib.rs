@@ -17,6 +17,7 @@ mod schema;
 mod shape;
 mod shard;
 mod sql_local;
+mod strays;
 mod tx;
 mod types;
 mod within;
@@ -30,6 +31,7 @@ pub use keys::RowKey;
 pub use schema::StoreSchema;
 pub use shape::{Column, Shape, Travel};
 pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
+pub use strays::{StrayKind, StrayRow};
 pub use tx::LocalTx;
 pub use types::{
     Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, Learnt,

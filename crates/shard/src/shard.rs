@@ -190,7 +190,7 @@ impl Shard {
         meta.incarnation = incarnation;
         tx.put_meta(&meta).await?;
         tx.clear_unfinished().await?;
-        tx.remove_captures().await?;
+        tx.leave_strays().await?;
         tx.commit().await?;
         Ok(meta)
     }
@@ -350,10 +350,18 @@ impl Shard {
         Ok(entries)
     }
 
-    /// Removes rows that are out of date and keeps the given ones, when a shard is attached: it serves nobody
-    /// yet, so no fence is needed.
-    pub async fn reconcile(&self, map: &MapName, stale: &[Entry], kept: &[Entry]) -> Result<(), ShardError> {
+    /// Removes ranges that are out of date and keeps the given ones, when a shard is attached: it serves nobody
+    /// yet, so no fence is needed. What it has of ranges that are not its own is marked, under a name of the caller's,
+    /// so that nobody reads it.
+    pub async fn reconcile(
+        &self,
+        mark: OpId,
+        map: &MapName,
+        stale: &[Entry],
+        kept: &[Entry],
+    ) -> Result<(), ShardError> {
         let mut tx = SqlLocal::begin(&self.control).await?;
+        tx.reconcile_strays(mark, map, stale, kept).await?;
         tx.delete_ranges(map, stale).await?;
         tx.put_ranges(map, kept, None).await?;
         tx.commit().await

@@ -5,7 +5,7 @@ use polyshard_journal::{JournalError, KeyColumns};
 use polyshard_map::{Epoch, KeyRange, MapDefinition, MapName, NewEntry, Scheme, ShardId, spread_buckets};
 
 use super::{Inner, Outcome};
-use crate::procedure::{Columns, TakeIn};
+use crate::procedure::{Columns, Made, Procedure, TakeIn};
 
 impl From<&Columns> for KeyColumns {
     fn from(columns: &Columns) -> KeyColumns {
@@ -20,6 +20,7 @@ impl From<&Columns> for KeyColumns {
                 .iter()
                 .map(|(schema, table, column)| (name(schema, table), column.clone()))
                 .collect(),
+            only: columns.tables.iter().map(|(schema, table)| name(schema, table)).collect(),
         }
     }
 }
@@ -41,15 +42,13 @@ fn of_journal(error: JournalError) -> Result<Outcome, CatalogError> {
 }
 
 impl Inner {
-    pub(super) async fn take_in(&self, database: &TakeIn) -> Result<Outcome, CatalogError> {
-        let (driver, router) = (&self.options.driver, &self.options.router);
+    pub(super) async fn take_in(
+        &self,
+        procedure: &mut Procedure,
+        database: &TakeIn,
+    ) -> Result<Outcome, CatalogError> {
+        let router = &self.options.router;
         let id = &database.shard;
-        if let Some(known) = driver.catalog().shards().await?.iter().find(|known| known.id == *id) {
-            return match known.url == database.url {
-                true => Ok(Outcome::Done),
-                false => Err(CatalogError::Exists(format!("shard {id} at another address"))),
-            };
-        }
         let new = NewShard {
             id: id.clone(),
             url: database.url.clone(),
@@ -59,19 +58,19 @@ impl Inner {
             tier: database.tier.clone(),
             limits: ShardLimits::default(),
         };
-        let opened = router.open_candidate(&new.candidate()).await;
-        let opened = opened.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
-        // The journal must know that its tables stay before anybody finds the shard and brings it up.
-        if let Err(error) = self.options.journal.take_in(&opened).await {
+        let is_there = self.options.driver.catalog().shards().await?.iter().any(|known| known.id == *id);
+        if !is_there && procedure.made_shard(id).is_some() {
+            let opened = router.open_candidate(&new.candidate()).await;
+            let opened = opened.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
+            // The journal must know that its tables stay before anybody finds the shard and brings it up.
+            let taken = self.options.journal.take_in(&opened).await;
             opened.close().await;
-            return of_journal(error);
-        }
-        match driver.add_shard(new, &opened).await {
-            Ok(record) => router.adopt(record, opened).await,
-            Err(error) => {
-                opened.close().await;
-                return Err(error);
+            if let Err(error) = taken {
+                return of_journal(error);
             }
+        }
+        if let Some(noted) = self.make_shard(procedure, new).await? {
+            return Ok(noted);
         }
         match router.refresh().await {
             Ok(()) => Ok(Outcome::Done),
@@ -81,6 +80,7 @@ impl Inner {
 
     pub(super) async fn create_map(
         &self,
+        procedure: &mut Procedure,
         definition: &MapDefinition,
         shard: &ShardId,
         columns: &Columns,
@@ -91,7 +91,9 @@ impl Inner {
             Ok(record) if record.live && record.definition == *definition => {
                 // Ours, unless somebody else has made one like it meanwhile.
                 let entries = driver.catalog().entries(name).await?;
-                let ours = !entries.is_empty() && entries.iter().all(|entry| entry.shard == *shard);
+                let ours = procedure.has_made_map(name)
+                    && !entries.is_empty()
+                    && entries.iter().all(|entry| entry.shard == *shard);
                 return if ours {
                     Ok(Outcome::Done)
                 } else {
@@ -100,7 +102,11 @@ impl Inner {
             }
             Ok(record) if record.live => return Err(CatalogError::Exists(format!("map {name}"))),
             Ok(_) => return Ok(Outcome::Retry(format!("map {name} is being made"))),
-            Err(CatalogError::NoSuchMap(_)) => {}
+            Err(CatalogError::NoSuchMap(_)) if procedure.has_made_map(name) => {}
+            Err(CatalogError::NoSuchMap(_)) => {
+                procedure.note(Made::Map { map: name.clone() });
+                return Ok(Outcome::Noted);
+            }
             Err(error) => return Err(error),
         }
         let entries = match definition.scheme() {

@@ -32,7 +32,7 @@ impl Operations {
         if view.shards.contains_key(&asked.shard) {
             return Err(problem::of_catalog(&CatalogError::Exists(format!("shard {}", asked.shard))));
         }
-        let columns = columns(&asked.key_columns)?;
+        let mut columns = columns(&asked.key_columns)?;
         let password = password(asked.password_env, asked.password_file)?;
         let new = NewShard {
             id: asked.shard.clone(),
@@ -47,6 +47,9 @@ impl Operations {
         let looked = self.journal.look_at_database(&opened, &definition, &(&columns).into()).await;
         opened.close().await;
         let look = looked.map_err(|error| of_journal(&error))?;
+        // Once it is a shard, it has the other shards' tables, too.
+        columns.tables =
+            look.tables.iter().map(|one| (one.table.schema.clone(), one.table.name.clone())).collect();
         let take_in = TakeIn {
             shard: asked.shard.clone(),
             url: asked.url,

@@ -2,7 +2,7 @@
 
 use polyshard_admin::Problem;
 use polyshard_admin::types::{OperationState, OperationView};
-use polyshard_catalog::{OpState, ProcedureRecord};
+use polyshard_catalog::{CatalogError, OpState, ProcedureRecord};
 use polyshard_rebalance::Procedure;
 use polyshard_shard::OpId;
 
@@ -34,7 +34,11 @@ impl Operations {
         };
         let at = Procedure::read(&record.body).ok().and_then(|procedure| procedure.operation());
         if let (Some(id), OpState::Running) = (at, record.state) {
-            let operation = self.catalog.operation(id).await.map_err(|error| problem::of_catalog(&error))?;
+            let operation = match self.catalog.operation(id).await {
+                // It is noted before it begins.
+                Err(CatalogError::NoSuchOperation(_)) => return Ok(view),
+                other => other.map_err(|error| problem::of_catalog(&error))?,
+            };
             let shown = self.shown(&operation).await?;
             view.step = format!("{} ({})", record.step, shown.step);
             (view.from, view.to, view.progress) = (shown.from, shown.to, shown.progress);
