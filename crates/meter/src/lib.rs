@@ -5,6 +5,7 @@
 mod counter;
 mod histogram;
 mod requests;
+mod switch;
 mod text;
 mod top;
 pub mod trace;
@@ -12,5 +13,6 @@ pub mod trace;
 pub use counter::Counter;
 pub use histogram::{BUCKETS, Histogram, Times};
 pub use requests::{OPERATIONS_MAX, Requests, Tally};
+pub use switch::{is_counting, switch_off};
 pub use text::{Kind, Text};
 pub use top::{Heavy, Top};

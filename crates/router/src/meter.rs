@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polyshard_engine::{self as engine, Rows, Value};
 use polyshard_map::{Key, MapName};
-use polyshard_meter::{Counter, Heavy, Histogram, Times, Top};
+use polyshard_meter::{Counter, Heavy, Histogram, Times, Top, is_counting};
 
 use crate::gate::Access;
 
@@ -82,7 +82,7 @@ impl Default for RouterMeter {
 impl RouterMeter {
     /// A request for these keys came. If it is one to be looked at closer, its ticket takes the sample along.
     pub(crate) fn enter(&self, map: &MapName, keys: &[Key]) -> Option<Box<Sample>> {
-        if !self.entered.add(1).is_multiple_of(SAMPLE_ONE_OF) {
+        if !is_counting() || !self.entered.add(1).is_multiple_of(SAMPLE_ONE_OF) {
             return None;
         }
         for key in keys {
@@ -152,6 +152,9 @@ pub struct ShardCounts {
 impl ShardMeter {
     /// Whether it is to be timed.
     pub(crate) fn enter(&self, access: Access) -> bool {
+        if !is_counting() {
+            return false;
+        }
         let before = match access {
             Access::Read => self.reads.add(1),
             Access::Write => self.writes.add(1),
@@ -160,6 +163,9 @@ impl ShardMeter {
     }
 
     pub(crate) fn leave(&self, stayed: Option<Duration>) {
+        if !is_counting() {
+            return;
+        }
         self.ended.add_one();
         if let Some(stayed) = stayed {
             self.times.record_for(stayed, TIME_ONE_OF);
