@@ -14,6 +14,9 @@ use crate::http::{Chunked, Framing, Head, Limits, Parsed, parse_head};
 /// What is asked of the socket at a time. A request of the usual size is one read.
 const READ_BYTES: usize = 16 * 1024;
 
+/// What is laid ready for a body before its bytes are there.
+const BODY_BYTES_FIRST: usize = 128 * 1024;
+
 /// What a closing connection still reads and drops, so that a client that is sending sees the answer instead of a
 /// reset. Beyond it the client is not listening.
 const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -137,7 +140,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
         let Some(length) = usize::try_from(length).ok().filter(|length| *length <= bytes_max) else {
             return Ok(Err(ServiceError::body_too_large(bytes_max)));
         };
-        let mut body = Vec::new();
+        // As much at once as a read brings, or a few: a client may announce more than it sends.
+        let mut body = Vec::with_capacity(if keep == Keep::All { length.min(BODY_BYTES_FIRST) } else { 0 });
         let mut left = length;
         while left > 0 {
             if self.buffer.is_empty() && self.read().await? == 0 {

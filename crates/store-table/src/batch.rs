@@ -84,7 +84,7 @@ fn split<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, BatchError
     let mut start = None;
     let mut at = 0;
     while at < body.len() {
-        let length = body[at..].iter().position(|byte| *byte == b'\n').map_or(body.len() - at, |end| end + 1);
+        let length = memchr::memchr(b'\n', &body[at..]).map_or(body.len() - at, |end| end + 1);
         let line = body[at..at + length].trim_ascii_end();
         let is_close = line == close.as_bytes();
         if is_close || line == open.as_bytes() {
@@ -122,7 +122,7 @@ fn split_head(part: &[u8]) -> Result<(Headers, &[u8]), BatchError> {
 }
 
 fn next_line(bytes: &[u8]) -> Result<(&str, &[u8]), BatchError> {
-    let (line, rest) = match bytes.iter().position(|byte| *byte == b'\n') {
+    let (line, rest) = match memchr::memchr(b'\n', bytes) {
         Some(end) => (&bytes[..end], &bytes[end + 1..]),
         None => (bytes, &bytes[bytes.len()..]),
     };

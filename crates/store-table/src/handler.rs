@@ -11,7 +11,7 @@ use polyshard_azure_http::{
 
 use crate::batch::{self, Answered, Batch, Part};
 use crate::command::{Command, READ};
-use crate::entity::{Entity, EntityKey};
+use crate::entity::{Entity, EntityKey, Properties};
 use crate::filter::Filter;
 use crate::name::TableName;
 use crate::odata::Level;
@@ -98,10 +98,10 @@ impl TableService {
             }
             command @ Command::Change { .. } => {
                 let (table, key, change, level, prefer) = command.into_change().expect("it is a change");
-                let written = change.kind.clone();
-                let changed = self.store.change(&table, &key.partition, vec![change]).await;
+                let changes: Arc<[Change]> = [change].into();
+                let changed = self.store.change(&table, &key.partition, changes.clone()).await;
                 let times = changed.map_err(|(_, error)| store_error(&error))?;
-                Ok(changed_reply(context, &table, key, written, times[0], level, prefer))
+                Ok(changed_reply(context, &table, key, &changes[0].kind, times[0], level, prefer))
             }
             // Both have answers of their own.
             Command::Batch | Command::Preflight => Err(reply::no_such_operation()),
@@ -144,12 +144,13 @@ impl TableService {
 
     async fn changes(&self, context: &Context, parts: Vec<Part>) -> Result<Vec<Answered>, ServiceError> {
         let set = ChangeSet::parse(context, parts)?;
-        let changed = self.store.change(&set.table, &set.keys[0].partition, set.changes.clone()).await;
+        let changes: Arc<[Change]> = set.changes.into();
+        let changed = self.store.change(&set.table, &set.keys[0].partition, changes.clone()).await;
         let times = changed.map_err(|(at, error)| reply::numbered(at, store_error(&error)))?;
         let mut answers = Vec::with_capacity(times.len());
-        let asked = set.asked.into_iter().zip(set.keys).zip(set.changes);
+        let asked = set.asked.into_iter().zip(set.keys).zip(changes.iter());
         for ((((content_id, level, prefer), key), change), time) in asked.zip(times) {
-            let response = changed_reply(context, &set.table, key.clone(), change.kind, time, level, prefer);
+            let response = changed_reply(context, &set.table, key.clone(), &change.kind, time, level, prefer);
             let response = reply::with_location(context, set.table.name(), &key, response);
             answers.push(Answered { content_id, response });
         }
@@ -273,13 +274,15 @@ fn changed_reply(
     context: &Context,
     table: &TableName,
     key: EntityKey,
-    kind: ChangeKind,
+    kind: &ChangeKind,
     timestamp: Timestamp,
     level: Level,
     prefer: Prefer,
 ) -> Response {
     match kind {
         ChangeKind::Insert(properties) => {
+            // Most clients do not want it back: no need to copy it then.
+            let properties = if prefer.wants_content() { properties.clone() } else { Properties::default() };
             let entity = Entity { key, timestamp, properties };
             reply::inserted(context, table.name(), &entity, level, prefer)
         }

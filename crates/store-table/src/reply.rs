@@ -24,6 +24,11 @@ pub(crate) enum Prefer {
 }
 
 impl Prefer {
+    /// Whether a new entity is sent back.
+    pub fn wants_content(self) -> bool {
+        self != Prefer::NoContent
+    }
+
     fn applied(self) -> Option<&'static str> {
         match self {
             Prefer::Unsaid => None,

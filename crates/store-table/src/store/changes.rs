@@ -65,8 +65,9 @@ impl TableStore {
         &self,
         table: &TableName,
         partition: &PartitionKey,
-        changes: Vec<Change>,
+        changes: impl Into<Arc<[Change]>>,
     ) -> Result<Vec<Timestamp>, (usize, StoreError)> {
+        let changes: Arc<[Change]> = changes.into();
         debug_assert!(
             changes.iter().map(|change| &change.row).collect::<HashSet<_>>().len() == changes.len()
         );
@@ -77,7 +78,6 @@ impl TableStore {
         for (at, change) in changes.iter().enumerate() {
             rows::check(partition, change).map_err(|error| (at, error))?;
         }
-        let changes: Arc<[Change]> = changes.into();
         let mut turn = None;
         for _ in 0..TRIES_MAX {
             let work = Work {
