@@ -206,7 +206,8 @@ impl Driver {
         Ok(differences)
     }
 
-    async fn busy(&self, map: &MapName) -> Reply<Vec<KeyRange>> {
+    /// The ranges of a map that operations under way have to do with.
+    pub async fn busy(&self, map: &MapName) -> Reply<Vec<KeyRange>> {
         let running = self.catalog().running().await?;
         Ok(running
             .into_iter()

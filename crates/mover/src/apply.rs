@@ -233,6 +233,12 @@ impl Session {
         }
     }
 
+    /// Whether a row of the source is still what it was.
+    pub(crate) fn is_same_here(&self, table: usize, was: &[Value], is: &[Value]) -> bool {
+        let columns = [self.tables[table].from.columns.as_slice(); 2];
+        canonical(columns, was) == canonical(columns, is)
+    }
+
     /// What is said of rows that differ for good.
     pub(crate) fn differs(&self, table: usize, key: &RowKey, count: usize) -> MoveError {
         MoveError::Refused(format!(

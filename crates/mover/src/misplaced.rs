@@ -1,14 +1,20 @@
 //! Finds rows on shards that do not own them (the checker): reports, and changes nothing.
 
-use polyshard_map::{Entry, KeyRange, MapDefinition, ShardId};
-use polyshard_shard::Shard;
+use std::collections::BTreeMap;
+
+use polyshard_engine::Statement;
+use polyshard_map::{Entry, KeyBytes, KeyRange, MapDefinition, ShardId};
+use polyshard_shard::{Dataset, Shard};
 
 use crate::carry::Mover;
 use crate::error::{MoveError, Result, shard};
 use crate::table::Side;
 
-/// Ranges asked about in one statement.
-const RANGES_AT_ONCE: usize = 64;
+/// Placements that come from a scan at once.
+const PAGE_ROWS: usize = 1024;
+/// Placements of rows that are not a shard's own that are remembered one by one; more are counted, and found by the
+/// next look when these have been put right.
+pub(crate) const PLACEMENTS_MAX: usize = 10_000;
 
 /// Rows that are where they should not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,34 +25,45 @@ pub struct Misplaced {
     pub dataset: String,
     /// How many.
     pub rows: u64,
+    /// How many of them are of a range that an operation under way has to do with: they are not there by right yet, or
+    /// no more, and it sees to them.
+    pub moving: u64,
+}
+
+/// What a shard has of one dataset that it does not own.
+#[derive(Debug, Default)]
+pub(crate) struct Strays {
+    /// Rows by placement; at most [`PLACEMENTS_MAX`] of them.
+    pub placements: BTreeMap<Vec<u8>, u64>,
+    /// All rows, also those whose placements are not remembered.
+    pub rows: u64,
 }
 
 impl Mover {
-    /// Rows of a map on one shard whose keys that shard does not own. Rows of a move under way are among them: they are
-    /// not there by right yet, or no more.
+    /// Rows of a map on one shard whose keys that shard does not own. `busy` are the ranges of operations under way.
     pub async fn misplaced(
         &self,
         definition: &MapDefinition,
         entries: &[Entry],
+        busy: &[KeyRange],
         on: &ShardId,
     ) -> Result<Vec<Misplaced>> {
         let opened = shard(self.shards(), on).await?;
-        let mut foreign = vec![KeyRange::all()];
-        for entry in entries.iter().filter(|entry| entry.shard == *on) {
-            foreign = foreign.iter().flat_map(|range| range.subtract(&entry.range)).collect();
-        }
+        let owners = Owners::new(entries);
         let mut found = Vec::new();
         for dataset in opened.datasets(definition.name()).await.map_err(MoveError::on(on))? {
-            let shape = opened.shape(&dataset.table).await.map_err(MoveError::on(on))?;
-            let Some(shape) = shape else { continue };
-            let number = dataset.rows.as_ref().map(|(_, number)| *number);
-            let mut rows = 0;
-            for ranges in foreign.chunks(RANGES_AT_ONCE) {
-                let side = Side::new(opened.dialect(), &dataset, &shape, &shape, definition, ranges)?;
-                rows += count(&opened, &side, number).await?;
-            }
+            let (mut rows, mut moving) = (0, 0);
+            placements(&opened, &dataset, definition, |placement, count| {
+                if owners.of(placement) != Some(on) {
+                    rows += count;
+                    if busy.iter().any(|range| range.contains(placement)) {
+                        moving += count;
+                    }
+                }
+            })
+            .await?;
             if rows > 0 {
-                found.push(Misplaced { shard: on.clone(), dataset: dataset.name, rows });
+                found.push(Misplaced { shard: on.clone(), dataset: dataset.name, rows, moving });
             }
         }
         Ok(found)
@@ -67,6 +84,80 @@ impl Mover {
         }
         Ok(rows)
     }
+}
+
+/// Who owns which range, to look placements up in.
+pub(crate) struct Owners<'a>(Vec<&'a Entry>);
+
+impl<'a> Owners<'a> {
+    pub(crate) fn new(entries: &'a [Entry]) -> Owners<'a> {
+        let mut sorted: Vec<&Entry> = entries.iter().collect();
+        sorted.sort_by(|a, b| a.range.lo().cmp(b.range.lo()));
+        Owners(sorted)
+    }
+
+    pub(crate) fn of(&self, placement: &[u8]) -> Option<&'a ShardId> {
+        let after = self.0.partition_point(|entry| entry.range.lo().as_slice() <= placement);
+        let entry = *self.0.get(after.checked_sub(1)?)?;
+        entry.range.contains(placement).then_some(&entry.shard)
+    }
+}
+
+/// What a shard has of a dataset that it does not own.
+pub(crate) async fn strays(
+    opened: &Shard,
+    dataset: &Dataset,
+    definition: &MapDefinition,
+    owners: &Owners<'_>,
+) -> Result<Strays> {
+    let mut strays = Strays::default();
+    placements(opened, dataset, definition, |placement, count| {
+        if owners.of(placement) != Some(opened.id()) {
+            strays.rows += count;
+            if strays.placements.len() < PLACEMENTS_MAX {
+                strays.placements.insert(placement.to_vec(), count);
+            }
+        }
+    })
+    .await?;
+    Ok(strays)
+}
+
+/// The range of one placement.
+pub(crate) fn point(placement: &[u8]) -> KeyRange {
+    KeyRange::point(KeyBytes::new(placement.to_vec()))
+}
+
+/// Tells each placement that a shard has rows of in a dataset, and how many. Reads the whole table, beside everybody's
+/// work. A row without a key has no placement, and is nobody's.
+async fn placements(
+    opened: &Shard,
+    dataset: &Dataset,
+    definition: &MapDefinition,
+    mut tell: impl FnMut(&[u8], u64),
+) -> Result<()> {
+    let wrong = MoveError::engine(opened.id());
+    if opened.shape(&dataset.table).await.map_err(MoveError::on(opened.id()))?.is_none() {
+        return Ok(());
+    }
+    let placement = dataset.placement.expression(opened.dialect(), definition, "");
+    let placement = placement.map_err(MoveError::on(opened.id()))?;
+    let rows = match &dataset.rows {
+        Some((column, number)) => format!(" AND {column} = {number}"),
+        None => String::new(),
+    };
+    let sql = format!(
+        "SELECT {placement}, count(*) FROM {} WHERE {placement} IS NOT NULL{rows} GROUP BY {placement}",
+        dataset.table
+    );
+    let db = opened.carrier().await.map_err(MoveError::on(opened.id()))?;
+    let mut scan = db.scan(Statement::new(sql), PAGE_ROWS).await.map_err(&wrong)?;
+    while let Some(page) = scan.next().await.map_err(&wrong)? {
+        for row in page.rows() {
+            tell(row.blob(0).map_err(&wrong)?, row.int(1).map_err(&wrong)? as u64);
+        }
+    }
+    Ok(())
 }
 
 async fn count(opened: &Shard, side: &Side, number: Option<i64>) -> Result<u64> {

@@ -46,25 +46,30 @@ impl Mover {
         };
         let op = OpRef { id: none, epoch: polyshard_map::Epoch::ZERO, token: 0 };
         let mut session = Session::new(self.shards(), op, carry, definition.clone()).await?;
-        let source = session.source.clone();
-        let found = source.datasets(definition.name()).await.map_err(MoveError::on(source.id()))?;
-        // A table of a store that is not on the target yet is made when the move begins.
-        let mut there = Vec::new();
-        for dataset in found {
-            let table = session.on_target(&dataset).table;
-            let own = table.starts_with("polyshard");
-            let shape = session.target.shape(&table).await.map_err(MoveError::on(session.target.id()))?;
-            if shape.is_some() || !own {
-                there.push(dataset);
-            }
-        }
-        session.read_tables(there).await?;
+        session.read_what_is_there().await?;
         session.refuse_rows_on_target().await?;
         session.loads().await
     }
 }
 
 impl Session {
+    /// Reads the tables that are there on both sides. A table of a store that is not on the target yet is made when rows
+    /// are carried.
+    pub(crate) async fn read_what_is_there(&mut self) -> Result<()> {
+        let source = self.source.clone();
+        let found = source.datasets(self.definition.name()).await.map_err(MoveError::on(source.id()))?;
+        let mut there = Vec::new();
+        for dataset in found {
+            let table = self.on_target(&dataset).table;
+            let own = table.starts_with("polyshard");
+            let shape = self.target.shape(&table).await.map_err(MoveError::on(self.target.id()))?;
+            if shape.is_some() || !own {
+                there.push(dataset);
+            }
+        }
+        self.read_tables(there).await
+    }
+
     async fn loads(&self) -> Result<Vec<Load>> {
         let mut loads = Vec::new();
         for unit in &self.units {

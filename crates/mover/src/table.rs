@@ -289,6 +289,12 @@ impl Side {
         self.bind_key(&self.by_key, key)
     }
 
+    /// Likewise; nobody else changes it until the transaction ends.
+    pub(crate) fn by_key_locked(&self, key: &RowKey) -> Statement {
+        let text: Arc<str> = format!("{}{}", self.by_key, self.dialect.for_update()).into();
+        self.bind_key(&text, key)
+    }
+
     /// Removes the row of a key, if it is in the ranges.
     pub(crate) fn delete(&self, key: &RowKey) -> Statement {
         self.bind_key(&self.delete, key)

@@ -97,13 +97,13 @@ impl Shard {
 
     /// Removes rows that are not this shard's, each only if `is_same` says that it is what it was. In the same
     /// transaction the local map is locked: the ranges must neither be here nor arrive, and no move may have to do with
-    /// them. Answers which were removed.
+    /// them. Answers the places of those that were not what they were, and stay.
     pub async fn remove_strays(
         &self,
         (map, ranges): (&MapName, &[KeyRange]),
         rows: Vec<StrayRow>,
         is_same: impl Fn(usize, &[Value]) -> bool,
-    ) -> Result<u64, ShardError> {
+    ) -> Result<Vec<usize>, ShardError> {
         let mut tx = SqlLocal::begin(self.carrier().await?).await?;
         for range in ranges {
             if let Some(found) = tx.ranges(map, range).await?.first() {
@@ -117,15 +117,16 @@ impl Shard {
             return Err(ShardError::LocalMapDiffers { map: map.clone(), detail });
         }
         let direct = tx.direct().await?;
-        let mut removed = 0;
+        let mut kept = Vec::new();
         for (place, row) in rows.into_iter().enumerate() {
-            let found = direct.run(row.read).await?.into_rows().into_iter().next();
-            if found.is_some_and(|found| is_same(place, &found.into_values())) {
-                removed += direct.run(row.delete).await?.affected();
+            let Some(found) = direct.run(row.read).await?.into_rows().into_iter().next() else { continue };
+            match is_same(place, &found.into_values()) {
+                true => drop(direct.run(row.delete).await?),
+                false => kept.push(place),
             }
         }
         tx.commit().await?;
-        Ok(removed)
+        Ok(kept)
     }
 }
 

@@ -171,10 +171,11 @@ impl Operations {
     pub(super) async fn find_misplaced(&self, name: MapName) -> Result<RowsCheckAnswer, Problem> {
         let fail = |error: CatalogError| problem::of_catalog(&error);
         let record = self.catalog.map(&name).await.map_err(fail)?;
+        let busy = self.driver.busy(&name).await.map_err(fail)?;
         let entries = self.catalog.entries(&name).await.map_err(fail)?;
         let (mut misplaced, mut unreachable) = (Vec::new(), Vec::new());
         for shard in self.catalog.shards().await.map_err(fail)? {
-            match self.mover.misplaced(&record.definition, &entries, &shard.id).await {
+            match self.mover.misplaced(&record.definition, &entries, &busy, &shard.id).await {
                 Ok(found) => misplaced.extend(found.into_iter().map(|one| MisplacedRows {
                     shard: one.shard,
                     dataset: one.dataset,

@@ -1,0 +1,355 @@
+//! Puts rows right that are on shards which do not own them: what the owner lacks is carried to it, what it has is
+//! removed, and what cannot be decided stays, hidden from requests, and is counted.
+//!
+//! Nothing is removed that the owner does not have, unless the operator says that the owner is right. Each write proves
+//! in its own transaction who owns the range, so that it can be stopped anywhere and begun again.
+
+use std::collections::BTreeMap;
+
+use polyshard_catalog::Carry;
+use polyshard_engine::{Access, Value};
+use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, ShardId};
+use polyshard_shard::{OpId, OpRef, Shard, StrayKind, StrayRow};
+
+use crate::carry::Mover;
+use crate::error::{MoveError, Result, shard};
+use crate::misplaced::{Owners, point, strays};
+use crate::session::Session;
+use crate::table::rows_of;
+
+/// Rows looked at at once, and written by one transaction: others' protocol waits for it.
+const PAGE_ROWS: usize = 256;
+/// Placements that are looked at together: each is a condition of every statement.
+const PLACEMENTS_AT_ONCE: usize = 64;
+
+/// How rows are put right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repair {
+    /// Only look, and count.
+    pub dry_run: bool,
+    /// Where it cannot be decided, the owner is right: rows that differ from its own, and old ones that it has no more,
+    /// are removed.
+    pub owner_wins: bool,
+}
+
+/// What was done, or would be, with the rows of a dataset on a shard that does not own them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Carried to the owner, which lacked them, and removed here.
+    pub moved: u64,
+    /// Removed here: the owner has the same.
+    pub removed: u64,
+    /// Removed here because the owner is right.
+    pub discarded: u64,
+    /// Left: the owner has another row of that key.
+    pub differs: u64,
+    /// Left: their range has gone on from here to the owner, which has no row of that key any more.
+    pub old: u64,
+    /// Left: no shard owns their key.
+    pub homeless: u64,
+    /// Left: the owner refuses them, or other rows that stay refer to them.
+    pub stuck: u64,
+    /// Left: an operation under way has to do with their range.
+    pub moving: u64,
+}
+
+impl Repaired {
+    /// Rows that stay where they are, but for those of operations under way.
+    pub fn left(&self) -> u64 {
+        self.differs + self.old + self.homeless + self.stuck
+    }
+}
+
+/// What a row is, compared with the owner's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Same,
+    Missing,
+    Differs,
+}
+
+impl Mover {
+    /// Puts the rows of a map right that one shard has and does not own; answers what was done with each dataset's.
+    /// `busy` are the ranges of operations under way, and `mark` a fresh name.
+    pub async fn repair(
+        &self,
+        definition: &MapDefinition,
+        (entries, busy): (&[Entry], &[KeyRange]),
+        on: &ShardId,
+        how: Repair,
+        mark: OpId,
+    ) -> Result<BTreeMap<String, Repaired>> {
+        let opened = shard(self.shards(), on).await?;
+        let wrong = MoveError::on(on);
+        let owners = Owners::new(entries);
+        let mut tally: BTreeMap<String, Repaired> = BTreeMap::new();
+        let mut todo: BTreeMap<Vec<u8>, KeyRange> = BTreeMap::new();
+        let mut is_all = true;
+        for dataset in opened.datasets(definition.name()).await.map_err(&wrong)? {
+            let found = strays(&opened, &dataset, definition, &owners).await?;
+            is_all &= found.rows == found.placements.values().sum::<u64>();
+            for (placement, rows) in found.placements {
+                let of = tally.entry(dataset.name.clone()).or_default();
+                if busy.iter().any(|range| range.contains(&placement)) {
+                    of.moving += rows;
+                } else if owners.of(&placement).is_none() {
+                    of.homeless += rows;
+                    todo.insert(placement.clone(), point(&placement));
+                } else {
+                    todo.insert(placement.clone(), point(&placement));
+                }
+            }
+        }
+        let marked = opened.strays(definition.name()).await.map_err(&wrong)?;
+        let ranges: Vec<KeyRange> = todo.values().cloned().collect();
+        if !how.dry_run && !ranges.is_empty() {
+            opened.hide_strays(mark, definition.name(), &ranges).await.map_err(&wrong)?;
+        }
+        for ((owner, is_old), ranges) in by_owner(&todo, &owners, &marked) {
+            for ranges in ranges.chunks(PLACEMENTS_AT_ONCE) {
+                let mut part = Part::new(self, definition, (on, &owner), ranges, how, is_old).await?;
+                part.go(&mut tally).await?;
+            }
+        }
+        let is_clean = is_all && tally.values().all(|of| of.left() + of.moving == 0);
+        if !how.dry_run && is_clean && !(marked.is_empty() && ranges.is_empty()) {
+            opened.unmark_strays(definition.name()).await.map_err(&wrong)?;
+        }
+        Ok(tally)
+    }
+}
+
+/// Ranges by their owner, and by whether they are known to be old.
+fn by_owner(
+    todo: &BTreeMap<Vec<u8>, KeyRange>,
+    owners: &Owners<'_>,
+    marked: &[(StrayKind, KeyRange)],
+) -> BTreeMap<(ShardId, bool), Vec<KeyRange>> {
+    let mut out: BTreeMap<(ShardId, bool), Vec<KeyRange>> = BTreeMap::new();
+    for (placement, range) in todo {
+        let Some(owner) = owners.of(placement) else { continue };
+        let is_old = marked.iter().any(|(kind, range)| *kind == StrayKind::Left && range.contains(placement));
+        out.entry((owner.clone(), is_old)).or_default().push(range.clone());
+    }
+    out
+}
+
+/// Some ranges of one shard that another owns.
+struct Part {
+    session: Session,
+    how: Repair,
+    /// Whether the ranges have gone from here to the owner, so that what it lacks was deleted there.
+    is_old: bool,
+}
+
+impl Part {
+    async fn new(
+        mover: &Mover,
+        definition: &MapDefinition,
+        (on, owner): (&ShardId, &ShardId),
+        ranges: &[KeyRange],
+        how: Repair,
+        is_old: bool,
+    ) -> Result<Part> {
+        let none = OpId::new(Default::default());
+        let carry = Carry {
+            from: on.clone(),
+            to: owner.clone(),
+            ranges: ranges.to_vec(),
+            forward: none,
+            reverse: none,
+            keep_ms: 0,
+            filled: false,
+            undoes: None,
+            replaces: None,
+        };
+        let op = OpRef { id: none, epoch: Epoch::ZERO, token: 0 };
+        let mut session = Session::new(mover.shards(), op, carry, definition.clone()).await?;
+        match how.dry_run {
+            true => session.read_what_is_there().await?,
+            false => drop(session.refresh().await?),
+        }
+        Ok(Part { session, how, is_old })
+    }
+
+    async fn go(&mut self, tally: &mut BTreeMap<String, Repaired>) -> Result<()> {
+        let mut moved: BTreeMap<usize, u64> = BTreeMap::new();
+        // Rows that others refer to come first, and go last.
+        for unit in 0..self.session.units.len() {
+            moved.insert(unit, self.give(unit).await?);
+        }
+        let mut stays: Vec<String> = Vec::new();
+        for unit in (0..self.session.units.len()).rev() {
+            let table = &self.session.tables[self.session.units[unit].table];
+            let (identity, references) = (table.identity.clone(), table.references.clone());
+            let is_needed = stays.contains(&identity);
+            let carried = moved.get(&unit).copied().unwrap_or(0);
+            let of = tally.entry(self.session.units[unit].dataset.name.clone()).or_default();
+            let before = of.left();
+            self.take_away(unit, is_needed, carried, of).await?;
+            if of.left() > before {
+                stays.extend(references);
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries what the owner lacks to it. Answers how many rows.
+    async fn give(&self, unit: usize) -> Result<u64> {
+        if self.how.dry_run || self.is_old {
+            return Ok(0);
+        }
+        let (session, mut given) = (&self.session, 0);
+        let table = session.units[unit].table;
+        let mut after = None;
+        while let Some(page) = self.page(unit, &mut after).await? {
+            let missing: Vec<Vec<Value>> = page
+                .into_iter()
+                .filter(|(_, verdict)| *verdict == Verdict::Missing)
+                .map(|(row, _)| row)
+                .collect();
+            if missing.is_empty() {
+                continue;
+            }
+            match self.put(table, &missing).await {
+                Ok(()) => given += missing.len() as u64,
+                // One by one: those that fit come, the others stay where they are.
+                Err(error) if error.is_rule() => {
+                    for row in missing {
+                        match self.put(table, std::slice::from_ref(&row)).await {
+                            Err(error) if error.is_rule() => {}
+                            other => given += other.map(|()| 1)?,
+                        }
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(given)
+    }
+
+    async fn put(&self, table: usize, rows: &[Vec<Value>]) -> Result<()> {
+        let session = &self.session;
+        let owner = &session.target;
+        let statements = session.tables[table].to.inserts(rows);
+        let ranges = (session.definition.name(), session.carry.ranges.as_slice());
+        owner.take_strays(ranges, statements).await.map_err(MoveError::on(owner.id()))
+    }
+
+    /// Removes what the owner has, and counts the rest.
+    async fn take_away(
+        &self,
+        unit: usize,
+        is_needed: bool,
+        mut carried: u64,
+        of: &mut Repaired,
+    ) -> Result<()> {
+        let (dry, wins) = (self.how.dry_run, self.how.owner_wins);
+        let mut after = None;
+        while let Some(page) = self.page(unit, &mut after).await? {
+            let mut goes: Vec<(Vec<Value>, Verdict)> = Vec::new();
+            for (row, verdict) in page {
+                match verdict {
+                    _ if is_needed => of.stuck += 1,
+                    Verdict::Same => goes.push((row, verdict)),
+                    Verdict::Missing if dry && !self.is_old => of.moved += 1,
+                    Verdict::Differs if wins => goes.push((row, verdict)),
+                    Verdict::Missing if wins && self.is_old => goes.push((row, verdict)),
+                    Verdict::Differs => of.differs += 1,
+                    Verdict::Missing if self.is_old => of.old += 1,
+                    Verdict::Missing => of.stuck += 1,
+                }
+            }
+            let kept = match dry {
+                true => Vec::new(),
+                false => self.remove(unit, &goes).await?,
+            };
+            for (place, (_, verdict)) in goes.iter().enumerate() {
+                match verdict {
+                    _ if kept.contains(&place) => of.stuck += 1,
+                    Verdict::Same if carried > 0 => {
+                        carried -= 1;
+                        of.moved += 1;
+                    }
+                    Verdict::Same => of.removed += 1,
+                    Verdict::Missing | Verdict::Differs => of.discarded += 1,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes rows here that are still what they were; answers the places of those that stay.
+    async fn remove(&self, unit: usize, rows: &[(Vec<Value>, Verdict)]) -> Result<Vec<usize>> {
+        let on = &self.session.source;
+        let places: Vec<usize> = (0..rows.len()).collect();
+        match self.remove_some(unit, rows, &places).await {
+            Ok(kept) => Ok(kept),
+            // Rows of a table may refer to each other: one by one, as far as it goes.
+            Err(error) if error.is_rule() => {
+                let mut kept = Vec::new();
+                for place in places.into_iter().rev() {
+                    match self.remove_some(unit, rows, &[place]).await {
+                        Err(error) if error.is_rule() => kept.push(place),
+                        other => kept.extend(other?),
+                    }
+                }
+                tracing::debug!(shard = %on.id(), kept = kept.len(), "rows that others refer to stay");
+                Ok(kept)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn remove_some(
+        &self,
+        unit: usize,
+        rows: &[(Vec<Value>, Verdict)],
+        places: &[usize],
+    ) -> Result<Vec<usize>> {
+        let session = &self.session;
+        let (on, table) = (&session.source, session.units[unit].table);
+        let side = &session.tables[table].from;
+        let strays = places.iter().map(|place| {
+            let key = side.key_of(&rows[*place].0);
+            StrayRow { read: side.by_key_locked(&key), delete: side.delete(&key) }
+        });
+        let ranges = (session.definition.name(), session.carry.ranges.as_slice());
+        let is_same = |index: usize, now: &[Value]| session.is_same_here(table, &rows[places[index]].0, now);
+        let kept = on.remove_strays(ranges, strays.collect(), is_same).await;
+        let kept = kept.map_err(MoveError::on(on.id()))?;
+        Ok(kept.into_iter().map(|index| places[index]).collect())
+    }
+
+    /// The next rows here, each compared with the owner's; none when there are no more.
+    async fn page(
+        &self,
+        unit: usize,
+        after: &mut Option<polyshard_shard::RowKey>,
+    ) -> Result<Option<Vec<(Vec<Value>, Verdict)>>> {
+        let session = &self.session;
+        let (table, number) = (session.units[unit].table, session.units[unit].number);
+        let pair = &session.tables[table];
+        let page = pair.from.page(number, after.as_ref(), None, Some(PAGE_ROWS));
+        let here = session.page_of(true, page, PAGE_ROWS).await?;
+        let Some(last) = here.last() else { return Ok(None) };
+        *after = Some(pair.from.position(last));
+        let owner: &Shard = &session.target;
+        let wrong = MoveError::engine(owner.id());
+        let statements = here.iter().map(|row| pair.to.by_key(&pair.from.key_of(row))).collect();
+        let db = owner.carrier().await.map_err(MoveError::on(owner.id()))?;
+        let mut tx = db.begin(Access::Read).await.map_err(&wrong)?;
+        let answers = tx.run_all(statements).await.map_err(&wrong)?;
+        tx.rollback().await.map_err(&wrong)?;
+        let judge = |row: Vec<Value>, answer| {
+            let there: Option<Vec<Value>> = rows_of(answer).into_iter().next();
+            let verdict = match &there {
+                None => Verdict::Missing,
+                Some(there) if session.is_same(table, Some(&row), Some(there)) => Verdict::Same,
+                Some(_) => Verdict::Differs,
+            };
+            (row, verdict)
+        };
+        Ok(Some(here.into_iter().zip(answers).map(|(row, answer)| judge(row, answer)).collect()))
+    }
+}
