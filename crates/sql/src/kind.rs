@@ -77,7 +77,7 @@ pub enum Kind {
     /// DECLARE a cursor.
     Declare(Box<Declare>),
     /// FETCH or MOVE from a cursor.
-    Fetch(String),
+    Fetch(Fetch),
     /// CLOSE a cursor; none for ALL.
     Close(Option<String>),
     /// PREPARE a statement.
@@ -170,8 +170,40 @@ pub struct Declare {
     pub name: String,
     /// WITH HOLD: it outlives its transaction.
     pub hold: bool,
+    /// SCROLL or NO SCROLL; none if neither is said.
+    pub scroll: Option<bool>,
+    /// BINARY: its rows come in binary form.
+    pub binary: bool,
     /// The query.
     pub query: Arc<Statement>,
+}
+
+/// FETCH or MOVE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetch {
+    /// The cursor's name.
+    pub name: String,
+    /// MOVE: the rows themselves are not wanted.
+    pub moves: bool,
+    /// Which rows.
+    pub direction: Direction,
+}
+
+/// Which rows FETCH wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// So many of those that follow; negative: of those before, backwards. 0 is the row that it stands on, and
+    /// [`Direction::ALL`] is all.
+    By(i64),
+    /// The one of this number; negative: counted from the end.
+    Absolute(i64),
+    /// The one so many rows further on, or back.
+    Relative(i64),
+}
+
+impl Direction {
+    /// All rows that follow; negated, all before.
+    pub const ALL: i64 = i64::MAX;
 }
 
 /// PREPARE.

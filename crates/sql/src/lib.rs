@@ -19,8 +19,8 @@ mod utility;
 
 pub use error::{SqlError, SqlState};
 pub use kind::{
-    Argument, Copy, CopyOther, CopyWhat, Ddl, Declare, Discard, Execute, Explain, Isolation, Kind,
-    PolyshardCall, Prepare, RelationName, Setting, TransactionModes,
+    Argument, Copy, CopyOther, CopyWhat, Ddl, Declare, Direction, Discard, Execute, Explain, Fetch,
+    Isolation, Kind, PolyshardCall, Prepare, RelationName, Setting, TransactionModes,
 };
 pub use literals::{is_literal, with_literals};
 pub use param::{Param, ParamValue};

@@ -6,7 +6,8 @@ use crate::cursor::Cursor;
 use crate::ddl;
 use crate::error::{SqlError, SqlState};
 use crate::kind::{
-    Declare, Discard, Execute, Explain, Isolation, Kind, Prepare, RelationName, Setting, TransactionModes,
+    Declare, Direction, Discard, Execute, Explain, Fetch, Isolation, Kind, Prepare, RelationName, Setting,
+    TransactionModes,
 };
 use crate::lexer::Lexeme;
 use crate::statement::nested;
@@ -45,7 +46,7 @@ pub(crate) fn kind(cursor: &mut Cursor<'_>) -> Result<Option<Kind>, SqlError> {
             Kind::Deallocate(name_or_all(cursor)?)
         }
         "declare" => declare(cursor)?,
-        "fetch" | "move" => return fetch(cursor).map(Some),
+        "fetch" | "move" => fetch(cursor, word == "move")?,
         "close" => Kind::Close(name_or_all(cursor)?),
         "set" => set(cursor)?,
         "reset" => return reset(cursor).map(Some),
@@ -241,10 +242,16 @@ fn split(text: &str) -> Result<Vec<String>, SqlError> {
 
 fn declare(cursor: &mut Cursor<'_>) -> Result<Kind, SqlError> {
     let name = name(cursor)?;
-    let mut hold = false;
+    let (mut hold, mut scroll, mut binary) = (false, None, false);
     while !cursor.take("for") {
         if cursor.take_all(&["with", "hold"]) {
             hold = true;
+        } else if cursor.take_all(&["no", "scroll"]) {
+            scroll = Some(false);
+        } else if cursor.take("scroll") {
+            scroll = Some(true);
+        } else if cursor.take("binary") {
+            binary = true;
         } else if cursor.peek().is_none_or(|token| token.lexeme != Lexeme::Word) {
             return Err(syntax_error(cursor));
         } else {
@@ -253,22 +260,59 @@ fn declare(cursor: &mut Cursor<'_>) -> Result<Kind, SqlError> {
     }
     let query = nested(cursor.rest())?;
     while cursor.advance().is_some() {}
-    Ok(Kind::Declare(Box::new(Declare { name, hold, query })))
+    Ok(Kind::Declare(Box::new(Declare { name, hold, scroll, binary, query })))
 }
 
-/// The cursor's name is the last word of FETCH, whatever the direction.
-fn fetch(cursor: &mut Cursor<'_>) -> Result<Kind, SqlError> {
-    let mut last = None;
-    while !cursor.is_at_end() {
-        match cursor.name() {
-            Some(name) => last = Some(name),
-            None => {
-                last = None;
-                cursor.advance();
-            }
+fn fetch(cursor: &mut Cursor<'_>, moves: bool) -> Result<Kind, SqlError> {
+    let mut ahead = cursor.clone();
+    // A cursor may be called by one of these words; then it is the last.
+    let direction = match direction(&mut ahead) {
+        Some(direction) if !ahead.is_at_end() => {
+            *cursor = ahead;
+            direction
         }
+        _ => Direction::By(1),
+    };
+    if !cursor.take("from") {
+        cursor.take("in");
     }
-    last.map(Kind::Fetch).ok_or_else(|| syntax_error(cursor))
+    Ok(Kind::Fetch(Fetch { name: name(cursor)?, moves, direction }))
+}
+
+/// The direction of FETCH, if one is said.
+fn direction(cursor: &mut Cursor<'_>) -> Option<Direction> {
+    let count = |cursor: &mut Cursor<'_>| {
+        let mut ahead = cursor.clone();
+        let count = ahead.literal()?.parse::<i64>().ok()?;
+        *cursor = ahead;
+        Some(count)
+    };
+    // Without a number it is one row.
+    let several = |cursor: &mut Cursor<'_>| match cursor.take("all") {
+        true => Direction::ALL,
+        false => count(cursor).unwrap_or(1),
+    };
+    Some(if cursor.take("next") {
+        Direction::By(1)
+    } else if cursor.take("prior") {
+        Direction::By(-1)
+    } else if cursor.take("first") {
+        Direction::Absolute(1)
+    } else if cursor.take("last") {
+        Direction::Absolute(-1)
+    } else if cursor.take("absolute") {
+        Direction::Absolute(count(cursor)?)
+    } else if cursor.take("relative") {
+        Direction::Relative(count(cursor)?)
+    } else if cursor.take("all") {
+        Direction::By(Direction::ALL)
+    } else if cursor.take("forward") {
+        Direction::By(several(cursor))
+    } else if cursor.take("backward") {
+        Direction::By(several(cursor).checked_neg()?)
+    } else {
+        Direction::By(count(cursor)?)
+    })
 }
 
 fn set(cursor: &mut Cursor<'_>) -> Result<Kind, SqlError> {
@@ -396,4 +440,38 @@ fn explain(cursor: &mut Cursor<'_>) -> Result<Kind, SqlError> {
     let statement = nested(rest)?;
     let prefix = cursor.before().trim_end().to_owned();
     Ok(Kind::Explain(Box::new(Explain { analyze, format, prefix, statement })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fetched(sql: &str) -> Option<(String, bool, Direction)> {
+        let statement = crate::statements(sql).ok()?.remove(0);
+        let Kind::Fetch(Fetch { name, moves, direction }) = statement.kind() else { return None };
+        Some((name.clone(), *moves, *direction))
+    }
+
+    #[test]
+    fn fetch_says_which_rows_of_which_cursor() {
+        let of = |name: &str, direction| Some((name.to_owned(), false, direction));
+        let (by, absolute) = (Direction::By, Direction::Absolute);
+        assert_eq!(fetched("FETCH c"), of("c", by(1)));
+        assert_eq!(fetched("FETCH next"), of("next", by(1)));
+        assert_eq!(fetched("FETCH FROM c"), of("c", by(1)));
+        assert_eq!(fetched("fetch 5 in \"C\""), of("C", by(5)));
+        assert_eq!(fetched("FETCH -5 c"), of("c", by(-5)));
+        assert_eq!(fetched("FETCH FORWARD c"), of("c", by(1)));
+        assert_eq!(fetched("FETCH FORWARD 100 FROM c"), of("c", by(100)));
+        assert_eq!(fetched("FETCH ALL c"), of("c", by(Direction::ALL)));
+        assert_eq!(fetched("FETCH BACKWARD ALL FROM c"), of("c", by(-Direction::ALL)));
+        assert_eq!(fetched("FETCH PRIOR FROM c"), of("c", by(-1)));
+        assert_eq!(fetched("FETCH LAST FROM c"), of("c", absolute(-1)));
+        assert_eq!(fetched("FETCH ABSOLUTE 7 c"), of("c", absolute(7)));
+        assert_eq!(fetched("FETCH RELATIVE -2 FROM c"), of("c", Direction::Relative(-2)));
+        assert_eq!(fetched("MOVE 3 c"), Some(("c".to_owned(), true, by(3))));
+        assert_eq!(fetched("FETCH"), None);
+        assert_eq!(fetched("FETCH 'x' FROM c"), None);
+        assert_eq!(fetched("FETCH 1 FROM c d"), None);
+    }
 }

@@ -88,6 +88,8 @@ pub(crate) struct Cache {
 pub(crate) struct Basis {
     /// The schema's position.
     pub position: u64,
+    /// The number of a transaction that has temporary tables; 0 for all others.
+    pub apart: u64,
     /// Where names are looked up.
     pub search_path: Arc<[String]>,
     /// Whether writes must name their key.
@@ -97,6 +99,7 @@ pub(crate) struct Basis {
 impl Basis {
     fn is(&self, other: &Basis) -> bool {
         self.position == other.position
+            && self.apart == other.apart
             && self.strict == other.strict
             && (Arc::ptr_eq(&self.search_path, &other.search_path) || self.search_path == other.search_path)
     }

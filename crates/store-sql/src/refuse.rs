@@ -68,11 +68,61 @@ fn contains(text: &str, word: &str) -> bool {
 fn is_local_config(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.split("set_config").skip(1).all(|after| {
-        let Some(end) = after.find(')') else { return false };
-        let arguments = after[..end].trim_start().trim_start_matches('(').trim_start();
+        let arguments = arguments(after).unwrap_or_default();
+        let [name, _, local] = arguments.as_slice() else { return false };
         // Names and texts must be read alike by the door and by the shard: those that change it are set by SET.
-        let name = arguments.strip_prefix('\'').and_then(|rest| rest.split('\'').next());
-        let harmless = name.is_some_and(|name| !READ_BY_THE_DOOR.contains(&name));
-        harmless && arguments.rsplit(',').next().is_some_and(|last| last.trim() == "true")
+        let name = name.strip_prefix('\'').and_then(|name| name.strip_suffix('\''));
+        let harmless = |name: &str| !name.contains('\'') && !READ_BY_THE_DOOR.contains(&name);
+        name.is_some_and(harmless) && *local == "true"
     })
+}
+
+/// The arguments of a call, if where each ends is plain to see: without comments, and texts in plain quotes alone.
+fn arguments(after: &str) -> Option<Vec<&str>> {
+    let call = after.trim_start().strip_prefix('(')?;
+    let (mut depth, mut quoted, mut start, mut found) = (0_usize, false, 0, Vec::new());
+    for (at, byte) in call.bytes().enumerate() {
+        let next = call.as_bytes().get(at + 1).copied().unwrap_or_default();
+        match (byte, next) {
+            (b'\\', _) => return None,
+            (b'\'', _) => quoted = !quoted,
+            _ if quoted => {}
+            (b'-', b'-') | (b'/', b'*') | (b'"', _) => return None,
+            // A parameter; anything else begins a text.
+            (b'$', next) if !next.is_ascii_digit() => return None,
+            (b'(' | b'[', _) => depth += 1,
+            (b')', _) if depth == 0 => {
+                found.push(call[start..at].trim());
+                return Some(found);
+            }
+            (b')' | b']', _) => depth = depth.checked_sub(1)?,
+            (b',', _) if depth == 0 => {
+                found.push(call[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local_config;
+
+    #[test]
+    fn a_setting_is_local_only_if_its_own_last_argument_says_so() {
+        assert!(is_local_config("SELECT set_config('app.user', $1, true)"));
+        assert!(is_local_config(
+            "SELECT set_config('app.a', concat('x', f(1)), true), pg_catalog.set_config ( 'b', 'it''s', TRUE )"
+        ));
+        // The parentheses inside end before the call does.
+        assert!(!is_local_config("SELECT set_config('app.a', concat('x', true), false)"));
+        assert!(!is_local_config("SELECT set_config('app.a', (true)::text, (1 = 1))"));
+        assert!(!is_local_config("SELECT set_config('app.a', 'x) , true', false)"));
+        assert!(!is_local_config("SELECT set_config('app.a', $$x$$, true)"));
+        assert!(!is_local_config("SELECT set_config('app.a', 'x', /* true */ false)"));
+        assert!(!is_local_config("SELECT set_config('search_path', 'x', true)"));
+        assert!(!is_local_config("SELECT set_config('app.' || 'a', 'x', true), set_config"));
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use polyshard_sql::{Declare, Kind, SqlError, Statement};
+use polyshard_sql::{Declare, Fetch, Kind, SqlError, Statement};
 
 use super::worker::{Passed, Sink, Trouble, Worker};
 use super::{PORTAL_SUSPENDED, columns};
@@ -49,7 +49,8 @@ impl HeldAnswers {
     /// Whether a statement is about a cursor of these.
     pub fn concerns(&self, kind: &Kind) -> bool {
         match kind {
-            Kind::Fetch(name) | Kind::Close(Some(name)) => self.has(name),
+            Kind::Fetch(fetch) => self.has(&fetch.name),
+            Kind::Close(Some(name)) => self.has(name),
             _ => false,
         }
     }
@@ -129,7 +130,8 @@ impl Session {
     }
 
     /// FETCH or MOVE of a cursor.
-    pub(crate) async fn fetch_cursor(&mut self, name: &str, statement: &Statement) -> Done {
+    pub(crate) async fn fetch_cursor(&mut self, fetch: &Fetch, statement: &Statement) -> Done {
+        let name = fetch.name.as_str();
         let Some(mut worker) = self.held.0.get_mut(name).and_then(|held| held.worker.take()) else {
             let message = format!("cursor \"{name}\" does not exist");
             return Err(SqlError::new(state::INVALID_CURSOR_NAME, message).into());

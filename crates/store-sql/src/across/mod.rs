@@ -5,6 +5,7 @@
 
 mod check;
 mod columns;
+mod copy;
 mod explain;
 mod hold;
 pub(crate) mod motion;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
 use polyshard_sql::{
-    Context, Fragment, Kind, Mode, Param, Plan, Route, Schema, Source, SqlError, Statement, quoted,
+    Context, Copy, Fragment, Kind, Mode, Param, Plan, Route, Schema, Source, SqlError, Statement, quoted,
 };
 
 use crate::reply::{self, Severity, state};
@@ -42,6 +43,8 @@ enum Delivery<'d> {
     Rows,
     /// At most so many rows now, and the others when it asks again for this portal.
     Portal { name: &'d str, rows_max: i32 },
+    /// All of it, as COPY writes it.
+    Copy(&'d Copy),
     /// As EXPLAIN ANALYZE tells of it; these are its words up to the query.
     Analyzed { prefix: &'d str },
     /// By FETCH; this is DECLARE up to the query.
@@ -66,6 +69,7 @@ impl Session {
             Some((name, rows_max)) => Delivery::Portal { name, rows_max: *rows_max },
             None => Delivery::Rows,
         };
+        let copied;
         let (explained, select) = match statement.kind() {
             Kind::Explain(explain) => {
                 explain::check_form(explain)?;
@@ -79,6 +83,11 @@ impl Session {
                 let declare = self.check_declare(statement, cursor)?;
                 delivery = Delivery::Cursor { name: &cursor.name, declare };
                 (false, cursor.query.as_ref())
+            }
+            Kind::Copy(copy) => {
+                copied = self.copied_select(copy).await?;
+                delivery = Delivery::Copy(copy);
+                (false, copied.as_ref())
             }
             _ => return Err(only_select().into()),
         };
@@ -128,7 +137,8 @@ impl Session {
     ) -> Result<(), Trouble> {
         let now = if mentions_time(select.text()) { Some(working.now(self.client()).await?) } else { None };
         let mut plan = polyshard_sql::plan(select, context, literals, now.as_deref())?;
-        if plan.mode == Mode::Concat && !matches!(delivery, Delivery::Rows | Delivery::Analyzed { .. }) {
+        if plan.mode == Mode::Concat && matches!(delivery, Delivery::Portal { .. } | Delivery::Cursor { .. })
+        {
             let columns = working.columns_of(self.client(), &plan.fragments[0]).await?;
             match delivery {
                 Delivery::Cursor { .. } if columns.is_empty() => return Err(no_columns().into()),
@@ -162,7 +172,10 @@ impl Session {
             return self.analyze_across(working, plan, &texts, context.schema, prefix).await;
         }
         match plan.mode {
-            Mode::Concat => self.concat(working, &texts).await,
+            Mode::Concat => match delivery {
+                Delivery::Copy(copy) => self.copy_concat(working, &texts, copy).await,
+                _ => self.concat(working, &texts).await,
+            },
             Mode::Combine => {
                 let mut combine = working.take_combine()?;
                 let fetched = self.fetch(working, &mut combine, plan, &texts).await;
@@ -328,6 +341,10 @@ impl Session {
                 combine.ask_rows(&plan.combine, &forms);
                 combine.end();
             }
+            Delivery::Copy(copy) => {
+                combine.ask(&copy::copy_text(copy, &plan.combine, true));
+                combine.end();
+            }
             Delivery::Portal { rows_max, .. } => {
                 combine.ask_portal(hold::PORTAL, &plan.combine, &forms, rows_max);
             }
@@ -345,6 +362,13 @@ impl Session {
             self.tell_failed(&working.missing);
             reply::complete(&mut self.client().out, "DECLARE CURSOR");
             return Ok(true);
+        }
+        if let Delivery::Copy(_) = delivery {
+            self.begin_copy(combine, true).await?;
+            let passed = combine.pass(self.client(), Sink::Client, u64::MAX).await?;
+            self.tell_failed(&working.missing);
+            self.end_copied(&passed.tag);
+            return Ok(false);
         }
         let description = combine.description(self.client()).await?;
         if !told {

@@ -63,6 +63,25 @@ pub(crate) struct Passed {
     pub tag: String,
 }
 
+impl Passed {
+    fn note_tag(&mut self, body: &[u8]) {
+        let tag = body.strip_suffix(&[0]).unwrap_or(body);
+        self.tag = String::from_utf8_lossy(tag).into_owned();
+    }
+
+    /// How many rows the end said.
+    pub fn counted(&self) -> u64 {
+        self.tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// A message's type and length.
+const MESSAGE_HEAD_BYTES: usize = 5;
+/// What COPY data in binary form begins with: a mark of 11 bytes, flags, and the length of more, which is 0.
+const BINARY_HEAD_BYTES: usize = 19;
+/// What it ends with.
+pub(super) const BINARY_END: &[u8] = &[0xff, 0xff];
+
 /// A session at work.
 pub(crate) struct Worker {
     backend: Backend,
@@ -324,6 +343,69 @@ impl Worker {
         }
     }
 
+    /// What COPY … TO STDOUT says of its form, as the message's body.
+    pub async fn copy_form(&mut self, client: &mut Client) -> Result<BytesMut, Trouble> {
+        let mut failure = None;
+        loop {
+            match self.next(client).await? {
+                (b'H', body) => return Ok(body),
+                (b'E', body) => failure = failure.or(Some(body)),
+                (b'Z', _) => {
+                    return Err(failure.map_or_else(|| no_copy(&self.backend.shard), Trouble::Said));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Passes COPY data in binary form on, up to its end: the head that it begins with only from the first shard, the
+    /// mark that it ends with from none.
+    pub async fn pass_binary(&mut self, client: &mut Client, first: bool) -> Result<Passed, Trouble> {
+        let mut to_skip = BINARY_HEAD_BYTES;
+        let mut passed = Passed::default();
+        loop {
+            let raw = self.backend.raw();
+            let Some(frame) = raw.head().map_err(lost)? else {
+                wait(raw, client).await?;
+                continue;
+            };
+            if frame.kind != b'd' {
+                match self.next(client).await? {
+                    (b'E', body) => {
+                        self.rest(client).await?;
+                        return Err(Trouble::Said(body));
+                    }
+                    (b'C', body) => passed.note_tag(&body),
+                    (b'Z', _) => return Ok(passed),
+                    _ => {}
+                }
+                continue;
+            }
+            // The head, and a row as short as the mark, must be seen; nothing else is held as a whole.
+            let seen = frame.bytes.min(MESSAGE_HEAD_BYTES + to_skip + BINARY_END.len());
+            if raw.incoming().len() < seen {
+                wait(raw, client).await?;
+                continue;
+            }
+            let incoming = raw.incoming();
+            incoming.advance(MESSAGE_HEAD_BYTES);
+            let mut left = frame.bytes - MESSAGE_HEAD_BYTES;
+            let head = incoming.split_to(to_skip.min(left));
+            left -= head.len();
+            to_skip -= head.len();
+            if first && !head.is_empty() {
+                reply::message(&mut client.out, b'd', |out| out.put_slice(&head));
+            }
+            if left == BINARY_END.len() && incoming.starts_with(BINARY_END) {
+                incoming.advance(left);
+            } else if left > 0 {
+                client.out.put_u8(b'd');
+                client.out.put_u32(u32::try_from(left + 4).unwrap_or(u32::MAX));
+                self.pass_frame(client, &mut Sink::Client, left).await?;
+            }
+        }
+    }
+
     /// Passes the rows of an answer on, up to its end. No row is held as a whole, however long it is.
     pub async fn pass(
         &mut self,
@@ -354,10 +436,7 @@ impl Worker {
                     return Err(Trouble::Said(body));
                 }
                 (b's', _) => passed.suspended = true,
-                (b'C', body) => {
-                    let tag = body.strip_suffix(&[0]).unwrap_or(&body);
-                    passed.tag = String::from_utf8_lossy(tag).into_owned();
-                }
+                (b'C', body) => passed.note_tag(&body),
                 (b'Z', _) => return Ok(passed),
                 _ => {}
             }

@@ -235,6 +235,11 @@ impl Backend {
         self.steps.is_empty()
     }
 
+    /// Whether it has not answered the BEGIN, or what else was sent quietly before everything else.
+    pub fn is_beginning(&self) -> bool {
+        matches!(self.steps.front(), Some(Step::Query { quiet: true }))
+    }
+
     /// Bytes that wait to be sent.
     pub fn waiting_bytes(&mut self) -> usize {
         self.lent().outgoing().len()

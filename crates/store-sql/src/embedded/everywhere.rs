@@ -7,7 +7,7 @@ use polyshard_engine::Dialect;
 use polyshard_journal::{Change, Embedded, EntryKind, Lite, Recorded, Turn};
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
-use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, quoted};
+use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TableName, quoted};
 
 use super::run::{Solo, savepoint};
 use super::translate::statement_of;
@@ -24,6 +24,11 @@ pub(crate) struct LiteTurn {
 }
 
 impl LiteTurn {
+    /// The tables that it has made.
+    pub fn made(&self) -> Vec<TableName> {
+        self.turn.made()
+    }
+
     /// How much it has recorded.
     pub fn extent(&self) -> Extent {
         Extent { statements: self.statements.len(), kind: self.kind }

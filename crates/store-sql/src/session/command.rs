@@ -85,17 +85,23 @@ impl Session {
 
     /// Declarations for the new tables of a transaction that has none for them, where they are to be on one shard.
     pub(super) async fn placed_by_default(&self) -> Result<Vec<Declaration>, SqlError> {
-        let Some(within) = &self.transaction.schema else { return Ok(Vec::new()) };
-        // A transaction on one shard makes temporary tables alone, and has a schema of its own for them.
-        let everywhere = self.transaction.global.is_some() || self.transaction.lite_turn.is_some();
-        if self.door.limits.undeclared != Undeclared::Local || !everywhere {
+        if self.door.limits.undeclared != Undeclared::Local {
             return Ok(Vec::new());
         }
-        let said = &self.transaction.after;
-        let (before, shard) = (self.door.schema().await?, self.door.home()?);
-        let is_said = |table: &TableName| said.iter().any(|declaration| declaration.table() == Some(table));
-        let new = within.tables.keys().filter(|table| !before.tables.contains_key(*table) && !is_said(table));
-        Ok(new.map(|table| Declaration::Local { table: table.clone(), shard: shard.clone() }).collect())
+        let made = match (&self.transaction.global, &self.transaction.lite_turn) {
+            (Some(global), _) => global.made(),
+            (None, Some(turn)) => turn.made(),
+            // A transaction on one shard makes temporary tables alone.
+            (None, None) => return Ok(Vec::new()),
+        };
+        let Some(within) = &self.transaction.schema else { return Ok(Vec::new()) };
+        let shard = self.door.home()?;
+        let said = |table: &TableName| {
+            self.transaction.after.iter().any(|declaration| declaration.table() == Some(table))
+        };
+        // Those that a savepoint has undone are gone.
+        let new = made.into_iter().filter(|table| within.tables.contains_key(table) && !said(table));
+        Ok(new.map(|table| Declaration::Local { table, shard: shard.clone() }).collect())
     }
 
     /// Declares what a transaction has left for its end.

@@ -102,7 +102,7 @@ impl Session {
             return Box::pin(self.describe_execute(execute)).await;
         }
         let cursor = prepared.analysed.as_ref().and_then(|analysed| match analysed.statement.kind() {
-            Kind::Fetch(name) => Some(name),
+            Kind::Fetch(fetch) => Some(&fetch.name),
             _ => None,
         });
         if let Some(name) = cursor {
@@ -270,6 +270,9 @@ impl Session {
         self.acquire(&wanted, access).await?;
         self.note_movable(&analysed.statement, &route, &analysis);
         self.note_effects(&analysed.statement, &analysis);
+        if self.is_beginning() {
+            Box::pin(self.begun()).await?;
+        }
         let Some(backend) = &mut self.backend else { return Ok(false) };
         backend.prepare(description.id, &prepared.text, &prepared.types);
         backend.bind(bind.portal, description.id, bind.rest);

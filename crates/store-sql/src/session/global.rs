@@ -7,7 +7,7 @@ use polyshard_engine::Dialect;
 use polyshard_journal::{Change, EntryKind, JournalError, Recorded, Turn};
 use polyshard_map::ShardId;
 use polyshard_router::Access;
-use polyshard_sql::{SqlError, SqlState};
+use polyshard_sql::{SqlError, SqlState, TableName};
 
 use super::place::Wanted;
 use super::{Done, Extent, Session, Stop};
@@ -35,6 +35,11 @@ pub(crate) struct Global {
 const COUNTED: [&str; 6] = ["INSERT 0", "UPDATE", "DELETE", "MERGE", "SELECT", "COPY"];
 
 impl Global {
+    /// The tables that it has made.
+    pub fn made(&self) -> Vec<TableName> {
+        self.turn.made()
+    }
+
     /// How much it has recorded.
     pub fn extent(&self) -> Extent {
         Extent { statements: self.statements.len(), kind: self.kind }
@@ -97,6 +102,15 @@ impl Session {
             self.acquire_unready(&Wanted::Shard(shard), Access::Write).await?;
             self.check_engine(shard)?;
             self.park();
+        }
+        // Everywhere, before anything is done: where BEGIN failed, it would count by itself.
+        for backend in self.parked.values_mut() {
+            if let Err(broken) = backend.flush().await {
+                return Err(of_broken(broken, &backend.shard).into());
+            }
+        }
+        for backend in self.parked.values_mut() {
+            quietly(backend, &mut self.client).await?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! COPY over several shards: each row goes to the shard of its key, and what is copied out comes from all.
+//! COPY into several shards: each row goes to the shard of its key.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ struct Keyed {
 }
 
 impl Session {
-    /// COPY of a table whose rows are on several shards.
+    /// COPY into a table whose rows are on several shards.
     pub(super) async fn copy_many(
         &mut self,
         statement: &Statement,
@@ -44,26 +44,15 @@ impl Session {
         ranges: &[(MapName, Vec<KeyRange>)],
     ) -> Done {
         check_client(copy)?;
-        let CopyWhat::Table { .. } = &copy.what else {
-            return Err(SqlError::unsupported(
-                "COPY of a query over several shards is not offered",
-                "Copy a table, or run the query itself.",
-            )
-            .into());
-        };
         if self.backend.is_some() || !self.parked.is_empty() {
             return Err(SqlError::unsupported(
-                "COPY over several shards does not join a transaction that is on a shard already",
+                "COPY into several shards does not join a transaction that is on a shard already",
                 "Run it first, or outside a transaction.",
             )
             .into());
         }
-        let access = if copy.from { Access::Write } else { Access::Read };
-        let tickets = self.door.router.enter_ranges(ranges, access).await;
+        let tickets = self.door.router.enter_ranges(ranges, Access::Write).await;
         let tickets = tickets.map_err(|error| reply::of_router(&error))?;
-        if !copy.from {
-            return self.copy_out(copy, tickets).await;
-        }
         if self.transaction.is_explicit() && !self.is_two_phase() {
             return Err(SqlError::unsupported(
                 "COPY into several shards is not part of a transaction",
@@ -117,64 +106,6 @@ impl Session {
             done.push(shard.clone());
         }
         self.end_alone(true, Ok(())).await
-    }
-
-    async fn copy_out(&mut self, copy: &Copy, tickets: BTreeMap<ShardId, Vec<Ticket>>) -> Done {
-        if copy.format() == "binary" {
-            return Err(SqlError::unsupported(
-                "COPY in format binary is not offered over several shards",
-                "Use text or CSV.",
-            )
-            .into());
-        }
-        let outside = self.step_outside();
-        let (mut first, mut count, mut done) = (true, 0, Ok(()));
-        // Kept to the end: no range goes from a shard that is done to one that is still to come.
-        let mut ended = Vec::new();
-        for (_, tickets) in tickets {
-            done = match self.copy_out_of_one(copy, tickets, first).await {
-                Ok(more) => {
-                    count += more;
-                    Ok(())
-                }
-                Err(stop) => Err(stop),
-            };
-            if done.is_err() || self.told {
-                self.release().await;
-                break;
-            }
-            ended.extend(self.backend.take());
-            first = false;
-        }
-        for backend in ended {
-            self.backend = Some(backend);
-            self.release().await;
-        }
-        self.step_inside(outside);
-        done?;
-        if self.told {
-            return Err(Stop::Told);
-        }
-        self.client.out.extend_from_slice(b"c\0\0\0\x04");
-        reply::complete(&mut self.client.out, &format!("COPY {count}"));
-        Ok(())
-    }
-
-    /// Copies out of one shard, in one snapshot, what it owns; how many rows.
-    async fn copy_out_of_one(&mut self, copy: &Copy, tickets: Vec<Ticket>, first: bool) -> Result<u64, Stop> {
-        self.open_with(tickets, Vec::new(), true).await?;
-        self.pass_quietly("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await?;
-        let said = self.ask_motion().await?;
-        let own = self.own_rows(copy, said).await?;
-        if let Some(backend) = &mut self.backend {
-            backend.gather(!first);
-        }
-        self.pass_query(&out_text(copy, first, own.as_deref())).await?;
-        let gathered = self.backend.as_mut().and_then(|backend| backend.gathered());
-        if !self.told {
-            self.pass_quietly("COMMIT").await?;
-        }
-        Ok(gathered.map_or(0, |(_, count)| count))
     }
 
     /// Takes the client's rows to their shards; how many were taken.
@@ -433,41 +364,4 @@ pub(super) fn is_given(column: &polyshard_sql::Column) -> bool {
 fn insert_of(table: &Table, key: &str) -> String {
     let (schema, name) = (quoted(&table.name.schema), quoted(&table.name.name));
     format!("INSERT INTO {schema}.{name} ({}) VALUES ($1)", quoted(key))
-}
-
-/// COPY … TO STDOUT for one shard, of the table or of a query for its own rows: only the first one's answer begins with
-/// the columns' names.
-fn out_text(copy: &Copy, first: bool, own: Option<&str>) -> String {
-    let mut text = "COPY ".to_owned();
-    if let Some(query) = own {
-        text.push_str(&format!("({query})"));
-    } else if let CopyWhat::Table { name, columns } = &copy.what {
-        if let Some(schema) = &name.schema {
-            text.push_str(&format!("{}.", quoted(schema)));
-        }
-        text.push_str(&quoted(&name.name));
-        if !columns.is_empty() {
-            let columns: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
-            text.push_str(&format!(" ({})", columns.join(", ")));
-        }
-    }
-    text.push_str(" TO STDOUT");
-    let options: Vec<String> = copy
-        .options
-        .iter()
-        .filter(|(name, _)| first || name != "header")
-        .map(|(name, value)| match (name.as_str(), value) {
-            ("force_quote" | "force_not_null" | "force_null", Some(list)) if list != "*" => {
-                let columns: Vec<String> = list.split(',').map(&quoted).collect();
-                format!("{name} ({})", columns.join(", "))
-            }
-            (_, Some(value)) if value == "*" => format!("{name} *"),
-            (_, Some(value)) => format!("{name} {}", crate::settings::quoted(value)),
-            (_, None) => name.clone(),
-        })
-        .collect();
-    if !options.is_empty() {
-        text.push_str(&format!(" WITH ({})", options.join(", ")));
-    }
-    text
 }

@@ -362,7 +362,8 @@ impl Session {
 
     /// What statements are read against.
     pub(crate) fn basis(&self, position: u64) -> Basis {
-        Basis { position, search_path: self.search_path.clone(), strict: self.own.strict }
+        let (search_path, strict) = (self.search_path.clone(), self.own.strict);
+        Basis { position, apart: self.transaction.apart, search_path, strict }
     }
 }
 

@@ -1,13 +1,12 @@
-//! COPY and writes over several shards while ranges are being moved: rows count on the shard that owns them only.
+//! Writes over several shards while ranges are being moved: rows count on the shard that owns them only.
 
 use std::ops::ControlFlow;
 
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
 use polyshard_sql::ast::{Expr, Ident, Statement as Tree, visit_relations};
-use polyshard_sql::{Context, Copy, CopyWhat, SqlError, SqlState, folded, quoted};
+use polyshard_sql::{Context, SqlError, SqlState, folded};
 
-use super::load::given_columns;
 use super::{Session, Stop};
 use crate::across::motion::{self, Motion};
 use crate::reply;
@@ -21,27 +20,6 @@ impl Session {
         let Some(backend) = &mut self.backend else { return Ok(Said::new()) };
         let asked = backend.ask_all(&motion::question()).await;
         asked.map_err(|error| Stop::Refused(reply::of_engine(&error)))
-    }
-
-    /// The query that COPY reads on this shard instead of the table itself; none in quiet times.
-    pub(super) async fn own_rows(&mut self, copy: &Copy, said: Said) -> Result<Option<String>, Stop> {
-        let CopyWhat::Table { name, columns } = &copy.what else { return Ok(None) };
-        let Some(shard) = self.backend.as_ref().map(|backend| backend.shard.clone()) else { return Ok(None) };
-        if said.is_empty() {
-            return Ok(None);
-        }
-        let schema = self.current_schema().await?;
-        let Some(table) = schema.table(name.schema.as_deref(), &name.name, &self.search_path) else {
-            return Ok(None);
-        };
-        let mut motion = Motion::default();
-        motion.learn(said)?;
-        let foreign = motion.foreign(Dialect::Postgres, &shard, &self.door.router.view(), &schema)?;
-        let Some(condition) = foreign.get(&table.name) else { return Ok(None) };
-        let columns: Vec<String> = given_columns(table, columns).into_iter().map(quoted).collect();
-        let (within, name) = (quoted(&table.name.schema), quoted(&table.name.name));
-        let columns = columns.join(", ");
-        Ok(Some(format!("SELECT {columns} FROM {within}.{name} WHERE ({condition}) IS NOT TRUE")))
     }
 
     /// A write's text for a shard: without the rows that are not its own.

@@ -138,7 +138,7 @@ impl Session {
     /// Notes that only the transaction's own session works for this one.
     pub(crate) async fn working_on_own_alone(&self) {
         self.cancel.running.clear().await;
-        if let Some(backend) = &self.backend {
+        for backend in self.backend.iter().chain(self.parked.values()) {
             self.cancel.running.add(backend.cancel()).await;
         }
     }

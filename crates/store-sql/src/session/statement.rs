@@ -34,10 +34,14 @@ const OUTDATED_TRIES_MAX: u32 = 5;
 impl Session {
     /// The tables as they are now, or as the transaction itself has made them.
     pub(crate) async fn current_schema(&self) -> Result<Arc<Schema>, SqlError> {
-        match &self.transaction.schema {
-            Some(schema) => Ok(schema.clone()),
-            None => self.door.schema().await,
+        if let Some(schema) = &self.transaction.schema {
+            return Ok(schema.clone());
         }
+        let schema = self.door.schema().await?;
+        for name in &self.transaction.temporary {
+            check_hides(name, &schema)?;
+        }
+        Ok(schema)
     }
 
     /// Where a statement goes with these parameters.
@@ -50,10 +54,10 @@ impl Session {
         if let Kind::Ddl(ddl) = analysed.statement.kind()
             && ddl.temporary
         {
-            self.check_temporary(ddl, &schema)?;
-            // From now on under a position of its own: the same words mean other tables to others.
-            let position = self.door.cache.passing_position();
-            self.transaction.schema = Some(Arc::new(Schema { position, ..Schema::clone(&schema) }));
+            let name = self.check_temporary(ddl, &schema)?;
+            // From now on under a basis of its own: the same words mean other tables to others.
+            self.transaction.temporary.push(name);
+            self.transaction.apart = self.door.cache.passing_position();
         }
         let basis = self.basis(schema.position);
         let analysis = analysed.analysis(&basis, |statement| {
@@ -145,7 +149,7 @@ impl Session {
             Kind::Reset(name) => self.reset(statement, name.as_deref()).await?,
             Kind::Show(name) => return self.show(name).await,
             Kind::Discard(what) => self.discard(*what).await?,
-            Kind::Fetch(name) if self.held.has(name) => self.fetch_cursor(name, statement).await?,
+            Kind::Fetch(fetch) if self.held.has(&fetch.name) => self.fetch_cursor(fetch, statement).await?,
             Kind::Close(Some(name)) if self.held.has(name) => {
                 self.close_held(name).await?;
                 reply::complete(&mut self.client.out, "CLOSE CURSOR");
@@ -154,9 +158,9 @@ impl Session {
                 self.close_all_held().await?;
                 return Ok(false);
             }
-            Kind::Fetch(name) => {
+            Kind::Fetch(fetch) => {
                 if self.backend.is_none() && self.parked.is_empty() {
-                    return Err(no_cursor(name).into());
+                    return Err(no_cursor(&fetch.name).into());
                 }
                 return Ok(false);
             }
@@ -197,6 +201,9 @@ impl Session {
         loop {
             self.acquire(wanted, access).await?;
             self.note_effects(statement, analysis);
+            if writes && self.is_beginning() {
+                Box::pin(self.begun()).await?;
+            }
             match self.pass_query(text).await {
                 // The session was dead already, or died of this: a read that has said nothing can be repeated.
                 Err(Stop::Refused(_)) if alone && again && !writes && self.client.said() == said => {
@@ -213,6 +220,11 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Whether the shard that works for us has not answered BEGIN yet.
+    pub(super) fn is_beginning(&self) -> bool {
+        self.backend.as_ref().is_some_and(|backend| backend.is_beginning())
     }
 
     /// Waits until the transaction has begun on its shard: what follows a BEGIN that failed would count by itself.
@@ -255,24 +267,16 @@ impl Session {
     }
 
     /// Refuses a temporary table that would be somewhere else than its transaction, or hide another.
-    fn check_temporary(&self, ddl: &Ddl, schema: &Schema) -> Done {
+    fn check_temporary(&self, ddl: &Ddl, schema: &Schema) -> Result<String, SqlError> {
         if self.embedded || !self.transaction.is_explicit() || self.transaction.global.is_some() {
             return Err(SqlError::unsupported(
                 "a temporary table is on one PostgreSQL shard, in a transaction",
                 "BEGIN first, then name a key, so that the transaction is on its shard.",
-            )
-            .into());
+            ));
         }
-        let name = ddl.name.as_ref().map(|name| name.name.as_str()).unwrap_or_default();
-        let hides = |known: &TableName| known.name == name;
-        if schema.tables.keys().any(hides) || schema.views.keys().any(hides) {
-            return Err(SqlError::unsupported(
-                format!("a temporary table {name} would hide the table or view of that name"),
-                "Choose another name.",
-            )
-            .into());
-        }
-        Ok(())
+        let name = ddl.name.as_ref().map(|name| name.name.clone()).unwrap_or_default();
+        check_hides(&name, schema)?;
+        Ok(name)
     }
 
     /// Notes that the shard that works for us is written to.
@@ -309,6 +313,7 @@ impl Session {
         if !self.extended {
             return self.pass_query(text).await;
         }
+        self.begun().await?;
         if let Some(backend) = &mut self.backend {
             backend.run_unnamed(text, &self.formats);
         }
@@ -340,9 +345,7 @@ impl Session {
         }
         match route {
             Route::Many { .. } if reads(analysed.statement.kind()) => {
-                let done = self.run_across(&analysed.statement, &route, params).await;
-                self.cancel.running.clear().await;
-                done
+                self.run_across(&analysed.statement, &route, params).await
             }
             Route::Many { ranges, .. } if matches!(analysed.statement.kind(), Kind::Copy(_)) => {
                 let statement = analysed.statement.clone();
@@ -471,9 +474,22 @@ fn may_change(analysis: &Analysis) -> bool {
 fn reads(kind: &Kind) -> bool {
     match kind {
         Kind::Select | Kind::Declare(_) => true,
+        Kind::Copy(copy) => !copy.from,
         Kind::Explain(explain) => reads(explain.statement.kind()),
         _ => false,
     }
+}
+
+/// Refuses the name of a temporary table that is also another's.
+fn check_hides(name: &str, schema: &Schema) -> Result<(), SqlError> {
+    let hides = |known: &TableName| known.name == name;
+    if !schema.tables.keys().any(hides) && !schema.views.keys().any(hides) {
+        return Ok(());
+    }
+    Err(SqlError::unsupported(
+        format!("a temporary table {name} would hide the table or view of that name"),
+        "Choose another name.",
+    ))
 }
 
 fn undeclared(table: &TableName) -> SqlError {

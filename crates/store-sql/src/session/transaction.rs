@@ -53,6 +53,10 @@ pub(crate) struct Transaction {
     pub lite_turn: Option<Box<LiteTurn>>,
     /// The schema as the transaction itself has made it.
     pub schema: Option<Arc<Schema>>,
+    /// The temporary tables that it has made.
+    pub temporary: Vec<String>,
+    /// Its number, if it has some: what statements mean is not remembered for others. 0 for none.
+    pub apart: u64,
     /// When it began, once somebody has asked: microseconds since 2000.
     began_micros: Option<i64>,
     one_snapshot: bool,
@@ -95,6 +99,8 @@ impl Transaction {
             global: None,
             lite_turn: None,
             schema: None,
+            temporary: Vec::new(),
+            apart: 0,
             began_micros: None,
             one_snapshot: false,
             after: Vec::new(),

@@ -1,7 +1,7 @@
 //! Shards that break off in the middle of an answer, and clusters of two engines. C4, C9.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +14,12 @@ struct Between {
     port: u16,
     /// Bytes that the server may still say; negative for any number.
     left: Arc<AtomicI64>,
+    /// How many more beginnings of transactions with [`BEGIN`] the server does not understand.
+    spoiled: Arc<AtomicUsize>,
 }
+
+/// How only these tests begin transactions.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE";
 
 impl Between {
     async fn start(to: u16) -> Between {
@@ -22,12 +27,23 @@ impl Between {
         let port = listener.local_addr().unwrap().port();
         let left = Arc::new(AtomicI64::new(-1));
         let limit = left.clone();
+        let spoiled = Arc::new(AtomicUsize::new(0));
+        let to_spoil = spoiled.clone();
         tokio::spawn(async move {
             while let Ok((here, _)) = listener.accept().await {
                 let there = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
                 let (mut from_door, mut to_door) = here.into_split();
                 let (mut from_server, mut to_server) = there.into_split();
-                tokio::spawn(async move { tokio::io::copy(&mut from_door, &mut to_server).await });
+                let to_spoil = to_spoil.clone();
+                tokio::spawn(async move {
+                    let mut bytes = vec![0; 8192];
+                    while let Ok(count @ 1..) = from_door.read(&mut bytes).await {
+                        spoil(&mut bytes[..count], &to_spoil);
+                        if to_server.write_all(&bytes[..count]).await.is_err() {
+                            return;
+                        }
+                    }
+                });
                 let limit = limit.clone();
                 tokio::spawn(async move {
                     let mut bytes = vec![0; 8192];
@@ -43,13 +59,21 @@ impl Between {
                 });
             }
         });
-        Between { port, left }
+        Between { port, left, spoiled }
     }
 }
 
-/// Half a row is not passed off as one, and half an answer not as a whole.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_breaks_off_is_an_error() {
+/// Makes a beginning in what the door says one that the server refuses, if there is still one to spoil.
+fn spoil(said: &mut [u8], left: &AtomicUsize) {
+    let found = said.windows(BEGIN.len()).position(|window| window == BEGIN.as_bytes());
+    if let Some(at) = found
+        && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+    {
+        said[at] = b'X';
+    }
+}
+
+async fn behind() -> (Between, Cluster) {
     let server = PgServer::start();
     for name in ["catalog", "s1", "s2"] {
         server.create_database(name);
@@ -58,6 +82,57 @@ async fn an_answer_that_breaks_off_is_an_error() {
     let place = Place::Through(Arc::new(server), between.port);
     let cluster = Cluster::on_place(place, &Setup::default()).await;
     cluster.make_tables().await;
+    (between, cluster)
+}
+
+/// What follows a beginning that failed does not count by itself, in either protocol, on one shard or on all. C4.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_behind_a_beginning_that_failed() {
+    let (between, cluster) = behind().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    let spoil_next = || between.spoiled.store(1, Ordering::SeqCst);
+    let was_spoiled = || assert_eq!(between.spoiled.load(Ordering::SeqCst), 0);
+
+    spoil_next();
+    run(BEGIN).await;
+    assert_eq!(refusal(&client, "INSERT INTO notes VALUES (1, 1, 'x')").await.0, "42601");
+    assert_eq!(refusal(&client, "SELECT 1").await.0, "25P02");
+    run("ROLLBACK").await;
+    was_spoiled();
+
+    let insert = client.prepare("INSERT INTO notes VALUES ($1, 2, 'x')").await.unwrap();
+    let read = client.prepare("SELECT count(*) FROM notes WHERE tenant = $1").await.unwrap();
+    for first in [&insert, &read] {
+        spoil_next();
+        run(BEGIN).await;
+        assert!(client.query(first, &[&1_i64]).await.is_err());
+        assert_eq!(refusal(&client, "INSERT INTO notes VALUES (1, 3, 'x')").await.0, "25P02");
+        run("ROLLBACK").await;
+        was_spoiled();
+    }
+
+    spoil_next();
+    run(BEGIN).await;
+    assert_eq!(refusal(&client, "CREATE TABLE made (id int PRIMARY KEY)").await.0, "42601");
+    run("ROLLBACK").await;
+    was_spoiled();
+    assert_eq!(refusal(&client, "SELECT * FROM made").await.0, "42P01");
+    for shard in ["s1", "s2"] {
+        assert_eq!(cluster.on_shard(shard, "SELECT to_regclass('made') IS NULL"), "t");
+    }
+    assert_eq!(run("SELECT count(*) FROM notes").await, [["0"]]);
+    // And the same words do when the server understands them.
+    run(&format!("{BEGIN}; INSERT INTO notes VALUES (1, 1, 'x'); COMMIT")).await;
+    assert_eq!(run("SELECT count(*) FROM notes").await, [["1"]]);
+    drop(client);
+    cluster.close().await;
+}
+
+/// Half a row is not passed off as one, and half an answer not as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_is_an_error() {
+    let (between, cluster) = behind().await;
     let client = cluster.connect().await;
     let run = async |sql: &str| rows(&client, sql).await;
     run("INSERT INTO notes VALUES (1, 1, repeat('long ', 400000))").await;

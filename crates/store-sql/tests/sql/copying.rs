@@ -166,6 +166,67 @@ async fn copy_in_binary_form_is_cut_by_key_too() {
     cluster.close().await;
 }
 
+/// C3, C5: the rows of any query over all shards, in every form; inside a transaction with what it has written.
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_takes_queries_over_all_shards() {
+    let cluster = Cluster::start().await;
+    let client = prepare(&cluster).await;
+    let binary = async |sql: &str| -> Vec<u8> {
+        let pieces: Vec<Bytes> = client.copy_out(sql).await.unwrap().try_collect().await.unwrap();
+        pieces.concat()
+    };
+    // Nothing at all is a head and an end, once.
+    let all = "COPY notes (tenant, id, body) TO STDOUT WITH (FORMAT binary)";
+    let empty = [&b"PGCOPY\n\xff\r\n\0"[..], &[0; 8], &[0xff; 2]].concat();
+    assert_eq!(binary(all).await, empty);
+    let lines: String = (0..300).map(|n| format!("{}\t{n}\tbody {n}\n", n % 40)).collect();
+    copy_in(&client, "COPY notes (tenant, id, body) FROM STDIN", lines.as_bytes()).await.unwrap();
+
+    let grouped = "COPY (SELECT tenant % 3 AS rest, count(*) FROM notes GROUP BY 1 ORDER BY 1) TO STDOUT \
+                   WITH (FORMAT csv, HEADER)";
+    assert_eq!(copy_out(&client, grouped).await, "rest,count\n0,105\n1,98\n2,97\n");
+    let plain = "COPY (SELECT id, body FROM notes WHERE id > 297) TO STDOUT WITH (FORMAT csv, HEADER, FORCE_QUOTE (body))";
+    let mut out: Vec<String> = copy_out(&client, plain).await.lines().map(str::to_owned).collect();
+    assert_eq!(out.remove(0), "id,body");
+    out.sort();
+    assert_eq!(out, ["298,\"body 298\"", "299,\"body 299\""]);
+    // psql's way, which is the simple protocol.
+    let (done, out) = cluster.program("psql", &["-c", grouped]).await;
+    assert!(done && out == "rest,count\n0,105\n1,98\n2,97\n", "{out}");
+
+    // What is copied out in binary form can be copied in again.
+    let data = binary(all).await;
+    rows(&client, "CREATE TABLE again (tenant bigint, id bigint, body text, PRIMARY KEY (tenant, id))").await;
+    rows(&client, "SELECT polyshard.shard_table('again', 'tenants', 'tenant')").await;
+    let sql = "COPY again FROM STDIN WITH (FORMAT binary)";
+    assert_eq!(copy_in(&client, sql, &data).await.unwrap(), 300);
+    let same = "SELECT count(*) FROM notes n JOIN again a USING (tenant, id, body)";
+    assert_eq!(rows(&client, same).await, [["300"]]);
+    let sorted = "COPY (SELECT id::int FROM notes ORDER BY id DESC LIMIT 1) TO STDOUT WITH (FORMAT binary)";
+    let one = [&empty[..19], &[0, 1, 0, 0, 0, 4], &299_i32.to_be_bytes(), &[0xff; 2]].concat();
+    assert_eq!(binary(sorted).await, one);
+
+    // A transaction's own rows are there, and an error in the middle is one of the transaction.
+    rows(&client, "BEGIN; INSERT INTO notes VALUES (1, 1000, 'mine')").await;
+    let mine = "COPY (SELECT body FROM notes WHERE id >= 299 ORDER BY id) TO STDOUT";
+    assert_eq!(copy_out(&client, mine).await, "body 299\nmine\n");
+    let failing = client.copy_out("COPY (SELECT 1 / (id - 299) FROM notes) TO STDOUT").await;
+    let failed = match failing {
+        Ok(stream) => stream.try_collect::<Vec<Bytes>>().await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert_eq!(told(&failed).0, "22012");
+    assert_eq!(refusal(&client, "SELECT 1").await.0, "25P02");
+    rows(&client, "ROLLBACK").await;
+    assert_eq!(copy_out(&client, mine).await, "body 299\n");
+    let write = "COPY (DELETE FROM notes WHERE id > 5 RETURNING id) TO STDOUT";
+    let (state, message) = refusal(&client, write).await;
+    assert_eq!(state, "0A000", "{message}");
+    assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["300"]]);
+    drop(client);
+    cluster.close().await;
+}
+
 /// E3: whoever goes away in the middle leaves nothing behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_vanishes_while_it_copies_leaves_nothing() {

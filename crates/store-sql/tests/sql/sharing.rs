@@ -108,6 +108,33 @@ async fn a_statement_is_cancelled_and_one_left_behind_is_stopped() {
     cluster.close().await;
 }
 
+/// A query across shards in a transaction leaves the transaction's own session where a word to stop finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_can_be_cancelled_after_a_query_across_shards() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    rows(&client, "BEGIN; INSERT INTO notes VALUES (1, 1, 'x')").await;
+    assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["1"]]);
+    let token = client.cancel_token();
+    let sleeping = tokio::spawn(async move {
+        let refused = refusal(&client, "SELECT pg_sleep(600) FROM notes WHERE tenant = 1").await;
+        (client, refused)
+    });
+    let asleep =
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'";
+    while cluster.on_shard("s1", asleep) == "0" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    token.cancel_query(tokio_postgres::NoTls).await.unwrap();
+    let (client, refused) =
+        tokio::time::timeout(Duration::from_secs(60), sleeping).await.expect("it is stopped").unwrap();
+    assert_eq!(refused.0, "57014");
+    rows(&client, "ROLLBACK").await;
+    assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["0"]]);
+    drop(client);
+    cluster.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_were_ended_are_replaced() {
     let cluster = Cluster::with_tables().await;

@@ -1,6 +1,8 @@
 //! Tables made, declared and changed through the door. G1, C2, C9.
 
-use crate::support::{Cluster, refusal, rows};
+use polyshard_store_sql::{Limits, Undeclared};
+
+use crate::support::{Cluster, Setup, refusal, rows};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newcomer_makes_tables_declares_them_and_works_on() {
@@ -73,5 +75,75 @@ async fn a_migration_in_one_transaction_is_all_or_nothing() {
     let count = |shard: &str| cluster.on_shard(shard, "SELECT count(*) FROM a").parse::<i32>().unwrap();
     assert_eq!(count("s1") + count("s2"), 8);
     drop(client);
+    cluster.close().await;
+}
+
+/// A table that is given another name is not a new one, which would be placed on one shard.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_table_stays_where_it_is_when_new_ones_are_local() {
+    let local = Limits { undeclared: Undeclared::Local, ..Limits::default() };
+    for made_before in [true, false] {
+        let limits = if made_before { Limits::default() } else { local };
+        let cluster = Cluster::start_with(Setup { limits, ..Setup::default() }).await;
+        let client = cluster.connect().await;
+        rows(&client, "CREATE TABLE a (id int PRIMARY KEY)").await;
+        if made_before {
+            rows(&client, "INSERT INTO a VALUES (1), (2)").await;
+        }
+        // Another process, which is told to place new tables on one shard, and renames this one.
+        let place = cluster.place.clone();
+        let other = Cluster::on(place, &Setup { limits: local, ..Setup::default() }).await;
+        let second = other.connect().await;
+        rows(&second, "ALTER TABLE a RENAME TO b; CREATE TABLE c (id int PRIMARY KEY)").await;
+        if made_before {
+            assert_eq!(rows(&second, "SELECT count(*) FROM b").await, [["2"]]);
+            assert_eq!(
+                cluster.on_shard("s2", "SELECT count(*) FROM b"),
+                "2",
+                "it is on every shard as before"
+            );
+        }
+        rows(&second, "INSERT INTO b VALUES (3)").await;
+        rows(&second, "INSERT INTO c VALUES (3)").await;
+        let on_second = if made_before { "3" } else { "0" };
+        assert_eq!(cluster.on_shard("s2", "SELECT count(*) FROM b"), on_second);
+        assert_eq!(cluster.on_shard("s2", "SELECT count(*) FROM c"), "0");
+        drop((client, second));
+        other.close().await;
+        cluster.close().await;
+    }
+}
+
+/// A transaction with a temporary table sees what others do to the schema meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_temporary_table_does_not_stop_the_schema() {
+    let cluster = Cluster::with_tables().await;
+    let (client, other) = (cluster.connect().await, cluster.connect().await);
+    rows(&client, "BEGIN").await;
+    rows(&client, "SELECT * FROM notes WHERE tenant = 1").await;
+    rows(&client, "CREATE TEMP TABLE scratch (tenant bigint, id bigint) ON COMMIT DROP").await;
+    rows(&client, "INSERT INTO scratch VALUES (1, 7)").await;
+    rows(&other, "CREATE TABLE places (id int PRIMARY KEY)").await;
+    rows(&other, "INSERT INTO places VALUES (5)").await;
+    assert_eq!(rows(&client, "SELECT id FROM places").await, [["5"]]);
+    let here = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND \
+                state = 'idle in transaction' AND query LIKE 'SELECT id FROM places%'";
+    let elsewhere = if cluster.on_shard("s1", here) == "1" { "s2" } else { "s1" };
+    rows(&other, &format!("SELECT polyshard.local_table('places', '{elsewhere}')")).await;
+    // It is on another shard than the transaction now: not answered from what was known before.
+    let (state, message) = refusal(&client, "SELECT places.id FROM places, scratch").await;
+    assert_eq!(state, "0A000", "{message}");
+    rows(&client, "ROLLBACK").await;
+
+    // A name that another table gets meanwhile would mean two things.
+    rows(&client, "BEGIN").await;
+    rows(&client, "SELECT * FROM notes WHERE tenant = 1").await;
+    rows(&client, "CREATE TEMP TABLE scratch (tenant bigint, id bigint) ON COMMIT DROP").await;
+    rows(&other, "CREATE TABLE scratch (tenant bigint PRIMARY KEY)").await;
+    let (state, message) = refusal(&client, "SELECT count(*) FROM scratch").await;
+    assert_eq!(state, "0A000", "{message}");
+    rows(&client, "ROLLBACK").await;
+    assert_eq!(rows(&client, "SELECT count(*) FROM scratch").await, [["0"]]);
+    drop((client, other));
     cluster.close().await;
 }
