@@ -62,6 +62,7 @@ use crate::{backups, balancer, watch};
         watch::metrics,
         watch::traffic,
         watch::hot,
+        watch::large,
         watch::events,
         watch::query,
         watch::window,

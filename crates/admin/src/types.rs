@@ -46,7 +46,8 @@ pub use schema::{
 pub use shard::{Engine, NewShard, Removal, ShardLimits, ShardPatch, ShardView, ShardsAnswer};
 pub use status::{CatalogView, RouterView, Status};
 pub use traffic::{
-    DoorTraffic, HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, HotShardlet, ShardTraffic, TrafficAnswer,
+    DoorTraffic, HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, HotShardlet, LargeAnswer, LargeRequest,
+    LargeShardlet, LeftOut, ShardTraffic, TrafficAnswer,
 };
 pub use window::{
     PIECES_DEFAULT, PIECES_MAX, Part, Piece, ShardletAnswer, ShardletData, Unit, WindowAnswer, WindowRequest,

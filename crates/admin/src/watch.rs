@@ -23,8 +23,8 @@ use crate::operator::Answer;
 use crate::problem::{ErrorBody, Problem};
 use crate::reply;
 use crate::types::{
-    HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, PIECES_DEFAULT, PIECES_MAX, QueryAnswer, QueryRequest,
-    ShardletAnswer, TrafficAnswer, WindowAnswer, WindowRequest,
+    HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, LargeAnswer, LargeRequest, PIECES_DEFAULT, PIECES_MAX,
+    QueryAnswer, QueryRequest, ShardletAnswer, TrafficAnswer, WindowAnswer, WindowRequest,
 };
 
 /// A word on a quiet stream, so that proxies do not take it for dead.
@@ -39,6 +39,8 @@ pub trait Watch: Send + Sync + 'static {
     fn traffic(&self) -> Answer<'_, TrafficAnswer>;
     /// The hottest shardlets.
     fn hot(&self, limit: u32) -> Answer<'_, HotAnswer>;
+    /// The largest shardlets, of one map or of all.
+    fn large(&self, limit: u32, map: Option<MapName>) -> Answer<'_, LargeAnswer>;
     /// A part of a map in at most so many pieces.
     fn window(&self, map: MapName, first: u64, count: Option<u64>, pieces: u32) -> Answer<'_, WindowAnswer>;
     /// One shardlet by its key's text form.
@@ -57,6 +59,7 @@ pub fn watch_router(watch: Arc<dyn Watch>, auth: Auth) -> Router {
         .route("/metrics", get(metrics))
         .route("/v1/traffic", get(traffic))
         .route("/v1/hot", get(hot))
+        .route("/v1/large", get(large))
         .route("/v1/events", get(events))
         .route("/v1/query", post(query))
         .route("/v1/maps/{name}/window", get(window))
@@ -96,6 +99,19 @@ pub(crate) async fn hot(
 ) -> Result<Response, Problem> {
     let limit = within("limit", request.limit.unwrap_or(HOT_DEFAULT), HOT_MAX)?;
     Ok(reply::ok(watch.hot(limit).await?))
+}
+
+/// The shardlets that have the most data. It is counted within bounds, and not again for every request.
+#[utoipa::path(get, path = "/v1/large", tag = "watch", operation_id = "list_large", params(LargeRequest), responses(
+    (status = 200, description = "The largest first", body = LargeAnswer),
+    (status = "default", description = "What went wrong", body = ErrorBody),
+))]
+pub(crate) async fn large(
+    State(watch): Shared,
+    Params(request): Params<LargeRequest>,
+) -> Result<Response, Problem> {
+    let limit = within("limit", request.limit.unwrap_or(HOT_DEFAULT), HOT_MAX)?;
+    Ok(reply::ok(watch.large(limit, request.map).await?))
 }
 
 /// What is going on, as server-sent events: `tick` every two seconds, with rates by shard, unfinished and latest

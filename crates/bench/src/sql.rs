@@ -4,7 +4,7 @@
 mod across;
 mod copy;
 mod lookups;
-mod world;
+pub mod world;
 
 use crate::report::Table;
 use crate::{Effort, Failure};

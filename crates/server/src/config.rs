@@ -58,6 +58,8 @@ pub struct Config {
     pub engine: EngineConfig,
     /// What is logged and how.
     pub log: LogConfig,
+    /// What is counted.
+    pub metrics: MetricsConfig,
     /// Where traces go, if requests are traced.
     pub trace: Option<TraceConfig>,
 }
@@ -225,6 +227,13 @@ pub struct RebalanceConfig {
     pub slack_percent: u64,
 }
 
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Whether requests are.
+    pub count: bool,
+}
+
 /// The databases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
@@ -252,8 +261,19 @@ pub struct LogConfig {
 pub struct TraceConfig {
     /// The address that takes them.
     pub endpoint: String,
+    /// How they are written.
+    pub protocol: TraceProtocol,
     /// How many of all requests are traced, from 0 to 1.
     pub sample: f64,
+}
+
+/// How traces are written for the collector, in the words of OpenTelemetry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceProtocol {
+    /// `http/protobuf`.
+    Protobuf,
+    /// `http/json`.
+    Json,
 }
 
 /// How a log line looks.

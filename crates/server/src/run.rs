@@ -35,6 +35,9 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     let traces = config.trace.as_ref().map(Traces::new).transpose()?;
     let (export, traces) = traces.unzip();
     logging::start(&config.log, export)?;
+    if !config.metrics.count {
+        polyshard_meter::switch_off();
+    }
     let data = DataDir::open(&config.data)?;
     let token = config.admin.token.resolve(|name| options.variable(name))?;
     let auth =

@@ -1,7 +1,8 @@
-//! Traces: requests told to a collector of OpenTelemetry, as JSON over HTTP, behind a queue with an end.
+//! Traces: requests told to a collector of OpenTelemetry over HTTP, behind a queue with an end.
 
 mod json;
 mod layer;
+mod protobuf;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use reqwest::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::config::TraceConfig;
+use crate::config::{TraceConfig, TraceProtocol};
 use crate::error::ServerError;
 use layer::Ended;
 pub(crate) use layer::Export;
@@ -53,6 +54,7 @@ pub(crate) struct Sending {
 struct Post {
     client: reqwest::Client,
     endpoint: String,
+    protocol: TraceProtocol,
     counts: Arc<SpanCounts>,
     /// Spans on their way.
     in_hand: u64,
@@ -72,7 +74,8 @@ impl Traces {
         let (queue, spans) = mpsc::channel(QUEUED_MAX);
         let counts = Arc::new(SpanCounts::default());
         let export = Export::new(config.sample, queue, counts.clone());
-        let post = Post { client, endpoint: config.endpoint.clone(), counts, in_hand: 0, failing: false };
+        let (endpoint, protocol) = (config.endpoint.clone(), config.protocol);
+        let post = Post { client, endpoint, protocol, counts, in_hand: 0, failing: false };
         Ok((export, Traces { spans, post }))
     }
 
@@ -162,10 +165,14 @@ async fn gather(spans: &mut mpsc::Receiver<Ended>, batch: &mut Vec<Ended>, stopp
 impl Post {
     /// Sends a batch and empties it, whatever becomes of it.
     async fn send(&mut self, batch: &mut Vec<Ended>) {
-        let (body, count) = (json::document(batch), batch.len() as u64);
+        let (body, content_type) = match self.protocol {
+            TraceProtocol::Protobuf => (protobuf::document(batch), "application/x-protobuf"),
+            TraceProtocol::Json => (json::document(batch).into_bytes(), "application/json"),
+        };
+        let count = batch.len() as u64;
         batch.clear();
         self.in_hand = count;
-        let request = self.client.post(&self.endpoint).header(CONTENT_TYPE, "application/json").body(body);
+        let request = self.client.post(&self.endpoint).header(CONTENT_TYPE, content_type).body(body);
         let refused = match request.send().await {
             Ok(answer) if answer.status().is_success() => None,
             Ok(answer) => Some(format!("it answered {}", answer.status())),

@@ -1,5 +1,6 @@
 //! What onlookers can ask for: traffic, heat, windows onto maps, live events, metrics.
 
+mod large;
 mod metrics;
 mod process;
 mod query;
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use polyshard_admin::types::{
-    HOT_MAX, HotAnswer, HotShardlet, KeyText, QueryAnswer, ShardletAnswer, TrafficAnswer, WindowAnswer,
+    HOT_MAX, HotAnswer, HotShardlet, KeyText, LargeAnswer, QueryAnswer, ShardletAnswer, TrafficAnswer,
+    WindowAnswer,
 };
 use polyshard_admin::{Answer, Events, Problem, Watch};
 use polyshard_map::{MapName, ShardId};
@@ -27,6 +29,7 @@ use tokio::task::JoinHandle;
 
 use crate::operator::{Operations, now_ms};
 use crate::traces::SpanCounts;
+use crate::watch::large::Counted;
 pub(crate) use crate::watch::query::SqlClient;
 use crate::watch::samples::Samples;
 use crate::watch::window::Index;
@@ -67,6 +70,8 @@ pub(crate) struct Watcher {
     /// Each shard's size when last measured; none if it did not answer.
     gauges: Mutex<BTreeMap<ShardId, Option<Gauge>>>,
     windows: Mutex<BTreeMap<MapName, Arc<Index>>>,
+    /// The largest shardlets, as last counted; held while they are counted.
+    large: tokio::sync::Mutex<Option<Counted>>,
     ticks: watch::Sender<Arc<str>>,
     shutdown: Shutdown,
 }
@@ -91,6 +96,7 @@ impl Watcher {
             samples: Mutex::new(Samples::new(started)),
             gauges: Mutex::default(),
             windows: Mutex::default(),
+            large: tokio::sync::Mutex::default(),
             ticks: watch::Sender::new(Arc::from("")),
             shutdown,
         });
@@ -179,6 +185,10 @@ impl Watch for Watcher {
 
     fn hot(&self, limit: u32) -> Answer<'_, HotAnswer> {
         Box::pin(async move { Ok(self.hottest(limit as usize)) })
+    }
+
+    fn large(&self, limit: u32, map: Option<MapName>) -> Answer<'_, LargeAnswer> {
+        Box::pin(self.largest(limit as usize, map))
     }
 
     fn window(&self, map: MapName, first: u64, count: Option<u64>, pieces: u32) -> Answer<'_, WindowAnswer> {

@@ -4,8 +4,8 @@ use polyshard_map::MapName;
 
 use super::{Answered, Client};
 use crate::types::{
-    BackupView, BackupsAnswer, HotAnswer, NewBackup, NewRestore, ShardletAnswer, TrafficAnswer, WindowAnswer,
-    WindowRequest,
+    BackupView, BackupsAnswer, HotAnswer, LargeAnswer, NewBackup, NewRestore, ShardletAnswer, TrafficAnswer,
+    WindowAnswer, WindowRequest,
 };
 
 impl Client {
@@ -17,6 +17,15 @@ impl Client {
     /// The hottest shardlets.
     pub fn hot(&self, limit: u32) -> Answered<HotAnswer> {
         self.call(self.get("/v1/hot").query("limit", limit.to_string()))
+    }
+
+    /// The largest shardlets, of one map or of all.
+    pub fn large(&self, limit: u32, map: Option<&MapName>) -> Answered<LargeAnswer> {
+        let mut get = self.get("/v1/large").query("limit", limit.to_string());
+        if let Some(map) = map {
+            get = get.query("map", map.to_string());
+        }
+        self.call(get)
     }
 
     /// A part of a map in pieces.

@@ -121,3 +121,62 @@ pub struct HotShardlet {
     /// About how many requests a second it gets: every eighth request is looked at, and older ones weigh less.
     pub requests_per_s: f64,
 }
+
+/// How many of the largest, and of which map.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct LargeRequest {
+    /// At most 256; 20 when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Those of this map only; of all when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<String>)]
+    pub map: Option<MapName>,
+}
+
+/// The shardlets that have the most data, as it was counted lately.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Large)]
+pub struct LargeAnswer {
+    /// When it was counted, in milliseconds since 1970: it is not counted again for every request.
+    pub at_ms: i64,
+    /// The largest first, by their bytes.
+    pub shardlets: Vec<LargeShardlet>,
+    /// What is not in it, and why.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// One large shardlet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LargeShardlet {
+    /// The map.
+    #[schema(value_type = String)]
+    pub map: MapName,
+    /// The key; null where rows tell only their bucket.
+    pub key: Option<KeyText>,
+    /// The bucket of a map that hashes. Without a key, the rows are of all keys in it.
+    pub bucket: Option<u64>,
+    /// Where it is.
+    #[schema(value_type = String)]
+    pub shard: ShardId,
+    /// Its rows: counted, or estimated from a sample.
+    pub rows: u64,
+    /// About how many bytes they take: rows times the mean length of some of them, indexes not included.
+    pub bytes: u64,
+    /// Whether the rows are estimated from a sample, because there are too many to count.
+    pub sampled: bool,
+}
+
+/// Data whose size is not known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LeftOut {
+    /// The shard.
+    #[schema(value_type = String)]
+    pub shard: ShardId,
+    /// The dataset, as it is called on the shard; null for all of them.
+    pub dataset: Option<String>,
+    /// Why.
+    pub why: String,
+}

@@ -85,7 +85,14 @@ function bar(op) {
     "span",
     {},
     h("progress", { max: Math.max(total, copied, 1), value: copied, "aria-label": label }),
+    h("span", { className: "small dim" }, ` ${behind(op)}`),
   );
+}
+
+// How far the copy is behind while it runs, and for how long requests were held once they were.
+function behind({ state, progress }) {
+  if (progress.pause_ms !== undefined && progress.pause_ms !== null) return `held ${number(progress.pause_ms)} ms`;
+  return state === "running" && progress.lag_rows > 0 ? `${number(progress.lag_rows)} rows behind` : "";
 }
 
 function title(op) {

@@ -1,13 +1,14 @@
-// Shardlets: those that get the most requests, and everything that belongs to one.
+// Shardlets: those that get the most requests, those that have the most data, and everything that belongs to one.
 
 import { get, path } from "../api.js";
 import { colour } from "../colours.js";
-import { failure, h, keyText, number, rangeText, rate, stateChip, put } from "../dom.js";
+import { ago, bytes, failure, h, keyText, number, rangeText, rate, stateChip, put } from "../dom.js";
 import { live } from "../live.js";
 import { isolate, move } from "../moves.js";
 
 export default async function shardlets(into, [map, key], { status, signal }) {
-  const shown = map && key !== undefined ? await one(map, key, status) : await hot(signal);
+  const shown =
+    map && key !== undefined ? await one(map, key, status) : [...(await hot(signal)), ...large(into, signal)];
   into.append(
     h("div", { className: "head" }, h("h1", {}, "Shardlets"), search(status.maps, map, key)),
     ...shown.filter(Boolean),
@@ -38,6 +39,40 @@ function search(maps, map, key) {
   );
 }
 
+const cell = (label, className, ...content) => h("td", { "data-label": label, className }, ...content);
+
+function square(shard) {
+  const swatch = h("span", { className: "swatch" });
+  swatch.style.background = colour(shard);
+  return swatch;
+}
+
+function link({ map, key }) {
+  const name = keyText(key);
+  return h("a", { href: `#/shardlets/${encodeURIComponent(map)}/${encodeURIComponent(name)}` }, name);
+}
+
+function table(id, heads, body) {
+  return h(
+    "div",
+    { className: "scroll" },
+    h(
+      "table",
+      { className: "cards", id },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map(([name, kind]) => h("th", { scope: "col", className: kind ?? "" }, name)),
+        ),
+      ),
+      body,
+    ),
+  );
+}
+
 async function hot(signal) {
   const body = h("tbody");
   const none = h("p", { className: "dim" }, "No requests that name a key have come lately.");
@@ -46,21 +81,12 @@ async function hot(signal) {
     put(
       body,
       ...list.map((one) => {
-        const square = h("span", { className: "swatch" });
-        square.style.background = colour(one.shard ?? "");
-        const name = keyText(one.key);
-        const cell = (label, className, ...content) =>
-          h("td", { "data-label": label, className }, ...content);
         return h(
           "tr",
           {},
-          cell(
-            "key",
-            "",
-            h("a", { href: `#/shardlets/${encodeURIComponent(one.map)}/${encodeURIComponent(name)}` }, name),
-          ),
+          cell("key", "", link(one)),
           cell("map", "", one.map),
-          cell("shard", "", square, one.shard ?? "–"),
+          cell("shard", "", square(one.shard ?? ""), one.shard ?? "–"),
           cell("requests/s", "num", rate(one.requests_per_s)),
         );
       }),
@@ -71,32 +97,53 @@ async function hot(signal) {
   const heads = [["Key"], ["Map"], ["Shard"], ["Requests/s", "num"]];
   return [
     h("h2", {}, "The hottest"),
-    h(
-      "div",
-      { className: "scroll" },
-      h(
-        "table",
-        { className: "cards", id: "hot" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            heads.map(([name, kind]) => h("th", { scope: "col", className: kind ?? "" }, name)),
-          ),
-        ),
-        body,
-      ),
-    ),
+    table("hot", heads, body),
     none,
-    h(
-      "p",
-      { className: "small dim" },
-      "Requests through this server process; every eighth is looked at, and older ones ",
-      "weigh less. How large a shardlet is, is counted when it is opened.",
-    ),
+    h("p", { className: "small dim" }, "Every eighth request is looked at, and older ones weigh less."),
   ];
+}
+
+// The largest, read after the page is shown: counting them may take seconds.
+function large(into, signal) {
+  const body = h("tbody");
+  const said = h("p", { className: "small dim", id: "large-said" }, "Counting…");
+  into.addEventListener("shown", async () => {
+    let answer;
+    try {
+      answer = await get("/v1/large?limit=50", { signal });
+    } catch (error) {
+      if (error.name !== "AbortError") put(said, failure(error));
+      return;
+    }
+    put(
+      body,
+      answer.shardlets.map((one) =>
+        h(
+          "tr",
+          {},
+          cell("key", "", one.key === null ? `all keys in bucket ${number(one.bucket)}` : link(one)),
+          cell("map", "", one.map),
+          cell("shard", "", square(one.shard), one.shard),
+          cell("rows", "num", `${one.sampled ? "about " : ""}${number(one.rows)}`),
+          cell("about", "num", bytes(one.bytes)),
+        ),
+      ),
+    );
+    put(
+      said,
+      answer.shardlets.length === 0 ? "No rows that a map places were found. " : "",
+      `Counted ${ago(answer.at_ms)}, and again when that is a minute old. Bytes are estimated from some rows; `,
+      "rows that are marked with “about”, from a sample of a table with more than a million of them.",
+    );
+    const missing = answer.left_out.map((one) =>
+      h("li", {}, `${one.shard}${one.dataset ? ` ${one.dataset}` : ""}: ${one.why}`),
+    );
+    if (missing.length > 0) {
+      said.after(h("details", {}, h("summary", {}, `Not counted: ${missing.length}`), h("ul", {}, missing)));
+    }
+  });
+  const heads = [["Key"], ["Map"], ["Shard"], ["Rows", "num"], ["Bytes, about", "num"]];
+  return [h("h2", {}, "The largest"), table("large", heads, body), said];
 }
 
 async function one(map, key, status) {

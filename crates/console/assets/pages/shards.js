@@ -161,7 +161,7 @@ function makeRow(shard) {
     inside.textContent =
       now.connections === null || now.connections === undefined
         ? number(now.inside)
-        : `${number(now.inside)} (${number(now.connections)} sessions)`;
+        : `${number(now.inside)} (${sessions(now)})`;
   }
   tick(shard);
   const away = shard.reachable === false ? h("span", { className: "chip bad" }, "away") : null;
@@ -190,6 +190,10 @@ function makeRow(shard) {
     cell("look at", "wide small", shard.warnings.join("; ")),
   );
   return { element, tick };
+}
+
+function sessions({ connections, connections_max: most }) {
+  return most ? `${number(connections)} of ${number(most)} sessions` : `${number(connections)} sessions`;
 }
 
 function size(shard) {

@@ -108,6 +108,10 @@ fn a_body_that_is_too_large_is_refused_unread() {
     let big = format!("{{\"name\": \"{}\"}}", "a".repeat(8 << 20));
     let error = post(&server, "/v1/maps", &big).error(413, "too_large");
     assert!(error["remedy"].is_string(), "{error}");
+    // Whatever part of the API it is for.
+    for path in ["/v1/query", "/v1/backups", "/v1/adopt"] {
+        post(&server, path, &big).error(413, "too_large");
+    }
     let headers = format!("{TOKEN}transfer-encoding: chunked\r\n");
     let answer = send(&server, "POST /v1/maps", &headers, b"zz\r\n");
     assert_eq!(answer.status, 400, "both lengths at once are no request: {answer:?}");

@@ -113,6 +113,20 @@ fn bad_rows_are_left_out_told_with_their_lines_and_kept_in_a_file() {
 }
 
 #[test]
+fn a_bad_row_that_cannot_be_kept_is_left_to_load() {
+    let mut server = start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("orders.csv");
+    fs::write(&file, "1,1,x,,\n1,two,x,,\n1,3,x,,\n").unwrap();
+    // A device that is always full.
+    let full = ["--max-bad", "5", "--bad-rows", "/dev/full", "--jobs", "1", "--json"];
+    let error = error_of(load(&server, &file, &full), 1);
+    assert!(error["message"].as_str().unwrap().contains("the file for bad rows"), "{error}");
+    assert!(error["remedy"].as_str().unwrap().contains("--rows 2-"), "{error}");
+    server.stop();
+}
+
+#[test]
 fn a_parquet_file_is_loaded_by_the_names_of_its_columns() {
     let mut server = start();
     let folder = tempfile::tempdir().unwrap();

@@ -160,7 +160,9 @@ const PARENT: &str = "00f067aa0ba902b7";
 fn requests_of_all_doors_are_traced_from_accept_to_reply_and_no_key_is_told() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address);
-    let mut server = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).start();
+    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint);
+    // As text, which can be read here; the other form is read by the Python tests, with OpenTelemetry's own decoder.
+    let mut server = setup.env("POLYSHARD__TRACE__PROTOCOL", "http/json").start();
     let message = "<QueueMessage><MessageText>secret</MessageText></QueueMessage>";
     assert_eq!(ask_azure(&server, "queue", "PUT", "secret-queue", ""), 201);
     assert_eq!(ask_azure(&server, "queue", "POST", "secret-queue/messages", message), 201);
@@ -255,4 +257,18 @@ fn requests_of_the_sql_and_the_admin_door_are_counted_and_timed() {
     server.stop();
     // A share of nothing.
     assert_eq!(collector.text(), "");
+}
+
+#[test]
+fn a_collector_that_never_answers_does_not_hold_up_a_server_that_stops() {
+    // Connections are taken by the system, and nobody reads them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let mut server = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).start();
+    assert_eq!(run_sql(&server, &["SELECT 1"]), 0);
+    // From here on it waits for an answer, for ten seconds if nobody stops it.
+    let (connection, _) = silent.accept().unwrap();
+    server.stop();
+    drop(connection);
+    assert!(server.log().text().contains("the last spans are dropped"), "{}", server.log().text());
 }

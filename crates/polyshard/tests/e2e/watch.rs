@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use polyshard_testkit::process::{Server, Setup};
 use serde_json::Value;
 
+use crate::fleet::Fleet;
+
 /// The names of all metrics that the page declares, with their kind; every sample belongs to one.
 fn declared(page: &str) -> BTreeMap<String, String> {
     let mut kinds = BTreeMap::new();
@@ -125,4 +127,49 @@ fn a_window_shows_a_part_of_a_map_and_refuses_what_makes_no_sense() {
     }
     assert_eq!(server.get("/v1/maps/nothing/window").status, 404);
     server.stop();
+}
+
+/// The SQL door, for psql.
+fn psql(server: &Server, sql: &str) {
+    let door = server.door("sql").rsplit_once('@').map_or(server.door("sql"), |(_, door)| door);
+    let url = format!("postgres://polyshard:polyshard@{door}");
+    let ran =
+        std::process::Command::new("psql").args(["-X", "-v", "ON_ERROR_STOP=1", "-c", sql, &url]).output();
+    let ran = ran.unwrap();
+    assert!(ran.status.success(), "{sql}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// Gives a server orders of two tenants, of which one has many.
+fn with_orders(server: &Server) {
+    psql(server, "SELECT polyshard.create_map('tenants', 'hash', 'bigint')");
+    psql(server, "CREATE TABLE orders (tenant bigint, id bigint, note text, PRIMARY KEY (tenant, id))");
+    psql(server, "SELECT polyshard.shard_table('orders', 'tenants', 'tenant')");
+    for (tenant, rows) in [(7, 500), (8, 20)] {
+        let values: Vec<String> =
+            (0..rows).map(|id| format!("({tenant}, {id}, '{}')", "x".repeat(100))).collect();
+        psql(server, &format!("INSERT INTO orders VALUES {}", values.join(", ")));
+    }
+}
+
+#[test]
+fn the_largest_shardlets_are_told_with_their_rows_and_about_their_bytes() {
+    let fleet = Fleet::start(1, &[("s1", 0), ("s2", 0)]);
+    for setup in [Setup::new(), fleet.setup()] {
+        let mut server = setup.start();
+        with_orders(&server);
+        let large = server.get("/v1/large").json();
+        assert_eq!(large["left_out"], Value::Array(Vec::new()), "{large}");
+        let shardlets = large["shardlets"].as_array().unwrap();
+        let told: Vec<_> =
+            shardlets.iter().map(|one| (one["key"].clone(), one["rows"].as_u64().unwrap())).collect();
+        assert_eq!(told, [(Value::from(7), 500), (Value::from(8), 20)], "{large}");
+        let (first, located) = (&shardlets[0], server.get("/v1/maps/tenants/locate?key=7").json());
+        assert_eq!((&first["shard"], &first["sampled"]), (&located["shard"], &Value::from(false)));
+        assert!((50_000..100_000).contains(&first["bytes"].as_u64().unwrap()), "{first}");
+        let one = server.get("/v1/large?limit=1&map=tenants").json();
+        assert_eq!(one["shardlets"].as_array().unwrap().len(), 1, "{one}");
+        assert_eq!(server.get("/v1/large?map=nothing").status, 404);
+        assert_eq!(server.get("/v1/large?limit=0").status, 400);
+        server.stop();
+    }
 }

@@ -14,8 +14,8 @@ use super::secret::SecretSource;
 use super::settings::{Setting, Settings, Values};
 use super::sql;
 use super::{
-    AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, RebalanceConfig,
-    RouterConfig, ShardConfig, ShardLimits,
+    AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, MetricsConfig,
+    RebalanceConfig, RouterConfig, ShardConfig, ShardLimits,
 };
 use super::{azure, backup, trace};
 
@@ -86,6 +86,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
             level: values.get("log.level")?.text.clone(),
             format: if values.get("log.format")?.text == "json" { LogFormat::Json } else { LogFormat::Text },
         },
+        metrics: MetricsConfig { count: values.get("metrics.count")?.text == "true" },
         trace,
     })
 }

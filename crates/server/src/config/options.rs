@@ -278,11 +278,24 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     option("log.format", Kind::Choice(&["text", "json"]), "text", "Log lines for people or for programs."),
     option(
+        "metrics.count",
+        Kind::Bool,
+        "true",
+        "Whether requests are counted and timed. Without, metrics, `hot` and `top` know of none, and load is evened out \
+         by size alone.",
+    ),
+    option(
         "trace.endpoint",
         Kind::Text,
         "",
         "Where a collector of OpenTelemetry takes traces over HTTP, as `http://127.0.0.1:4318`; `/v1/traces` is added \
          if it names no path. Without it nothing is traced.",
+    ),
+    option(
+        "trace.protocol",
+        Kind::Choice(&["http/protobuf", "http/json"]),
+        "http/protobuf",
+        "How traces are written for the collector; every collector takes `http/protobuf`.",
     ),
     option(
         "trace.sample",

@@ -1,9 +1,9 @@
 //! The configuration's part on traces.
 
-use super::TraceConfig;
 use super::build::number;
 use super::error::ConfigErrors;
 use super::settings::Values;
+use super::{TraceConfig, TraceProtocol};
 
 /// What the values say; every mistake is in `errors`.
 pub(super) fn build(values: &Values, errors: &mut ConfigErrors) -> Option<Option<TraceConfig>> {
@@ -23,5 +23,9 @@ pub(super) fn build(values: &Values, errors: &mut ConfigErrors) -> Option<Option
     if endpoint.path() == "/" {
         endpoint.set_path("/v1/traces");
     }
-    Some(Some(TraceConfig { endpoint: endpoint.to_string(), sample }))
+    let protocol = match values.get("trace.protocol")?.text.as_str() {
+        "http/json" => TraceProtocol::Json,
+        _ => TraceProtocol::Protobuf,
+    };
+    Some(Some(TraceConfig { endpoint: endpoint.to_string(), protocol, sample }))
 }
