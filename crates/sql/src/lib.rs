@@ -10,6 +10,7 @@ mod lexer;
 mod literals;
 mod param;
 mod plan;
+mod point;
 mod rewrite;
 mod route;
 mod schema;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::kind::Kind;
 use crate::lexer::{Lexeme, Lexer, Token};
 use crate::param::{Param, ParamValue};
+use crate::point::is_point_read;
 use crate::route::{Analysis, Context, Maps, Route, analyse};
 use crate::schema::TypeOid;
 use crate::statement::{Statement, statements};
@@ -73,6 +74,18 @@ impl<'a> Shape<'a> {
         self.values.iter().map(|(_, value)| value.as_ref())
     }
 
+    /// The types that its literals have by themselves, 0 for those that take the type of what they are compared with.
+    /// Nothing if one of them is not certain: a fraction, or a text in which a backslash may mean something.
+    pub fn types(&self) -> Option<Vec<u32>> {
+        self.values.iter().map(own_type).collect()
+    }
+
+    /// Whether its literals have these types.
+    pub fn has_types(&self, types: &[u32]) -> bool {
+        let mine = self.values.iter().map(own_type);
+        self.values.len() == types.len() && mine.zip(types).all(|(mine, given)| mine == Some(*given))
+    }
+
     fn push(&mut self, text: &'a str, start: usize, token: Token) -> Option<()> {
         if self.values.len() >= VALUES_MAX {
             return None;
@@ -116,6 +129,19 @@ impl<'a> Shape<'a> {
     }
 }
 
+/// The type of a literal: a whole number is an `integer` if it fits, else a `bigint`, whatever its sign.
+fn own_type((type_oid, value): &(TypeOid, Cow<'_, str>)) -> Option<u32> {
+    match *type_oid {
+        TypeOid::UNKNOWN => (!value.contains('\\')).then_some(0),
+        TypeOid::INT8 => {
+            let digits = value.strip_prefix('-').unwrap_or(value);
+            let small = digits.parse::<i64>().ok()? <= i64::from(i32::MAX);
+            Some(if small { TypeOid::INT4.0 } else { TypeOid::INT8.0 })
+        }
+        _ => None,
+    }
+}
+
 fn has_shape(first: &str) -> bool {
     ["select", "insert", "update", "delete", "with"].iter().any(|word| word.eq_ignore_ascii_case(first))
 }
@@ -135,6 +161,7 @@ fn sign(text: &str, before: [Option<Token>; 2]) -> Option<usize> {
 pub struct Lane {
     statement: Arc<Statement>,
     analysis: Arc<Analysis>,
+    point: bool,
 }
 
 impl Lane {
@@ -146,7 +173,8 @@ impl Lane {
             return None;
         }
         let analysis = Arc::new(analyse(&statement, context).ok()?);
-        Some(Lane { statement, analysis })
+        let point = *statement.kind() == Kind::Select && is_point_read(&shape.text, context);
+        Some(Lane { statement, analysis, point })
     }
 
     /// The shape as a statement: its kind is that of all of them.
@@ -157,6 +185,12 @@ impl Lane {
     /// What is known of all of them.
     pub fn analysis(&self) -> &Arc<Analysis> {
         &self.analysis
+    }
+
+    /// Whether they read one row by its primary key: then the literals can as well be the values of a prepared
+    /// statement.
+    pub fn is_point_read(&self) -> bool {
+        self.point
     }
 
     /// Where the statement goes, if it goes as it is to one shard (or to any): everything else is looked at by itself.

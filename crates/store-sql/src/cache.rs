@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
@@ -15,6 +15,8 @@ use crate::reply::{self, Field};
 const KEPT_MAX: usize = 512;
 /// A statement longer than this is not kept: bulk inserts are seldom sent twice.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
+/// A shape is prepared when it has been used so often: what is seen once or twice is not worth a question to a shard.
+const POINT_USES_MIN: u32 = 4;
 /// Parts with a lock each, so that threads seldom meet.
 const PARTS: usize = 16;
 
@@ -71,8 +73,43 @@ type PreparedKey = (Arc<str>, Arc<[u32]>);
 
 /// What is known of a shape on a basis; no lane if its statements are looked at one by one.
 pub(crate) struct KnownLane {
-    basis: Basis,
+    pub basis: Basis,
     pub lane: Option<Lane>,
+    /// How often it was used, up to [`POINT_USES_MIN`]; more if it is not to be prepared.
+    uses: AtomicU32,
+    /// It as a prepared statement, with the types of the literals that came last.
+    point: ArcSwapOption<Prepared>,
+}
+
+impl KnownLane {
+    fn new(basis: Basis, lane: Option<Lane>) -> KnownLane {
+        KnownLane { basis, lane, uses: AtomicU32::new(0), point: ArcSwapOption::empty() }
+    }
+
+    /// The prepared statement by which a row is read that such a text names by its primary key; nothing if it is to be
+    /// sent as it is.
+    pub fn point(&self, shape: &Shape<'_>, cache: &Cache) -> Option<Arc<Prepared>> {
+        self.lane.as_ref().filter(|lane| lane.is_point_read())?;
+        let uses = self.uses.load(Ordering::Relaxed);
+        if uses != POINT_USES_MIN {
+            if uses < POINT_USES_MIN {
+                self.uses.fetch_add(1, Ordering::Relaxed);
+            }
+            return None;
+        }
+        let known = self.point.load();
+        if let Some(known) = known.as_ref().filter(|known| shape.has_types(&known.types)) {
+            return Some(known.clone());
+        }
+        let prepared = cache.prepared(shape.text(), &shape.types()?).ok()?;
+        self.point.store(Some(prepared.clone()));
+        Some(prepared)
+    }
+
+    /// Has its statements sent as they are from now on.
+    pub fn leave_as_it_is(&self) {
+        self.uses.store(u32::MAX, Ordering::Relaxed);
+    }
 }
 
 /// All that is kept of statements.
@@ -265,7 +302,7 @@ impl Cache {
             return known;
         }
         let lane = make(shape, &basis);
-        let known = Arc::new(KnownLane { basis, lane });
+        let known = Arc::new(KnownLane::new(basis, lane));
         self.lanes.put(shape.text().into(), known.clone());
         known
     }

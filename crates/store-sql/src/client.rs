@@ -13,6 +13,8 @@ use crate::codec::{self, Head, Malformed};
 
 /// Room made for reads when there is little left.
 const READ_BYTES: usize = 8 * 1024;
+/// Room made for reads while the client sends more than fits: a load.
+const LOAD_READ_BYTES: usize = 64 * 1024;
 /// With less room than this a read is too short to be worth a call; with more, no new buffer is made while a message
 /// taken from this one is still in use.
 const READ_BYTES_MIN: usize = 2 * 1024;
@@ -30,6 +32,8 @@ pub(crate) struct Client {
     pub incoming: BytesMut,
     /// What is to be sent.
     pub out: BytesMut,
+    /// Whether the last read took all the room there was.
+    filled: bool,
     sent: u64,
     heard: u64,
     settled: u64,
@@ -58,7 +62,15 @@ pub(crate) fn broken_off(why: &str) -> Gone {
 
 impl Client {
     pub fn new(stream: ClientStream) -> Client {
-        Client { stream, incoming: BytesMut::new(), out: BytesMut::new(), sent: 0, heard: 0, settled: 0 }
+        Client {
+            stream,
+            incoming: BytesMut::new(),
+            out: BytesMut::new(),
+            filled: false,
+            sent: 0,
+            heard: 0,
+            settled: 0,
+        }
     }
 
     pub fn into_stream(self) -> ClientStream {
@@ -95,12 +107,11 @@ impl Client {
             self.incoming = BytesMut::new();
         }
         if self.incoming.capacity() - self.incoming.len() < READ_BYTES_MIN {
-            self.incoming.reserve(READ_BYTES);
+            self.incoming.reserve(if self.filled { LOAD_READ_BYTES } else { READ_BYTES });
         }
-        match self.stream.read_buf(&mut self.incoming).await? {
-            0 => Err(Gone::Io(io::ErrorKind::UnexpectedEof.into())),
-            _ => Ok(()),
-        }
+        let read = self.stream.read_buf(&mut self.incoming).await?;
+        self.filled = self.incoming.len() == self.incoming.capacity();
+        if read == 0 { Err(Gone::Io(io::ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
     }
 
     /// Reads while an answer is being waited for: to hear that the client is gone. Returns only then.
@@ -150,6 +161,18 @@ impl Client {
     /// How much had been said by it and to it before what it asks now.
     pub fn settled(&self) -> u64 {
         self.settled
+    }
+
+    /// What was said to it beyond this count and is not sent yet; nothing if some of it was sent.
+    pub fn unsent(&self, said: u64) -> Option<&[u8]> {
+        self.out.get(usize::try_from(said.checked_sub(self.sent)?).ok()?..)
+    }
+
+    /// Takes back what [`Client::unsent`] has found.
+    pub fn take_back(&mut self, said: u64) {
+        if let Some(keep) = said.checked_sub(self.sent) {
+            self.out.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
+        }
     }
 
     /// Sends if there is much to send.

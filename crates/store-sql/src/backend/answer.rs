@@ -55,8 +55,10 @@ impl Backend {
         let quiet = self.is_quiet();
         match frame.kind {
             b'Z' => {
-                let (_, body) = self.lent().take(frame);
-                self.status = body.first().copied().unwrap_or(b'I');
+                let incoming = self.lent().incoming();
+                let status = incoming[..frame.bytes].get(5).copied().unwrap_or(b'I');
+                incoming.advance(frame.bytes);
+                self.status = status;
                 // After an error the rest of a series is passed over, up to here.
                 while let Some(step) = self.steps.pop_front() {
                     if matches!(step, Step::Sync | Step::Query { .. }) {

@@ -290,6 +290,31 @@ impl Backend {
         self.steps.push_back(Step::Bind);
     }
 
+    /// Runs a prepared statement with these values as texts, and ends the series: rows and the end are passed on, after
+    /// the columns as they are given here.
+    pub fn run_prepared<'v>(&mut self, id: u64, values: impl Iterator<Item = &'v str>, columns: Bytes) {
+        let out = self.lent().outgoing();
+        reply::message(out, b'B', |out| {
+            out.put_u8(0);
+            put_name(out, id);
+            // All values and results as texts.
+            out.put_u16(0);
+            let count_at = out.len();
+            out.put_u16(0);
+            let mut count = 0_u16;
+            for value in values {
+                count += 1;
+                out.put_u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
+                out.put_slice(value.as_bytes());
+            }
+            out[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+            out.put_u16(0);
+        });
+        self.steps.extend([Step::Skip, Step::Own(columns)]);
+        self.execute("", 0);
+        self.sync();
+    }
+
     /// Runs a text of its own in the extended protocol; only rows and the end are passed on. The series is to be
     /// ended once it is answered: a Sync that comes before the data of COPY would be taken for a part of it.
     pub fn run_unnamed(&mut self, text: &str, formats: &[bool]) {

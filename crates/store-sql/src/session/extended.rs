@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use polyshard_router::Access;
 use polyshard_sql::{Kind, Param, ParamValue, SqlError, TypeOid};
 
@@ -145,6 +145,21 @@ impl Session {
     }
 
     async fn ask_description(&mut self, prepared: &Prepared) -> Result<Description, Stop> {
+        match self.described_by_shard(prepared).await? {
+            Ok(description) => Ok(description),
+            Err(body) => {
+                self.show_error(&body);
+                self.told = true;
+                Err(Stop::Told)
+            }
+        }
+    }
+
+    /// What a shard says that a statement is like, or the body of the error by which it refuses it.
+    pub(super) async fn described_by_shard(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<Result<Description, BytesMut>, Stop> {
         let id = self.door.cache.next_id();
         let inside = self.backend.is_some();
         let outside = if inside {
@@ -167,11 +182,7 @@ impl Session {
         }
         let (parameter_message, row_message) = match described {
             Ok(Ok(messages)) => messages,
-            Ok(Err(body)) => {
-                self.show_error(&body);
-                self.told = true;
-                return Err(Stop::Told);
-            }
+            Ok(Err(body)) => return Ok(Err(body)),
             Err(Broken::Client(gone)) => return Err(Stop::Gone(gone)),
             Err(Broken::Ended(error)) => return Err(self.lose(error, false).await),
             Err(Broken::Cut(error)) => return Err(self.lose(error, true).await),
@@ -181,7 +192,7 @@ impl Session {
             .chunks_exact(4)
             .map(|oid| TypeOid(u32::from_be_bytes([oid[0], oid[1], oid[2], oid[3]])));
         let parameters = parameters.collect();
-        Ok(Description { id, parameters, parameter_message, row_message })
+        Ok(Ok(Description { id, parameters, parameter_message, row_message }))
     }
 
     /// What a statement that the door carries out is like.

@@ -33,6 +33,13 @@ impl Session {
         }
         let Some(wanted) = Wanted::of(&route) else { return Ok(false) };
         self.check_global(lane.analysis())?;
+        let alone = self.transaction.is_none() && self.backend.is_none();
+        if alone && matches!(route, Route::One { .. }) {
+            let read = self.read_point(&known, &shape, &wanted, &schema).await?;
+            if read {
+                return Ok(true);
+            }
+        }
         if self.transaction.schema.is_none() {
             self.routed_by = Some(schema);
         }

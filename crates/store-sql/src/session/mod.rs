@@ -10,6 +10,7 @@ mod load;
 mod moving;
 mod numbers;
 mod place;
+mod point;
 mod ports;
 mod prepare;
 mod reference;

@@ -9,6 +9,7 @@ mod embedded;
 mod first;
 mod lane;
 mod moving;
+mod point;
 mod prepared;
 mod programs;
 mod savepoints;
