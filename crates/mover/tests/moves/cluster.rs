@@ -11,7 +11,7 @@ use polyshard_catalog::{
 use polyshard_engine::{Dialect, Options, Statement};
 use polyshard_map::{
     Entry, Epoch, HashSpec, Key, KeyBytes, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme,
-    ShardId, State,
+    ShardId,
 };
 use polyshard_mover::Mover;
 use polyshard_router::{Router, RouterOptions};
@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::place::Place;
 
 /// Longer than anything here takes on a busy machine; a test that waits so long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const BUCKETS: u32 = 12;
 
 /// How a process is set up.
@@ -192,29 +192,18 @@ impl Cluster {
     }
 
     async fn add_shard(&self, name: &str) {
-        let record = ShardRecord {
-            id: shard(name),
-            url: name.to_owned(),
-            password: PasswordSource::Config,
-            server: None,
-            region: None,
-            tier: None,
-            limits: ShardLimits::default(),
-            state: State::Online,
-            incarnation: Uuid::nil(),
-            version: 0,
-        };
-        let new = NewShard {
-            id: shard(name),
-            url: name.to_owned(),
-            password: PasswordSource::Config,
-            server: None,
-            region: None,
-            tier: None,
-            limits: ShardLimits::default(),
-        };
-        let opened = self.router.open_candidate(&record).await.unwrap();
+        let new = new_shard(name);
+        let opened = self.router.open_candidate(&new.candidate()).await.unwrap();
         let record = self.driver.add_shard(new, &opened).await.unwrap();
+        self.router.adopt(record, opened).await;
+        self.router.refresh().await.unwrap();
+    }
+
+    /// Takes a shard in again that was detached.
+    pub async fn attach(&self, name: &str) {
+        let new = new_shard(name);
+        let opened = self.router.open_candidate(&new.candidate()).await.unwrap();
+        let record = self.driver.attach_shard(new, &opened).await.unwrap();
         self.router.adopt(record, opened).await;
         self.router.refresh().await.unwrap();
     }
@@ -316,6 +305,18 @@ impl Cluster {
     pub async fn owners(&self, name: &str) -> BTreeMap<KeyRange, ShardId> {
         let entries = self.catalog.entries(&map(name)).await.unwrap();
         entries.into_iter().map(|entry| (entry.range, entry.shard)).collect()
+    }
+}
+
+fn new_shard(name: &str) -> NewShard {
+    NewShard {
+        id: shard(name),
+        url: name.to_owned(),
+        password: PasswordSource::Config,
+        server: None,
+        region: None,
+        tier: None,
+        limits: ShardLimits::default(),
     }
 }
 

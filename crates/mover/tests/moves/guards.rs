@@ -12,6 +12,7 @@ use polyshard_map::Key;
 use polyshard_router::Access;
 
 use crate::cluster::{Cluster, PATIENCE, Setup, buckets, dataset, map, request, shard, tenants};
+use crate::gates::filled;
 use crate::place::Place;
 use crate::world::World;
 
@@ -210,23 +211,6 @@ async fn a_mover_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes() {
     }
 }
 
-/// A gate for each of these places, which a move waits before until it is opened.
-fn gates<const COUNT: usize>(places: [&'static str; COUNT]) -> (Failpoint, [Arc<AtomicBool>; COUNT]) {
-    let closed = places.map(|_| Arc::new(AtomicBool::new(true)));
-    let gates = closed.clone();
-    let failpoint: Failpoint = Arc::new(move |here| {
-        if let Some(gate) = places.iter().position(|place| *place == here) {
-            tokio::task::block_in_place(|| {
-                while gates[gate].load(Ordering::SeqCst) {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-            });
-        }
-        false
-    });
-    (failpoint, closed)
-}
-
 /// Sessions that no router knows, and that wait for locks longer than a move takes.
 async fn patient(place: &Place, on: &str) -> Database {
     let options = Options {
@@ -254,11 +238,8 @@ async fn until_waiting(db: &Database, condition: &str) {
 async fn a_statement_that_runs_across_the_departure_does_not_write_what_is_lost() {
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
         let place = Place::server();
-        let (failpoint, [fencing, cleaning]) = gates(["record_fencing.before", "clean.before"]);
-        let setup = Setup { failpoint: Some(failpoint), ..Setup::default() };
-        let cluster = Cluster::with_maps(&place, setup).await;
-        let world = Arc::new(World::default());
-        world.fill(&cluster, 40, 2).await;
+        let (cluster, world, [fencing, cleaning]) =
+            filled(&place, 40, ["record_fencing.before", "clean.before"]).await;
         let record = cluster.start(request("tenants", buckets(0, 2), "s2")).await.unwrap();
         cluster.until_step(record.op.id, Step::CatchingUp).await;
         let db = patient(&place, "s1").await;
@@ -301,10 +282,7 @@ async fn a_statement_that_runs_across_the_departure_does_not_write_what_is_lost(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_that_cannot_depart_can_be_cancelled_and_gives_up_by_itself() {
     let place = Place::server();
-    let (failpoint, [fencing]) = gates(["record_fencing.before"]);
-    let cluster = Cluster::with_maps(&place, Setup { failpoint: Some(failpoint), ..Setup::default() }).await;
-    let world = Arc::new(World::default());
-    world.fill(&cluster, 20, 2).await;
+    let (cluster, world, [fencing]) = filled(&place, 20, ["record_fencing.before"]).await;
     let before = cluster.owners("tenants").await;
     let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
     cluster.until_step(record.op.id, Step::CatchingUp).await;
@@ -348,10 +326,7 @@ async fn a_move_that_cannot_depart_can_be_cancelled_and_gives_up_by_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_cancelled_move_has_copied_is_announced_until_it_is_cleared() {
     let place = Place::server();
-    let (failpoint, [verifying, clearing]) = gates(["verify.before", "clear.before"]);
-    let cluster = Cluster::with_maps(&place, Setup { failpoint: Some(failpoint), ..Setup::default() }).await;
-    let world = Arc::new(World::default());
-    world.fill(&cluster, 20, 2).await;
+    let (cluster, world, [verifying, clearing]) = filled(&place, 20, ["verify.before", "clear.before"]).await;
     let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
     cluster.until_step(record.op.id, Step::CatchingUp).await;
     cluster.driver.wish_for(record.op.id, Wish::Cancel).await.unwrap();
@@ -381,12 +356,7 @@ async fn what_a_cancelled_move_has_copied_is_announced_until_it_is_cleared() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rows_of_a_new_dataset_that_are_deleted_again_do_not_come_back() {
     let place = Place::server();
-    let (failpoint, [catching_up]) = gates(["catch_up.before"]);
-    let cluster = Cluster::with_maps(&place, Setup { failpoint: Some(failpoint), ..Setup::default() }).await;
-    let world = Arc::new(World::default());
-    for tenant in 0..20 {
-        world.put(&cluster, ("thing", tenant, 1)).await;
-    }
+    let (cluster, world, [catching_up]) = filled(&place, 20, ["catch_up.before"]).await;
     let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
     cluster.until_step(record.op.id, Step::CatchingUp).await;
     let db = patient(&place, "s1").await;

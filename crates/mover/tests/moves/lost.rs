@@ -2,15 +2,14 @@
 //! asked for (D4, E4).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use polyshard_catalog::{Catalog, CatalogError, Decision, Failpoint, MoveRequest, OpState, Step, Wish};
+use polyshard_catalog::{Catalog, CatalogError, Decision, MoveRequest, OpState, Step, Wish};
 use polyshard_engine::Dialect;
 
-use crate::cluster::{Cluster, PATIENCE, Setup, buckets, map, request, shard};
+use crate::cluster::{Cluster, PATIENCE, buckets, map, request, shard};
+use crate::gates::filled;
 use crate::place::Place;
-use crate::world::World;
 
 on_both_engines!(
     a_target_lost_while_a_move_is_taken_back_can_be_detached,
@@ -18,25 +17,6 @@ on_both_engines!(
     a_target_lost_while_the_old_rows_are_cleaned_away_can_be_detached,
     a_move_waits_for_a_change_of_its_tables_to_come_to_all_shards,
 );
-
-/// A process whose moves wait before a place until they are let go.
-async fn held_at(place: &Arc<Place>, at: &'static str) -> (Cluster, Arc<AtomicBool>) {
-    let held = Arc::new(AtomicBool::new(true));
-    let gate = held.clone();
-    let failpoint: Failpoint = Arc::new(move |here| {
-        if here == at {
-            tokio::task::block_in_place(|| {
-                while gate.load(Ordering::SeqCst) {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-            });
-        }
-        false
-    });
-    let cluster = Cluster::with_maps(place, Setup { failpoint: Some(failpoint), ..Setup::default() }).await;
-    Arc::new(World::default()).fill(&cluster, 20, 2).await;
-    (cluster, held)
-}
 
 /// Nothing of a move is left on a shard.
 async fn assert_clean(cluster: &Cluster, on: &str) {
@@ -55,7 +35,7 @@ async fn rows_of_range(cluster: &Cluster, on: &str) -> usize {
 }
 
 async fn a_target_lost_while_a_move_is_taken_back_can_be_detached(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "clear.before").await;
+    let (cluster, _, [held]) = filled(&place, 20, ["clear.before"]).await;
     let before = rows_of_range(&cluster, "s1").await;
     let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
     cluster.driver.wish_for(record.op.id, Wish::Cancel).await.unwrap();
@@ -70,8 +50,7 @@ async fn a_target_lost_while_a_move_is_taken_back_can_be_detached(place: Arc<Pla
 }
 
 async fn a_source_lost_after_the_switch_can_be_detached(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "nowhere").await;
-    held.store(false, Ordering::SeqCst);
+    let (cluster, _, []) = filled(&place, 20, []).await;
     let expected = rows_of_range(&cluster, "s1").await;
     let keep = MoveRequest { keep_ms: 600_000, ..request("tenants", buckets(0, 4), "s2") };
     let record = cluster.start(keep).await.unwrap();
@@ -89,7 +68,7 @@ async fn a_source_lost_after_the_switch_can_be_detached(place: Arc<Place>) {
 }
 
 async fn a_target_lost_while_the_old_rows_are_cleaned_away_can_be_detached(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "clean.before").await;
+    let (cluster, _, [held]) = filled(&place, 20, ["clean.before"]).await;
     let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
     cluster.until_step(record.op.id, Step::Cleaning).await;
     cluster.driver.detach_shard(&shard("s2")).await.unwrap();
@@ -110,8 +89,7 @@ async fn decide(catalog: &Catalog) -> u64 {
 }
 
 async fn a_move_waits_for_a_change_of_its_tables_to_come_to_all_shards(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "nowhere").await;
-    held.store(false, Ordering::SeqCst);
+    let (cluster, _, []) = filled(&place, 20, []).await;
     let cluster = Arc::new(cluster);
     let position = decide(&cluster.catalog).await;
     let asking = {

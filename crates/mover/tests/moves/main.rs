@@ -34,10 +34,12 @@ macro_rules! on_both_engines {
 mod cluster;
 mod crashes;
 mod first;
+mod gates;
 mod guards;
 mod lost;
 mod place;
 mod random;
 mod rules;
 mod steering;
+mod strays;
 mod world;

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use polyshard_catalog::{Failpoint, Step};
+use polyshard_catalog::Step;
 use polyshard_engine::{Dialect, Statement};
 use polyshard_shard::{Dataset, Placement};
 
-use crate::cluster::{Cluster, Setup, keys, map, request, shard};
+use crate::cluster::{Cluster, keys, map, request, shard};
+use crate::gates::held_at;
 use crate::place::Place;
 
 on_both_engines!(
@@ -19,23 +19,6 @@ on_both_engines!(
     a_table_that_refers_to_itself_moves_whatever_the_order_of_its_rows,
     long_values_move_in_chunks_that_fit_into_memory,
 );
-
-/// A process whose moves wait before a place until they are let go.
-async fn held_at(place: &Arc<Place>, at: &'static str) -> (Cluster, Arc<AtomicBool>) {
-    let held = Arc::new(AtomicBool::new(true));
-    let gate = held.clone();
-    let failpoint: Failpoint = Arc::new(move |here| {
-        if here == at {
-            tokio::task::block_in_place(|| {
-                while gate.load(Ordering::SeqCst) {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-            });
-        }
-        false
-    });
-    (Cluster::with_maps(place, Setup { failpoint: Some(failpoint), ..Setup::default() }).await, held)
-}
 
 /// Makes a table on s1 and s2, and tells s1 that the map of customers places it.
 async fn make(cluster: &Cluster, name: &str, create: &str) {
@@ -92,7 +75,7 @@ const SEATS: &str = "CREATE TABLE seat (customer bigint NOT NULL, id bigint NOT 
                      PRIMARY KEY (customer, id), UNIQUE (customer, place))";
 
 async fn unique_values_that_change_hands_during_a_move_are_carried(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "catch_up.before").await;
+    let (cluster, [held]) = held_at(&place, ["catch_up.before"]).await;
     make(&cluster, "seat", SEATS).await;
     run(&cluster, "s1", &["INSERT INTO seat VALUES (1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 4), (2, 1, 1)"])
         .await;
@@ -109,7 +92,7 @@ async fn unique_values_that_change_hands_during_a_move_are_carried(place: Arc<Pl
 }
 
 async fn unique_values_of_rows_that_others_refer_to_change_hands(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "catch_up.before").await;
+    let (cluster, [held]) = held_at(&place, ["catch_up.before"]).await;
     make(&cluster, "seat", SEATS).await;
     let bags = "CREATE TABLE bag (customer bigint NOT NULL, id bigint NOT NULL, seat bigint NOT NULL, \
                 PRIMARY KEY (customer, id), FOREIGN KEY (customer, seat) REFERENCES seat (customer, id) \
@@ -133,7 +116,7 @@ async fn unique_values_of_rows_that_others_refer_to_change_hands(place: Arc<Plac
 }
 
 async fn children_noted_long_before_their_parents_are_carried(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "catch_up.before").await;
+    let (cluster, [held]) = held_at(&place, ["catch_up.before"]).await;
     let parents =
         "CREATE TABLE parent (customer bigint NOT NULL, id bigint NOT NULL, PRIMARY KEY (customer, id))";
     let children = "CREATE TABLE child (customer bigint NOT NULL, id bigint NOT NULL, parent bigint NOT NULL, \
@@ -151,7 +134,7 @@ async fn children_noted_long_before_their_parents_are_carried(place: Arc<Place>)
 }
 
 async fn a_table_that_refers_to_itself_moves_whatever_the_order_of_its_rows(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "catch_up.before").await;
+    let (cluster, [held]) = held_at(&place, ["catch_up.before"]).await;
     let nodes = "CREATE TABLE node (customer bigint NOT NULL, id bigint NOT NULL, parent bigint, \
                  PRIMARY KEY (customer, id), FOREIGN KEY (customer, parent) REFERENCES node (customer, id) \
                  DEFERRABLE INITIALLY DEFERRED)";
@@ -174,7 +157,7 @@ async fn a_table_that_refers_to_itself_moves_whatever_the_order_of_its_rows(plac
 }
 
 async fn long_values_move_in_chunks_that_fit_into_memory(place: Arc<Place>) {
-    let (cluster, held) = held_at(&place, "catch_up.before").await;
+    let (cluster, [held]) = held_at(&place, ["catch_up.before"]).await;
     let create = "CREATE TABLE paper (customer bigint NOT NULL, id bigint NOT NULL, body text, \
                   PRIMARY KEY (customer, id))";
     make(&cluster, "paper", create).await;
@@ -196,7 +179,7 @@ async fn long_values_move_in_chunks_that_fit_into_memory(place: Arc<Place>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn identity_generated_columns_partial_indexes_and_exclusions_move() {
     let place = Place::server();
-    let (cluster, held) = held_at(&place, "catch_up.before").await;
+    let (cluster, [held]) = held_at(&place, ["catch_up.before"]).await;
     let create = "CREATE TABLE stay (customer bigint NOT NULL, id bigint GENERATED ALWAYS AS IDENTITY, \
                   span int4range NOT NULL, n bigint, twice bigint GENERATED ALWAYS AS (n * 2) STORED, state text, \
                   PRIMARY KEY (customer, id), EXCLUDE USING gist (span WITH &&))";
@@ -226,7 +209,7 @@ async fn identity_generated_columns_partial_indexes_and_exclusions_move() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_circle_of_references_is_refused_before_anything_is_copied() {
     let place = Place::server();
-    let (cluster, held) = held_at(&place, "nowhere").await;
+    let (cluster, [held]) = held_at(&place, ["nowhere"]).await;
     held.store(false, Ordering::SeqCst);
     let table = |name: &str| {
         format!("CREATE TABLE {name} (customer bigint, id bigint, other bigint, PRIMARY KEY (customer, id))")

@@ -130,6 +130,15 @@ impl World {
         self.deed(cluster.router.clone(), row, Deed::Put, State::Is(0)).await;
     }
 
+    /// Changes a row that was put and not changed yet.
+    pub async fn change(&self, cluster: &Cluster, row: RowId) {
+        self.deed(cluster.router.clone(), row, Deed::Change(0), State::Is(1)).await;
+    }
+
+    pub async fn delete(&self, cluster: &Cluster, row: RowId) {
+        self.deed(cluster.router.clone(), row, Deed::Delete, State::Gone).await;
+    }
+
     async fn deed(&self, router: Arc<Router>, row: RowId, deed: Deed, state: State) {
         let definition = definition(row.0);
         let keys = [Key::BigInt(row.1)];

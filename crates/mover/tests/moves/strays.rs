@@ -1,0 +1,197 @@
+//! Rows on shards that do not own them: hidden, carried to their owner, removed where that has them, and never lost
+//! (B4, E4).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use polyshard_catalog::{MoveRequest, Step, Wish};
+use polyshard_engine::Statement;
+use polyshard_map::Key;
+use polyshard_mover::{Mover, Repair, Repaired};
+use polyshard_shard::{OpId, StrayKind};
+use uuid::Uuid;
+
+use crate::cluster::{Cluster, Setup, buckets, dataset, map, request, shard, tenants};
+use crate::gates::filled;
+use crate::place::Place;
+
+on_both_engines!(
+    what_a_move_left_on_a_shard_that_was_detached_is_hidden_when_it_is_attached,
+    rows_are_carried_to_their_owner_or_removed_if_it_has_them,
+    rows_of_a_move_under_way_are_left_to_it,
+);
+
+const LOOK: Repair = Repair { dry_run: true, owner_wins: false };
+const APPLY: Repair = Repair { dry_run: false, owner_wins: false };
+const OWNER_WINS: Repair = Repair { dry_run: false, owner_wins: true };
+
+/// Puts rows of a map right that a shard does not own; what was done, by dataset.
+async fn repair(cluster: &Cluster, name: &str, on: &str, how: Repair) -> BTreeMap<String, Repaired> {
+    let mover = Mover::new(cluster.router.shard_source());
+    let record = cluster.catalog.map(&map(name)).await.unwrap();
+    let entries = cluster.catalog.entries(&map(name)).await.unwrap();
+    let busy = cluster.driver.busy(&map(name)).await.unwrap();
+    let mark = OpId::new(Uuid::new_v4());
+    let mut done = mover.repair(&record.definition, (&entries, &busy), &shard(on), how, mark).await.unwrap();
+    done.retain(|_, of| *of != Repaired::default());
+    done
+}
+
+async fn misplaced(cluster: &Cluster, name: &str, on: &str) -> (u64, u64) {
+    let mover = Mover::new(cluster.router.shard_source());
+    let record = cluster.catalog.map(&map(name)).await.unwrap();
+    let entries = cluster.catalog.entries(&map(name)).await.unwrap();
+    let busy = cluster.driver.busy(&map(name)).await.unwrap();
+    let found = mover.misplaced(&record.definition, &entries, &busy, &shard(on)).await.unwrap();
+    found.iter().fold((0, 0), |(rows, moving), one| (rows + one.rows, moving + one.moving))
+}
+
+/// Runs statements on a shard, past everything.
+async fn run(cluster: &Cluster, on: &str, statements: Vec<Statement>) {
+    let opened = cluster.router.administer(&shard(on)).await.unwrap();
+    let mut tx = opened.control_transaction().await.unwrap();
+    tx.run_all(statements).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+fn moving_tenants(upto: i64) -> Vec<i64> {
+    let inside =
+        |tenant: &i64| buckets(0, 4).contains(tenants().placement(&Key::BigInt(*tenant)).unwrap().as_slice());
+    (0..upto).filter(inside).collect()
+}
+
+async fn what_a_move_left_on_a_shard_that_was_detached_is_hidden_when_it_is_attached(place: Arc<Place>) {
+    let (cluster, world, []) = filled(&place, 20, []).await;
+    let moved = moving_tenants(20);
+    let [changed, deleted] = [moved[0], moved[1]];
+    let keep = MoveRequest { keep_ms: 600_000, ..request("tenants", buckets(0, 4), "s2") };
+    let record = cluster.start(keep).await.unwrap();
+    cluster.until_step(record.op.id, Step::Keeping).await;
+    cluster.driver.detach_shard(&shard("s1")).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    cluster.driver.wish_for(record.op.id, Wish::Clean).await.unwrap();
+    cluster.end_of(record.op.id).await.unwrap();
+    // Life goes on where the range is now.
+    world.change(&cluster, ("thing", changed, 0)).await;
+    world.delete(&cluster, ("thing", deleted, 0)).await;
+    cluster.attach("s1").await;
+
+    let opened = cluster.router.administer(&shard("s1")).await.unwrap();
+    let strays = opened.strays(&map("tenants")).await.unwrap();
+    assert_eq!(strays, [(StrayKind::Left, buckets(0, 4))], "whoever reads all shards leaves them out");
+    let rows = 2 * moved.len() as u64;
+    assert_eq!(misplaced(&cluster, "tenants", "s1").await, (rows, 0));
+    // They are in the way of a move back, and are put right as far as it can be decided.
+    let refused = cluster.moves("tenants", buckets(0, 4), "s1").await.unwrap_err();
+    assert!(refused.contains("polyshard check"), "{refused}");
+    let expected = Repaired { removed: rows - 2, differs: 1, old: 1, ..Repaired::default() };
+    let expected = BTreeMap::from([("thing".to_owned(), expected)]);
+    assert_eq!(repair(&cluster, "tenants", "s1", LOOK).await, expected);
+    assert_eq!(misplaced(&cluster, "tenants", "s1").await, (rows, 0), "it was only looked at");
+    assert_eq!(repair(&cluster, "tenants", "s1", APPLY).await, expected);
+    assert_eq!(misplaced(&cluster, "tenants", "s1").await, (2, 0));
+    assert_eq!(opened.strays(&map("tenants")).await.unwrap(), strays, "what is left stays hidden");
+    let expected = Repaired { discarded: 2, ..Repaired::default() };
+    assert_eq!(repair(&cluster, "tenants", "s1", OWNER_WINS).await["thing"], expected);
+    assert_eq!(repair(&cluster, "tenants", "s1", APPLY).await, BTreeMap::new());
+    cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    cluster.moves("tenants", buckets(0, 4), "s1").await.unwrap();
+    cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    cluster.close().await;
+}
+
+/// An account of a customer, and its entries, put where they do not belong.
+fn family(customer: i64, note: &str, entries: i64) -> Vec<Statement> {
+    let account = "INSERT INTO account (customer, id, note) VALUES ($1, 1, $2)";
+    let entry = "INSERT INTO entry (customer, account, id, amount) VALUES ($1, 1, $2, 0)";
+    let mut all = vec![Statement::new(account).bind(customer).bind(note.to_owned())];
+    all.extend((0..entries).map(|id| Statement::new(entry).bind(customer).bind(id)));
+    all
+}
+
+async fn rows_are_carried_to_their_owner_or_removed_if_it_has_them(place: Arc<Place>) {
+    let cluster = Cluster::with_maps(&place, Setup::default()).await;
+    for on in ["s1", "s2", "s3"] {
+        let opened = cluster.router.administer(&shard(on)).await.unwrap();
+        opened.ensure_tables().await.unwrap();
+        for name in ["account", "entry"] {
+            opened.bind(&dataset(opened.dialect(), name)).await.unwrap();
+        }
+    }
+    // All on s1, which owns the customers up to 100; 500 is nobody's.
+    run(&cluster, "s1", family(7, "its own", 2)).await;
+    run(&cluster, "s1", family(110, "only here", 3)).await;
+    run(&cluster, "s1", family(210, "there, too", 2)).await;
+    run(&cluster, "s3", family(210, "there, too", 2)).await;
+    run(&cluster, "s1", family(220, "otherwise", 1)).await;
+    run(&cluster, "s3", family(220, "there", 1)).await;
+    run(&cluster, "s1", family(500, "nobody's", 1)).await;
+    let of = |moved, removed, differs, homeless| Repaired {
+        moved,
+        removed,
+        differs,
+        homeless,
+        ..Repaired::default()
+    };
+    let expected =
+        BTreeMap::from([("account".to_owned(), of(1, 1, 1, 1)), ("entry".to_owned(), of(3, 3, 0, 1))]);
+    assert_eq!(repair(&cluster, "customers", "s1", LOOK).await, expected);
+    assert_eq!(repair(&cluster, "customers", "s1", APPLY).await, expected);
+    let all = |on: &'static str| {
+        let cluster = &cluster;
+        async move {
+            let sql = "SELECT a.customer, a.note, count(e.id) FROM account a LEFT JOIN entry e \
+                       ON e.customer = a.customer AND e.account = a.id GROUP BY 1, 2 ORDER BY 1";
+            let rows = cluster.rows(on, |_| sql.to_owned()).await;
+            let row = |row: &polyshard_engine::Row| {
+                (row.int(0).unwrap(), row.text(1).unwrap().to_owned(), row.int(2).unwrap())
+            };
+            rows.iter().map(row).collect::<Vec<_>>()
+        }
+    };
+    let row = |customer: i64, note: &str, entries: i64| (customer, note.to_owned(), entries);
+    // The entry of 220 was the same on both; its account differs, and stays.
+    assert_eq!(all("s1").await, [row(7, "its own", 2), row(220, "otherwise", 0), row(500, "nobody's", 1)]);
+    assert_eq!(all("s2").await, [row(110, "only here", 3)]);
+    assert_eq!(all("s3").await, [row(210, "there, too", 2), row(220, "there", 1)]);
+    let opened = cluster.router.administer(&shard("s1")).await.unwrap();
+    let hidden = opened.strays(&map("customers")).await.unwrap();
+    assert!(hidden.iter().all(|(kind, _)| *kind == StrayKind::Unknown) && hidden.len() >= 2, "{hidden:?}");
+
+    // A process that died after a row had come to its owner, and before it was removed, is one that had it.
+    run(&cluster, "s1", family(120, "twice", 1)).await;
+    run(&cluster, "s2", family(120, "twice", 0)).await;
+    run(&cluster, "s1", vec![Statement::new("DELETE FROM account WHERE customer = 500")]).await;
+    let done = repair(&cluster, "customers", "s1", OWNER_WINS).await;
+    let account = Repaired { removed: 1, discarded: 1, ..Repaired::default() };
+    let entry = Repaired { moved: 1, ..Repaired::default() };
+    assert_eq!(done, BTreeMap::from([("account".to_owned(), account), ("entry".to_owned(), entry)]));
+    assert_eq!(all("s1").await, [row(7, "its own", 2)]);
+    assert_eq!(all("s2").await, [row(110, "only here", 3), row(120, "twice", 1)]);
+    cluster.assert_healthy().await;
+    cluster.close().await;
+}
+
+async fn rows_of_a_move_under_way_are_left_to_it(place: Arc<Place>) {
+    let (cluster, world, [cleaning]) = filled(&place, 20, ["clean.before"]).await;
+    let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
+    cluster.until_step(record.op.id, Step::Cleaning).await;
+    let rows = 2 * moving_tenants(20).len() as u64;
+    assert_eq!(misplaced(&cluster, "tenants", "s1").await, (rows, rows));
+    let expected = Repaired { moving: rows, ..Repaired::default() };
+    assert_eq!(repair(&cluster, "tenants", "s1", OWNER_WINS).await["thing"], expected);
+    // Also if nobody has said that there is a move: its capture does.
+    let mover = Mover::new(cluster.router.shard_source());
+    let entries = cluster.catalog.entries(&map("tenants")).await.unwrap();
+    let mark = OpId::new(Uuid::new_v4());
+    let refused = mover.repair(&tenants(), (&entries, &[]), &shard("s1"), OWNER_WINS, mark).await;
+    assert!(refused.unwrap_err().to_string().contains("being moved"));
+    cleaning.store(false, std::sync::atomic::Ordering::SeqCst);
+    cluster.end_of(record.op.id).await.unwrap();
+    assert_eq!(repair(&cluster, "tenants", "s1", APPLY).await, BTreeMap::new());
+    cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    cluster.close().await;
+}
