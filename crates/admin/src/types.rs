@@ -46,8 +46,8 @@ pub use schema::{
 pub use shard::{Engine, NewShard, Removal, ShardLimits, ShardPatch, ShardView, ShardsAnswer};
 pub use status::{CatalogView, RouterView, Status};
 pub use traffic::{
-    DoorTraffic, HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, HotShardlet, LargeAnswer, LargeRequest,
-    LargeShardlet, LeftOut, ShardTraffic, TrafficAnswer,
+    ColdRange, DoorTraffic, HOT_DEFAULT, HOT_MAX, HotAnswer, HotBy, HotRequest, HotShardlet, LargeAnswer,
+    LargeRequest, LargeShardlet, LeftOut, ShardTraffic, TrafficAnswer,
 };
 pub use window::{
     PIECES_DEFAULT, PIECES_MAX, Part, Piece, ShardletAnswer, ShardletData, Unit, WindowAnswer, WindowRequest,

@@ -37,8 +37,8 @@ pub type Events = Pin<Box<dyn Stream<Item = String> + Send>>;
 pub trait Watch: Send + Sync + 'static {
     /// What is going on.
     fn traffic(&self) -> Answer<'_, TrafficAnswer>;
-    /// The hottest shardlets.
-    fn hot(&self, limit: u32) -> Answer<'_, HotAnswer>;
+    /// The busiest shardlets, or the least busy, at most so many.
+    fn hot(&self, request: HotRequest, limit: u32) -> Answer<'_, HotAnswer>;
     /// The largest shardlets, of one map or of all.
     fn large(&self, limit: u32, map: Option<MapName>) -> Answer<'_, LargeAnswer>;
     /// A part of a map in at most so many pieces.
@@ -88,7 +88,7 @@ pub(crate) async fn traffic(State(watch): Shared) -> Result<Response, Problem> {
     Ok(reply::ok(watch.traffic().await?))
 }
 
-/// The shardlets that get the most requests.
+/// The shardlets that are busiest, by requests or bytes, or least busy.
 #[utoipa::path(get, path = "/v1/hot", tag = "watch", operation_id = "list_hot", params(HotRequest), responses(
     (status = 200, description = "The hottest first", body = HotAnswer),
     (status = "default", description = "What went wrong", body = ErrorBody),
@@ -98,7 +98,7 @@ pub(crate) async fn hot(
     Params(request): Params<HotRequest>,
 ) -> Result<Response, Problem> {
     let limit = within("limit", request.limit.unwrap_or(HOT_DEFAULT), HOT_MAX)?;
-    Ok(reply::ok(watch.hot(limit).await?))
+    Ok(reply::ok(watch.hot(request, limit).await?))
 }
 
 /// The shardlets that have the most data. It is counted within bounds, and not again for every request.

@@ -1,6 +1,8 @@
 //! What is made of several changes and moves: procedures that survive their process, rules that placement must
 //! heed, plans that even out load.
 
+pub mod forecast;
+pub mod heat;
 pub mod measure;
 pub mod plan;
 pub mod procedure;
@@ -8,6 +10,7 @@ pub mod rule;
 mod runner;
 pub mod stretch;
 
+pub use heat::{Heat, KeyHeat};
 pub use procedure::{Columns, Made, Procedure, TakeIn, Task};
 pub use rule::Rule;
 pub use runner::{Procedures, RunnerOptions};

@@ -1,38 +1,41 @@
-//! Measures what the pieces of a map weigh: rows and bytes as they are on the shards, requests as routers have counted
-//! them. Reads only.
+//! Measures what the pieces of a map weigh: rows and bytes about as they are on the shards, requests as routers have
+//! counted them. Reads only, and of large tables only a sample.
+
+mod count;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use polyshard_catalog::ShardRecord;
-use polyshard_engine::{Database, Row, Statement, Value};
 use polyshard_map::{Key, KeyBytes, KeyRange, Map, MapName, Scheme, ShardId, State};
 use polyshard_router::Router;
-use polyshard_shard::{Dataset, ShardError};
+use polyshard_shard::ShardError;
 
+use crate::heat::Heat;
 use crate::plan::{Piece, Place};
 use crate::rule::Seen;
 
 /// Pieces that one entry is thought to be cut into: finer ones would make more moves and hardly a better balance.
 const PIECES_MAX: u64 = 64;
+/// Pieces of one shard of a list map; with more entries than that, neighbours that are not hot are taken together.
+const SHARD_PIECES_MAX: usize = 4096;
+/// Entries taken together, at most: as many as one move carries.
+const JOINED_MAX: usize = 200;
 /// Keys of one entry that are counted apart; beyond it, neighbours are counted together.
 const BINS_MAX: usize = 4096;
-/// Rows whose length is taken for that of all.
-const SAMPLE_ROWS: usize = 64;
-/// Groups read at once.
-const PAGE_ROWS: usize = 1_000;
+/// Shards measured at once: more would be felt by requests.
+const MEASURED_AT_ONCE: usize = 8;
 /// How long a shard may take to say how large it is.
 const GAUGE_WAIT: Duration = Duration::from_secs(2);
-/// What a row takes beside its values, about, on either engine.
-const ROW_OVERHEAD_BYTES: u64 = 24;
 
-/// How busy shards and keys are, in requests a second.
+/// What the pieces of a map weigh.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Heat {
-    /// All requests, by shard.
-    pub shards: BTreeMap<ShardId, f64>,
-    /// The hottest keys.
-    pub keys: Vec<(MapName, Key, f64)>,
+pub struct Measured {
+    /// The pieces, in the order of keys.
+    pub pieces: Vec<Piece>,
+    /// Whether rows and bytes are estimates, because a table is too large to be counted.
+    pub estimated: bool,
 }
 
 /// A shard that could not be measured.
@@ -68,96 +71,103 @@ struct Bins {
     coarse: bool,
 }
 
+/// How busy a placement is.
+#[derive(Debug, Clone)]
+struct Hot {
+    placement: KeyBytes,
+    requests: f64,
+    bytes: f64,
+}
+
 /// All pieces of a map, where they are and what they weigh.
-pub async fn pieces(router: &Router, map: &Map, heat: &Heat) -> Result<Vec<Piece>, Unmeasured> {
+pub async fn pieces(router: &Router, map: &Map, heat: &Heat) -> Result<Measured, Unmeasured> {
     let definition = map.definition();
     let cuts = !matches!(definition.scheme(), Scheme::List);
     let mut of_shards: BTreeMap<ShardId, Vec<Bins>> = BTreeMap::new();
     let mut groups: BTreeMap<String, KeyRange> = BTreeMap::new();
     for located in map.located(&KeyRange::all()) {
-        if let Some(group) = located.group()
-            && let Some(first) = groups.insert(group.to_string(), located.range())
-        {
+        if let Some(group) = located.group() {
             // A group moves as one, under the name of its first entry.
-            groups.insert(group.to_string(), first);
+            groups.entry(group.to_string()).or_insert_with(|| located.range());
         }
         let whole = !cuts || located.group().is_some();
         let bins = Bins { range: located.range(), whole, bins: BTreeMap::new(), coarse: false };
         of_shards.entry(located.shard().clone()).or_default().push(bins);
     }
-    let mut out = Vec::new();
-    for (shard, mut entries) in of_shards {
-        let failed = |error| Unmeasured { shard: shard.clone(), error };
-        let opened = router.administer(&shard).await.map_err(failed)?;
-        for dataset in opened.datasets(definition.name()).await.map_err(failed)? {
-            let db = opened.carrier().await.map_err(failed)?;
-            count(db, &dataset, map, &mut entries).await.map_err(failed)?;
-        }
-        let hot: Vec<(KeyBytes, f64)> = heat
-            .keys
-            .iter()
-            .filter(|(of, _, _)| of == definition.name())
-            .filter_map(|(_, key, rate)| Some((map.placement(key).ok()?, *rate)))
-            .filter(|(placement, _)| entries.iter().any(|bins| bins.range.contains(placement.as_slice())))
-            .collect();
-        let mut pieces: Vec<Piece> =
-            entries.iter().flat_map(|bins| cut(bins, &shard, &hot, definition.scheme())).collect();
-        let rest = rest_of(heat, &shard, &hot, router);
-        spread(&mut pieces, &hot, rest);
-        out.extend(pieces);
+    let hot = hot_placements(map, heat);
+    let measure = |(shard, entries)| on_shard(router, map, heat, &hot, shard, entries);
+    let mut measured: Vec<Result<Measured, Unmeasured>> =
+        futures_util::stream::iter(of_shards).map(measure).buffer_unordered(MEASURED_AT_ONCE).collect().await;
+    let mut all = Measured::default();
+    for one in measured.drain(..) {
+        let one = one?;
+        all.pieces.extend(one.pieces);
+        all.estimated |= one.estimated;
     }
-    Ok(join_groups(map, &groups, out))
+    all.pieces = join_groups(map, &groups, all.pieces);
+    all.pieces.sort_by(|a, b| a.range.cmp(&b.range));
+    Ok(all)
 }
 
-/// Counts the rows of a dataset by key.
-async fn count(db: &Database, dataset: &Dataset, map: &Map, entries: &mut [Bins]) -> Result<(), ShardError> {
+/// The busiest placements of a map in order; keys that share one are added up.
+fn hot_placements(map: &Map, heat: &Heat) -> Vec<Hot> {
+    let mut hot: BTreeMap<KeyBytes, (f64, f64)> = BTreeMap::new();
+    for one in heat.keys.iter().filter(|one| one.map == *map.definition().name()) {
+        if let Ok(placement) = map.placement(&one.key) {
+            let of = hot.entry(placement).or_default();
+            *of = (of.0 + one.requests, of.1 + one.bytes);
+        }
+    }
+    let of = |(placement, (requests, bytes))| Hot { placement, requests, bytes };
+    hot.into_iter().map(of).collect()
+}
+
+async fn on_shard(
+    router: &Router,
+    map: &Map,
+    heat: &Heat,
+    hot: &[Hot],
+    shard: ShardId,
+    mut entries: Vec<Bins>,
+) -> Result<Measured, Unmeasured> {
+    let failed = |error| Unmeasured { shard: shard.clone(), error };
     let definition = map.definition();
-    let expression = dataset.placement.expression(db.dialect(), definition, "")?;
-    let condition = match &dataset.rows {
-        Some((column, number)) => format!(" WHERE {column} = {number}"),
-        None => String::new(),
-    };
-    let table = &dataset.table;
-    let sample = format!("SELECT * FROM {table}{condition} LIMIT {SAMPLE_ROWS}");
-    let mut scan = match db.scan(Statement::new(sample), SAMPLE_ROWS).await {
-        Ok(scan) => scan,
-        // A table of a store that is made when its first row comes.
-        Err(polyshard_engine::Error::Invalid { .. }) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    let (mut rows, mut bytes) = (0, 0);
-    while let Some(page) = scan.next().await? {
-        rows += page.len() as u64;
-        bytes += page.iter().map(length).sum::<u64>();
-    }
-    drop(scan);
-    let Some(average) = bytes.checked_div(rows) else { return Ok(()) };
-    let groups = format!("SELECT {expression} AS placement, count(*) FROM {table}{condition} GROUP BY 1");
-    let mut scan = db.scan(Statement::new(groups), PAGE_ROWS).await?;
-    while let Some(page) = scan.next().await? {
-        for row in page.iter() {
-            let Some(placement) = row.opt_blob(0)? else { continue };
-            let rows = u64::try_from(row.int(1)?).unwrap_or(0);
-            // Entries are in order; what is in none of them is not this shard's.
-            let after = entries.partition_point(|bins| bins.range.lo().as_slice() <= placement);
-            let Some(bins) = after.checked_sub(1).map(|index| &mut entries[index]) else { continue };
-            if bins.range.contains(placement) {
-                bins.add(KeyBytes::from(placement), Mass { rows, bytes: rows.saturating_mul(average) });
+    let opened = router.administer(&shard).await.map_err(failed)?;
+    let mut estimated = false;
+    for dataset in opened.datasets(definition.name()).await.map_err(failed)? {
+        let db = opened.carrier().await.map_err(failed)?;
+        // What is in none of the entries is not this shard's.
+        let take = |placement: &[u8], mass| {
+            if let Some(index) = holder(&entries, placement) {
+                entries[index].add(KeyBytes::from(placement), mass);
             }
+        };
+        estimated |= count::count(db, &dataset, map, take).await.map_err(failed)?;
+    }
+    let here = |one: &&Hot| holder(&entries, one.placement.as_slice()).is_some();
+    let hot: Vec<Hot> = hot.iter().filter(here).cloned().collect();
+    for one in &hot {
+        // A sample may have missed the rows of a key that is hot.
+        if let Some(index) = holder(&entries, one.placement.as_slice()).filter(|index| !entries[*index].whole)
+        {
+            entries[index].bins.entry(one.placement.clone()).or_default();
         }
     }
-    Ok(())
+    let mut pieces: Vec<Piece> =
+        entries.iter().flat_map(|bins| cut(bins, &shard, &hot, definition.scheme())).collect();
+    let rest = rest_of(heat, &shard, &hot, router);
+    spread(&mut pieces, &hot, rest);
+    let pieces = match definition.scheme() {
+        Scheme::List => join_neighbours(map, pieces, &hot),
+        _ => pieces,
+    };
+    Ok(Measured { pieces, estimated })
 }
 
-fn length(row: &Row) -> u64 {
-    let value = |value: &Value| match value {
-        Value::Null => 0,
-        Value::Bool(_) => 1,
-        Value::Int(_) | Value::Real(_) => 8,
-        Value::Text(text) => text.len() as u64,
-        Value::Blob(bytes) => bytes.len() as u64,
-    };
-    ROW_OVERHEAD_BYTES + row.values().iter().map(value).sum::<u64>()
+/// The entry that a placement is in; entries are in order.
+fn holder(entries: &[Bins], placement: &[u8]) -> Option<usize> {
+    let after = entries.partition_point(|bins| bins.range.lo().as_slice() <= placement);
+    after.checked_sub(1).filter(|index| entries[*index].range.contains(placement))
 }
 
 impl Bins {
@@ -190,51 +200,66 @@ impl Bins {
 }
 
 /// Cuts an entry into pieces of about the same number of rows, and around its hot keys.
-fn cut(bins: &Bins, shard: &ShardId, hot: &[(KeyBytes, f64)], scheme: &Scheme) -> Vec<Piece> {
+fn cut(bins: &Bins, shard: &ShardId, hot: &[Hot], scheme: &Scheme) -> Vec<Piece> {
     let rows: u64 = bins.bins.values().map(|mass| mass.rows).sum();
     let enough = rows.div_ceil(PIECES_MAX).max(1);
-    let piece = |range: KeyRange, mass: Mass| Piece {
-        range,
-        shard: shard.clone(),
-        rows: mass.rows,
-        bytes: mass.bytes,
-        requests: 0.0,
-    };
+    let is_hot = |key: &KeyBytes| hot.binary_search_by(|one| one.placement.cmp(key)).is_ok();
+    // Where pieces begin, and what is in them.
     let mut bounds: Vec<(KeyBytes, Mass)> = vec![(bins.range.lo().clone(), Mass::default())];
-    let hot_in = |key: &KeyBytes| hot.iter().any(|(placement, _)| placement == key);
-    let mut was_hot = false;
+    let mut is_begun = false;
     for (key, mass) in &bins.bins {
+        let hot_now = !bins.whole && is_hot(key);
         let last = &mut bounds.last_mut().expect("it begins with one").1;
-        let is_hot = hot_in(key);
-        let begins = last.rows >= enough || (last.rows > 0 && (is_hot || was_hot));
+        let full = is_begun && last.rows >= enough;
         // Between two keys of a range map there may be others later: the cut is where the next one begins.
-        if !bins.whole && begins && key > bins.range.lo() {
+        if !bins.whole && (full || hot_now) && key > bins.range.lo() {
             bounds.push((key.clone(), *mass));
         } else {
             last.add(*mass);
         }
-        was_hot = is_hot && matches!(scheme, Scheme::Range | Scheme::Hash(_));
+        is_begun = true;
+        let behind = behind(scheme, key);
+        if hot_now && bins.range.contains(behind.as_slice()) {
+            // What comes after a hot key, and may not be in the sample, is not hot with it.
+            bounds.push((behind, Mass::default()));
+            is_begun = false;
+        }
     }
     let mut out = Vec::new();
     for (index, (lo, mass)) in bounds.iter().enumerate() {
         let hi = bounds.get(index + 1).map(|(next, _)| next.clone());
         let hi = hi.or_else(|| bins.range.hi().cloned());
         if let Ok(range) = KeyRange::new(lo.clone(), hi) {
-            out.push(piece(range, *mass));
+            let (rows, bytes) = (mass.rows, mass.bytes);
+            out.push(Piece { range, shard: shard.clone(), rows, bytes, requests: 0.0, traffic: 0.0 });
         }
     }
     out
 }
 
+/// Where what is behind a placement begins: the next bucket of a map that hashes, or the next key.
+fn behind(scheme: &Scheme, placement: &KeyBytes) -> KeyBytes {
+    let bytes = placement.as_slice();
+    let bucket = scheme.hash().and_then(|_| bytes.split_last_chunk::<4>());
+    match bucket {
+        Some((before, bucket)) => {
+            let next = u32::from_be_bytes(*bucket).saturating_add(1);
+            KeyBytes::new([before, &next.to_be_bytes()].concat())
+        }
+        None => placement.successor(),
+    }
+}
+
 /// Requests to a shard that are not for its hottest keys, as far as they are this map's.
-fn rest_of(heat: &Heat, shard: &ShardId, hot: &[(KeyBytes, f64)], router: &Router) -> f64 {
+fn rest_of(heat: &Heat, shard: &ShardId, hot: &[Hot], router: &Router) -> f64 {
     let total = heat.shards.get(shard).copied().unwrap_or(0.0);
-    let own: f64 = hot.iter().map(|(_, rate)| rate).sum();
+    let own: f64 = hot.iter().map(|one| one.requests).sum();
     let view = router.view();
     let on_shard = |map: &MapName, key: &Key| {
         view.maps.get(map).is_some_and(|known| known.map.locate(key).is_ok_and(|at| at.shard() == shard))
     };
-    let all: f64 = heat.keys.iter().filter(|(map, key, _)| on_shard(map, key)).map(|(_, _, rate)| rate).sum();
+    let on_it = heat.keys.iter().filter(|one| on_shard(&one.map, &one.key));
+    let all: f64 = on_it.map(|one| one.requests).sum();
     // Nobody has counted which map the others are of: as the hot ones are, or all alike.
     let maps = view.maps.values().filter(|known| known.map.shards().any(|on| on == shard)).count();
     let part = if all > 0.0 { own / all } else { 1.0 / maps.max(1) as f64 };
@@ -242,17 +267,68 @@ fn rest_of(heat: &Heat, shard: &ShardId, hot: &[(KeyBytes, f64)], router: &Route
 }
 
 /// Gives pieces their requests: those of hot keys, and the rest by rows.
-fn spread(pieces: &mut [Piece], hot: &[(KeyBytes, f64)], rest: f64) {
-    for (placement, rate) in hot {
-        let after = pieces.partition_point(|piece| piece.range.lo() <= placement);
+fn spread(pieces: &mut [Piece], hot: &[Hot], rest: f64) {
+    for one in hot {
+        let after = pieces.partition_point(|piece| *piece.range.lo() <= one.placement);
         if let Some(piece) = after.checked_sub(1).map(|index| &mut pieces[index]) {
-            piece.requests += rate;
+            piece.requests += one.requests;
+            piece.traffic += one.bytes;
         }
     }
     let rows: u64 = pieces.iter().map(|piece| piece.rows).sum();
     for piece in pieces.iter_mut().filter(|_| rows > 0) {
         piece.requests += rest * piece.rows as f64 / rows as f64;
     }
+}
+
+/// Takes neighbours of a list map together, if one shard has too many: those that are not hot, in no group, and have no
+/// entry of another shard between them.
+fn join_neighbours(map: &Map, pieces: Vec<Piece>, hot: &[Hot]) -> Vec<Piece> {
+    let together = pieces.len().div_ceil(SHARD_PIECES_MAX).min(JOINED_MAX);
+    if together < 2 {
+        return pieces;
+    }
+    let stays = |piece: &Piece| {
+        let grouped =
+            map.locate_placement(piece.range.lo().as_slice()).is_some_and(|at| at.group().is_some());
+        let next = hot.partition_point(|one| one.placement < *piece.range.lo());
+        grouped || hot.get(next).is_some_and(|one| piece.range.contains(one.placement.as_slice()))
+    };
+    let mut out: Vec<(Piece, usize)> = Vec::with_capacity(pieces.len() / together + 1);
+    for piece in pieces {
+        let alone = stays(&piece);
+        if let Some((last, count)) = out.last_mut()
+            && !alone
+            && *count < together
+            && let Some(joined) = joined(map, last, &piece)
+        {
+            *last = joined;
+            *count += 1;
+            continue;
+        }
+        // A full count lets nothing be added to it.
+        out.push((piece, if alone { together } else { 1 }));
+    }
+    out.into_iter().map(|(piece, _)| piece).collect()
+}
+
+/// Two pieces as one, if nothing of another shard is between them.
+fn joined(map: &Map, first: &Piece, second: &Piece) -> Option<Piece> {
+    let range = KeyRange::new(first.range.lo().clone(), second.range.hi().cloned()).ok()?;
+    if let Some(between) = first.range.hi().filter(|hi| *hi < second.range.lo()) {
+        let between = KeyRange::new(between.clone(), Some(second.range.lo().clone())).ok()?;
+        if map.located(&between).next().is_some() {
+            return None;
+        }
+    }
+    Some(Piece {
+        range,
+        shard: first.shard.clone(),
+        rows: first.rows + second.rows,
+        bytes: first.bytes + second.bytes,
+        requests: first.requests + second.requests,
+        traffic: first.traffic + second.traffic,
+    })
 }
 
 /// The entries of a group are one piece: they move together.
@@ -274,14 +350,15 @@ fn join_groups(map: &Map, groups: &BTreeMap<String, KeyRange>, pieces: Vec<Piece
             rows: 0,
             bytes: 0,
             requests: 0.0,
+            traffic: 0.0,
             ..piece.clone()
         });
         joined.rows += piece.rows;
         joined.bytes += piece.bytes;
         joined.requests += piece.requests;
+        joined.traffic += piece.traffic;
     }
     out.extend(of_groups.into_values());
-    out.sort_by(|a, b| a.range.cmp(&b.range));
     out
 }
 

@@ -1,6 +1,7 @@
 //! Which pieces of a map should change their shard, and why. Pure: what is measured in, moves out.
 
 mod choose;
+mod notes;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,8 @@ pub struct Piece {
     pub bytes: u64,
     /// About how many requests a second are for it.
     pub requests: f64,
+    /// About how many bytes a second its requests and answers have, as far as it is among the busiest.
+    pub traffic: f64,
 }
 
 /// A shard.
@@ -44,6 +47,18 @@ pub struct Place {
     pub entries_max: Option<u64>,
 }
 
+impl Place {
+    /// Bytes that it may still take until only the headroom is left of its limit; none without a limit.
+    pub fn room(&self) -> Option<u64> {
+        self.bytes_max.map(|most| usable(most, HEADROOM_PERCENT).saturating_sub(self.bytes))
+    }
+}
+
+/// What may be used of a limit if a part is kept free.
+fn usable(limit: u64, headroom_percent: u64) -> u64 {
+    limit - limit.min(limit / 100 * headroom_percent.min(100))
+}
+
 /// What is to be evened out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
@@ -57,15 +72,39 @@ pub enum By {
     Rows,
 }
 
+/// How much of a shard's limit of bytes is kept free when load is evened out, unless somebody says otherwise: it
+/// grows, too.
+pub const HEADROOM_PERCENT: u64 = 10;
+
 /// How even is even enough, and how full is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aim {
     /// What is evened out.
     pub by: By,
-    /// How far a shard may be above the mean, in percent.
+    /// How far a shard may be above the mean before anything is moved, in percent.
     pub slack_percent: u64,
+    /// How far it may be above it afterwards. Less than the slack lets it drift for a while before it is moved again.
+    pub goal_percent: u64,
     /// How much of a shard's limit of bytes is kept free when load is evened out, in percent.
     pub headroom_percent: u64,
+    /// Fewer requests a second on all shards are noise, and do not count.
+    pub requests_min: u64,
+    /// Fewer bytes on all shards are not worth a move, and do not count.
+    pub bytes_min: u64,
+}
+
+impl Aim {
+    /// Within the slack, whatever there is.
+    pub const fn new(by: By, slack_percent: u64) -> Aim {
+        Aim {
+            by,
+            slack_percent,
+            goal_percent: slack_percent,
+            headroom_percent: HEADROOM_PERCENT,
+            requests_min: 0,
+            bytes_min: 0,
+        }
+    }
 }
 
 /// One move of a plan.
@@ -105,6 +144,8 @@ pub struct Situation<'a> {
     pub places: &'a [Place],
     /// The rules of the map.
     pub rules: &'a [Rule],
+    /// What was moved lately and is let rest, unless a rule says otherwise: it would only go to and fro.
+    pub resting: &'a [KeyRange],
     /// The map, for words.
     pub definition: Option<&'a MapDefinition>,
 }
@@ -122,6 +163,7 @@ impl Situation<'_> {
         let mut work = choose::Work::new(self, aim);
         work.put_right();
         work.even_out();
+        work.note_neighbours();
         work.plan()
     }
 
@@ -134,25 +176,30 @@ impl Situation<'_> {
 
     /// Why a range may not be on a shard, if it may not: rules and limits. `bytes` is what it brings.
     pub fn refuses(&self, range: &KeyRange, bytes: u64, to: &ShardId) -> Option<String> {
-        let aim = Aim { by: By::Bytes, slack_percent: 0, headroom_percent: 0 };
-        let work = choose::Work::new(self, aim);
-        let piece = Piece { range: range.clone(), shard: to.clone(), rows: 0, bytes, requests: 0.0 };
+        let work = choose::Work::new(self, Aim::new(By::Bytes, 0));
+        let (range, shard) = (range.clone(), to.clone());
+        let piece = Piece { range, shard, rows: 0, bytes, requests: 0.0, traffic: 0.0 };
         work.refuses(&piece, to, 0)
     }
 
     /// What each piece weighs, in parts of the whole.
-    fn weights(&self, by: By) -> Vec<u64> {
+    fn weights(&self, aim: Aim) -> Vec<u64> {
         let sum = |of: Measure| self.pieces.iter().map(of).sum::<f64>();
         let requests: Measure = |piece| piece.requests;
         let bytes: Measure = |piece| piece.bytes as f64;
         let rows: Measure = |piece| piece.rows as f64;
-        let parts: Vec<(Measure, f64)> = match by {
-            By::Load if sum(requests) > 0.0 && sum(bytes) > 0.0 => vec![(requests, 0.5), (bytes, 0.5)],
-            By::Load if sum(requests) > 0.0 => vec![(requests, 1.0)],
-            By::Load | By::Bytes => vec![(bytes, 1.0)],
-            By::Requests => vec![(requests, 1.0)],
-            By::Rows => vec![(rows, 1.0)],
+        let counts = |of: Measure, least: u64| sum(of) > 0.0 && sum(of) >= least as f64;
+        let asked: Vec<Measure> = match aim.by {
+            By::Load | By::Requests if counts(requests, aim.requests_min) => match aim.by {
+                By::Load if counts(bytes, aim.bytes_min) => vec![requests, bytes],
+                _ => vec![requests],
+            },
+            By::Load | By::Bytes if counts(bytes, aim.bytes_min) => vec![bytes],
+            By::Rows => vec![rows],
+            By::Load | By::Requests | By::Bytes => vec![],
         };
+        let part = 1.0 / asked.len().max(1) as f64;
+        let parts: Vec<(Measure, f64)> = asked.into_iter().map(|of| (of, part)).collect();
         let totals: Vec<f64> = parts.iter().map(|(of, _)| sum(*of).max(f64::MIN_POSITIVE)).collect();
         let weigh = |piece: &Piece| {
             let shares = parts.iter().zip(&totals).map(|((of, part), total)| part * of(piece) / total);

@@ -285,6 +285,14 @@ impl Procedure {
         }
     }
 
+    /// What it moves, or has moved.
+    pub fn moves(&self) -> impl Iterator<Item = &KeyRange> {
+        self.tasks.iter().filter_map(|task| match task {
+            Task::Move { range, .. } => Some(range),
+            _ => None,
+        })
+    }
+
     /// Why it was given up.
     pub fn given_up(&self) -> Option<&str> {
         self.given_up.as_deref()

@@ -221,6 +221,8 @@ pub struct RebalanceConfig {
     pub every: Duration,
     /// The hours in which moves may be begun, as minutes of the day in UTC; they may go over midnight.
     pub hours: (u32, u32),
+    /// How long what was moved stays where it is.
+    pub cooldown: Duration,
     /// Moves made in one go.
     pub moves_max: usize,
     /// How far a shard may be above the mean, in percent.

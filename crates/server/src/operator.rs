@@ -7,6 +7,7 @@ mod maps;
 mod moves;
 mod procedures;
 mod room;
+mod rules;
 mod schema;
 mod shards;
 mod views;
@@ -23,13 +24,14 @@ use polyshard_admin::types::{
 };
 use polyshard_admin::{Answer, Basis, Data, Exported, Operator, Page, Problem};
 use polyshard_catalog::{Catalog, Driver};
+use polyshard_engine::Dialect;
 use polyshard_journal::Journal;
 use polyshard_map::{MapName, ShardId};
 use polyshard_mover::Mover;
-use polyshard_rebalance::Procedures;
-use polyshard_rebalance::measure::Heat;
+use polyshard_rebalance::{Heat, Procedures};
 use polyshard_router::Router;
 
+pub(crate) use balance::Manner;
 pub(crate) use datasets::is_shown as is_shown_dataset;
 pub(crate) use views::shard_engine;
 
@@ -77,6 +79,11 @@ impl Operations {
 
     pub(crate) fn catalog(&self) -> &Catalog {
         &self.catalog
+    }
+
+    /// Whether other server processes may use the same catalog.
+    pub(crate) fn has_peers(&self) -> bool {
+        self.catalog.target().dialect() == Dialect::Postgres && !self.config.cluster.single_process
     }
 
     /// Makes this process see at once what it has just done.

@@ -1,27 +1,49 @@
 //! Evens out load by itself, within limits and quiet hours; off unless the configuration says otherwise.
+//!
+//! It must come to rest: what it has moved lately stays where it is, it evens out further than it has to, noise does not
+//! count, and after a failure it waits, twice as long each time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use polyshard_admin::Problem;
 use polyshard_admin::types::BalanceRequest;
 use polyshard_catalog::{OpState, ProcedureRecord};
+use polyshard_map::{KeyRange, MapName};
+use polyshard_rebalance::Procedure;
+use polyshard_rebalance::forecast::moment;
 use polyshard_wire::Shutdown;
 
 use crate::config::RebalanceConfig;
-use crate::operator::{Operations, now_ms};
-use crate::problem;
+use crate::operator::{Manner, Operations, now_ms};
 
-/// Procedures looked at to see how the last one went.
+/// Procedures looked at to see how the last ones went.
 const LOOKED_AT: u32 = 100;
+/// The longest wait after failures.
+const BACK_OFF_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// Fewer requests a second than this on all shards tell nothing of where load is.
+const REQUESTS_MIN: u64 = 10;
+/// Less data than this on all shards is not worth a move.
+const BYTES_MIN: u64 = 16 * 1024 * 1024;
 const MINUTE_MS: i64 = 60_000;
 const DAY_MINUTES: i64 = 24 * 60;
+
+/// What came of a round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Round {
+    /// Moves have begun, or all is even enough.
+    Fine,
+    /// It waits for something that ends by itself.
+    Waits(String),
+    /// Somebody should look.
+    Hindered(String),
+}
 
 /// Plans and applies again and again, until the shutdown.
 pub(crate) async fn run(operations: Arc<Operations>, config: RebalanceConfig, shutdown: Shutdown) {
     if !config.auto {
         return;
     }
-    let mut said = String::new();
+    let mut said = Round::Fine;
     loop {
         tokio::select! {
             () = shutdown.started() => return,
@@ -34,49 +56,89 @@ pub(crate) async fn run(operations: Arc<Operations>, config: RebalanceConfig, sh
             () = shutdown.started() => return,
             round = once(&operations, &config) => round,
         };
-        let why = match round {
-            Ok(None) => String::new(),
-            Ok(Some(why)) => why,
-            Err(problem) => problem.message,
-        };
-        if !why.is_empty() && why != said {
-            tracing::warn!(why, "load is not evened out now");
+        if round != said {
+            match &round {
+                Round::Fine => {}
+                Round::Waits(why) => tracing::info!(why, "load is not evened out just now"),
+                Round::Hindered(why) => tracing::warn!(why, "load is not evened out now"),
+            }
         }
-        said = why;
+        said = round;
     }
 }
 
-/// One round: at most one map. Answers why nothing may be done, if so.
-async fn once(operations: &Operations, config: &RebalanceConfig) -> Result<Option<String>, Problem> {
-    let latest = operations.catalog().procedures(LOOKED_AT).await;
-    let latest = latest.map_err(|error| problem::of_catalog(&error))?;
-    if let Some(why) = hindrance(&latest) {
-        return Ok(Some(why));
-    }
-    let asked = BalanceRequest { drain: None, slack: Some(config.slack_percent), by: None };
-    for map in operations.map_names() {
-        let answer = operations.apply_some(map, asked.clone(), config.moves_max).await?;
-        if let Some(id) = answer.procedure {
-            tracing::info!(map = %answer.map, procedure = id, moves = answer.moves.len(), "evening out load");
-            return Ok(None);
-        }
-    }
-    Ok(None)
-}
-
-/// Never two at once; and after one that failed somebody has to look first.
-fn hindrance(latest: &[ProcedureRecord]) -> Option<String> {
+/// One round: moves of at most one map are begun.
+async fn once(operations: &Operations, config: &RebalanceConfig) -> Round {
+    let latest = match operations.catalog().procedures(LOOKED_AT).await {
+        Ok(latest) => latest,
+        Err(error) => return Round::Hindered(error.to_string()),
+    };
     if let Some(running) = latest.iter().find(|one| one.state == OpState::Running) {
-        return Some(format!("operation {} ({}) is under way", running.id, running.kind));
+        return Round::Waits(format!("operation {} ({}) is under way", running.id, running.kind));
     }
-    let last = latest.iter().filter(|one| one.kind == "rebalance").max_by_key(|one| one.started_ms)?;
-    (last.state == OpState::RolledBack).then(|| {
+    let mut hindered = Vec::new();
+    for map in operations.map_names() {
+        if let Some(why) = backs_off(&latest, &map, config.every, now_ms()) {
+            hindered.push(why);
+            continue;
+        }
+        let asked = BalanceRequest { drain: None, slack: Some(config.slack_percent), by: None };
+        let manner = Manner {
+            moves_max: config.moves_max,
+            goal_percent: Some(config.slack_percent / 2),
+            requests_min: REQUESTS_MIN,
+            bytes_min: BYTES_MIN,
+            resting: resting(&latest, &map, config.cooldown, now_ms()),
+        };
+        match operations.apply_so(map.clone(), asked, &manner).await {
+            Ok(answer) => {
+                if let Some(id) = answer.procedure {
+                    tracing::info!(%map, procedure = id, moves = answer.moves.len(), "evening out load");
+                    return Round::Fine;
+                }
+            }
+            // Another map may be planned all the same.
+            Err(problem) => hindered.push(format!("map {map}: {}", problem.message)),
+        }
+    }
+    if hindered.is_empty() { Round::Fine } else { Round::Hindered(hindered.join("; ")) }
+}
+
+/// The attempts at a map, the latest first.
+fn attempts<'a>(
+    latest: &'a [ProcedureRecord],
+    map: &'a MapName,
+) -> impl Iterator<Item = &'a ProcedureRecord> {
+    let mut attempts: Vec<&ProcedureRecord> =
+        latest.iter().filter(|one| one.kind == "rebalance" && one.map.as_ref() == Some(map)).collect();
+    attempts.sort_by_key(|one| std::cmp::Reverse(one.started_ms));
+    attempts.into_iter()
+}
+
+/// Why a map is left alone for a while: the last attempts have failed.
+fn backs_off(latest: &[ProcedureRecord], map: &MapName, every: Duration, now_ms: i64) -> Option<String> {
+    let failures = attempts(latest, map).take_while(|one| one.state == OpState::RolledBack).count();
+    let last = attempts(latest, map).next().filter(|_| failures > 0)?;
+    let doubled = every.saturating_mul(1 << failures.min(20));
+    let wait = doubled.min(BACK_OFF_MAX.max(every));
+    let until_ms = last.started_ms.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+    (now_ms < until_ms).then(|| {
         format!(
-            "the last time it failed: {}; when that is put right, say 'polyshard rebalance {} --apply'",
+            "map {map}: the last attempt failed: {}; it is tried again after {}; 'polyshard rebalance {map} --plan' shows \
+             whether there is still anything to do",
             last.message.as_deref().unwrap_or("no reason was recorded"),
-            last.map.as_ref().map_or("MAP", |map| map.as_str())
+            moment(until_ms)
         )
     })
+}
+
+/// What was moved lately, and stays where it is for now.
+fn resting(latest: &[ProcedureRecord], map: &MapName, cooldown: Duration, now_ms: i64) -> Vec<KeyRange> {
+    let since = now_ms.saturating_sub(i64::try_from(cooldown.as_millis()).unwrap_or(i64::MAX));
+    let lately = attempts(latest, map).filter(|one| one.started_ms >= since);
+    // One that cannot be read is of a newer program, which lets it rest by itself.
+    let read = lately.filter_map(|one| Procedure::read(&one.body).ok());
+    read.flat_map(|procedure| procedure.moves().cloned().collect::<Vec<_>>()).collect()
 }
 
 /// Whether a moment is within the hours, which may go over midnight; both are minutes of the day in UTC.
@@ -88,6 +150,9 @@ fn is_quiet(now_ms: i64, (from, until): (u32, u32)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use polyshard_map::KeyBytes;
+    use polyshard_rebalance::Task;
+
     use super::*;
 
     fn at(hour: i64, minute: i64) -> i64 {
@@ -105,11 +170,11 @@ mod tests {
         assert!(is_quiet(at(0, 0), always) && is_quiet(at(23, 59), always));
     }
 
-    fn record(kind: &str, state: OpState, started_ms: i64) -> ProcedureRecord {
+    fn record(state: OpState, started_ms: i64) -> ProcedureRecord {
         ProcedureRecord {
             id: polyshard_shard::OpId::new(uuid::Uuid::from_u128(started_ms.unsigned_abs().into())),
-            kind: kind.to_owned(),
-            map: None,
+            kind: "rebalance".to_owned(),
+            map: Some(tenants()),
             body: serde_json::Value::Null,
             step: String::new(),
             state,
@@ -120,13 +185,52 @@ mod tests {
         }
     }
 
+    fn tenants() -> MapName {
+        MapName::new("tenants").unwrap()
+    }
+
     #[test]
-    fn it_waits_for_others_and_stops_after_a_failure_until_somebody_has_made_one_that_works() {
-        assert_eq!(hindrance(&[]), None);
-        assert!(hindrance(&[record("drain", OpState::Running, 1)]).is_some());
-        let failed = record("rebalance", OpState::RolledBack, 5);
-        assert!(hindrance(std::slice::from_ref(&failed)).is_some_and(|why| why.contains("no room")));
-        assert_eq!(hindrance(&[failed.clone(), record("rebalance", OpState::Done, 9)]), None);
-        assert_eq!(hindrance(&[record("isolate", OpState::RolledBack, 9)]), None);
+    fn after_failures_it_waits_twice_as_long_each_time_and_then_tries_again() {
+        let every = Duration::from_secs(10);
+        let waits = |latest: &[ProcedureRecord], now_ms| backs_off(latest, &tenants(), every, now_ms);
+        assert_eq!(waits(&[], 0), None);
+        let once = [record(OpState::RolledBack, 100_000)];
+        let why = waits(&once, 119_999).unwrap();
+        assert!(
+            why.contains("no room") && why.contains("1970-01-01 00:02:00") && why.contains("--plan"),
+            "{why}"
+        );
+        assert_eq!(waits(&once, 120_000), None, "not for ever, whether or not somebody has looked");
+        let twice = [record(OpState::RolledBack, 100_000), record(OpState::RolledBack, 200_000)];
+        assert!(waits(&twice, 239_999).is_some());
+        assert_eq!(waits(&twice, 240_000), None);
+        let mut mended = twice.to_vec();
+        mended.push(record(OpState::Done, 210_000));
+        assert_eq!(waits(&mended, 210_001), None);
+        let other = MapName::new("others").unwrap();
+        assert_eq!(backs_off(&once, &other, every, 100_001), None, "other maps go on");
+        let many: Vec<ProcedureRecord> = (0..90).map(|at| record(OpState::RolledBack, at)).collect();
+        assert_eq!(waits(&many, 89 + i64::try_from(BACK_OFF_MAX.as_millis()).unwrap()), None);
+    }
+
+    #[test]
+    fn what_was_moved_rests_for_its_time() {
+        let range = KeyRange::point(KeyBytes::new(vec![7]));
+        let shard = polyshard_map::ShardId::new("s1").unwrap();
+        let carry = Task::Move {
+            map: tenants(),
+            range: range.clone(),
+            to: shard,
+            keep_ms: 0,
+            arrives: None,
+            operation: None,
+            why: None,
+        };
+        let mut moved = record(OpState::Done, 50_000);
+        moved.body = Procedure::new(vec![carry]).write();
+        let rests =
+            |now_ms| resting(std::slice::from_ref(&moved), &tenants(), Duration::from_secs(10), now_ms);
+        assert_eq!(rests(60_000), [range]);
+        assert_eq!(rests(60_001), []);
     }
 }

@@ -1,5 +1,6 @@
 //! What onlookers can ask for: traffic, heat, windows onto maps, live events, metrics.
 
+mod heat;
 mod large;
 mod metrics;
 mod process;
@@ -15,12 +16,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use polyshard_admin::types::{
-    HOT_MAX, HotAnswer, HotShardlet, KeyText, LargeAnswer, QueryAnswer, ShardletAnswer, TrafficAnswer,
-    WindowAnswer,
+    HotAnswer, HotRequest, LargeAnswer, QueryAnswer, ShardletAnswer, TrafficAnswer, WindowAnswer,
 };
 use polyshard_admin::{Answer, Events, Problem, Watch};
 use polyshard_map::{MapName, ShardId};
-use polyshard_rebalance::measure::Heat;
+use polyshard_rebalance::Heat;
 use polyshard_router::Router;
 use polyshard_shard::Gauge;
 use polyshard_wire::{Counters, Shutdown};
@@ -70,6 +70,10 @@ pub(crate) struct Watcher {
     /// Each shard's size when last measured; none if it did not answer.
     gauges: Mutex<BTreeMap<ShardId, Option<Gauge>>>,
     windows: Mutex<BTreeMap<MapName, Arc<Index>>>,
+    /// What other processes have told of load, as last heard.
+    peers: Mutex<Vec<Heat>>,
+    /// When shards will be full, as last foretold.
+    forecasts: Mutex<heat::Forecasts>,
     /// The largest shardlets, as last counted; held while they are counted.
     large: tokio::sync::Mutex<Option<Counted>>,
     ticks: watch::Sender<Arc<str>>,
@@ -96,6 +100,8 @@ impl Watcher {
             samples: Mutex::new(Samples::new(started)),
             gauges: Mutex::default(),
             windows: Mutex::default(),
+            peers: Mutex::default(),
+            forecasts: Mutex::default(),
             large: tokio::sync::Mutex::default(),
             ticks: watch::Sender::new(Arc::from("")),
             shutdown,
@@ -103,6 +109,7 @@ impl Watcher {
         let tasks = vec![
             tokio::spawn(Arc::clone(&watcher).keep(TICK, Watcher::tick)),
             tokio::spawn(Arc::clone(&watcher).keep(GAUGE_EVERY, Watcher::gauge)),
+            tokio::spawn(Arc::clone(&watcher).tell_heat()),
         ];
         (watcher, tasks)
     }
@@ -142,39 +149,7 @@ impl Watcher {
         let measured: BTreeMap<ShardId, Option<Gauge>> =
             futures_util::stream::iter(ids).map(ask).buffer_unordered(ASKED_AT_ONCE).collect().await;
         *self.gauges.lock().expect("no panic while held") = measured;
-    }
-
-    /// How busy shards and keys are, as plans go by it.
-    pub(crate) fn heat(&self) -> Heat {
-        let view = self.router.view();
-        let samples = self.samples.lock().expect("no panic while held");
-        let window_s = samples.heat_window_s().max(1.0);
-        let rate = |id: &ShardId| (id.clone(), samples.rates(id).requests_per_s);
-        let shards = view.shards.keys().map(rate).collect();
-        drop(samples);
-        let rate = |heavy: polyshard_meter::Heavy<(MapName, polyshard_map::Key)>| {
-            let (map, key) = heavy.key;
-            (map, key, (heavy.count - heavy.error) as f64 / window_s)
-        };
-        let hottest = self.router.meter().hottest(usize::try_from(HOT_MAX).unwrap_or(usize::MAX));
-        Heat { shards, keys: hottest.into_iter().map(rate).collect() }
-    }
-
-    fn hottest(&self, limit: usize) -> HotAnswer {
-        let window_s = self.samples.lock().expect("no panic while held").heat_window_s();
-        let view = self.router.view();
-        let shown = |heavy: polyshard_meter::Heavy<(MapName, polyshard_map::Key)>| {
-            let (map, key) = heavy.key;
-            let known = view.maps.get(&map)?;
-            Some(HotShardlet {
-                shard: known.map.locate(&key).ok().map(|located| located.shard().clone()),
-                key: KeyText::of(&key),
-                map,
-                requests_per_s: samples::round((heavy.count - heavy.error) as f64 / window_s.max(1.0)),
-            })
-        };
-        let heaviest = self.router.meter().hottest(limit);
-        HotAnswer { shardlets: heaviest.into_iter().filter_map(shown).collect() }
+        self.foretell().await;
     }
 }
 
@@ -183,8 +158,8 @@ impl Watch for Watcher {
         Box::pin(async move { Ok(self.traffic_now()) })
     }
 
-    fn hot(&self, limit: u32) -> Answer<'_, HotAnswer> {
-        Box::pin(async move { Ok(self.hottest(limit as usize)) })
+    fn hot(&self, request: HotRequest, limit: u32) -> Answer<'_, HotAnswer> {
+        Box::pin(self.busy(request, limit as usize))
     }
 
     fn large(&self, limit: u32, map: Option<MapName>) -> Answer<'_, LargeAnswer> {

@@ -4,8 +4,8 @@ use polyshard_map::MapName;
 
 use super::{Answered, Client};
 use crate::types::{
-    BackupView, BackupsAnswer, HotAnswer, LargeAnswer, NewBackup, NewRestore, ShardletAnswer, TrafficAnswer,
-    WindowAnswer, WindowRequest,
+    BackupView, BackupsAnswer, HotAnswer, HotBy, HotRequest, LargeAnswer, NewBackup, NewRestore,
+    ShardletAnswer, TrafficAnswer, WindowAnswer, WindowRequest,
 };
 
 impl Client {
@@ -17,6 +17,22 @@ impl Client {
     /// The hottest shardlets.
     pub fn hot(&self, limit: u32) -> Answered<HotAnswer> {
         self.call(self.get("/v1/hot").query("limit", limit.to_string()))
+    }
+
+    /// The busiest shardlets, or the least busy, as asked for.
+    pub fn busy(&self, request: &HotRequest) -> Answered<HotAnswer> {
+        let mut get = self.get("/v1/hot").query("cold", request.cold.to_string());
+        if let Some(limit) = request.limit {
+            get = get.query("limit", limit.to_string());
+        }
+        if let Some(map) = &request.map {
+            get = get.query("map", map.to_string());
+        }
+        if let Some(by) = request.by {
+            let by = if by == HotBy::Bytes { "bytes" } else { "requests" };
+            get = get.query("by", by.to_owned());
+        }
+        self.call(get)
     }
 
     /// The largest shardlets, of one map or of all.

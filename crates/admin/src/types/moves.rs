@@ -165,6 +165,10 @@ pub struct BalanceAnswer {
     /// What an operator should know: what moving cannot help, what has no other place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Whether rows and bytes are estimates, because a table is too large to be counted for a plan. Moves count and
+    /// compare exactly.
+    #[serde(default)]
+    pub estimated: bool,
     /// The operation that makes the moves; none if they are only shown, or if there is none to make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub procedure: Option<String>,
@@ -186,12 +190,15 @@ pub struct ShardLoad {
     /// About how many after the moves.
     #[serde(default)]
     pub bytes_after: u64,
-    /// Requests a second for this map, as this server process sees them.
+    /// Requests a second for this map, as all server processes have counted them.
     #[serde(default)]
     pub requests_per_s: f64,
     /// The same after the moves.
     #[serde(default)]
     pub requests_per_s_after: f64,
+    /// Bytes that it may still take, of all maps, until only the headroom is left of its limit; null without a limit.
+    #[serde(default)]
+    pub room_bytes: Option<u64>,
 }
 
 /// A move that a plan suggests.

@@ -4,7 +4,7 @@ use polyshard_map::{MapName, ShardId, State};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::range::KeyText;
+use super::range::{KeyText, RangeView};
 use super::{Engine, StateSchema};
 
 /// Most shardlets in a list of the hottest: the server keeps no more.
@@ -89,7 +89,7 @@ pub struct DoorTraffic {
     pub requests: u64,
 }
 
-/// How many of the hottest.
+/// Which of the busiest, or of the least busy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -97,14 +97,63 @@ pub struct HotRequest {
     /// At most 256; 20 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// What they are sorted by; requests when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
+    pub by: Option<HotBy>,
+    /// Those of this map only; of all when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<String>)]
+    pub map: Option<MapName>,
+    /// The least busy instead, the largest of them first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cold: bool,
 }
 
-/// The shardlets that get the most requests lately, through this server process.
+/// What makes a shardlet hot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HotBy {
+    /// Requests.
+    #[default]
+    Requests,
+    /// Bytes of requests and answers.
+    Bytes,
+}
+
+/// The shardlets that were busiest lately, through all server processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Hot)]
 pub struct HotAnswer {
-    /// The hottest first.
+    /// The hottest first; none if the cold were asked for.
     pub shardlets: Vec<HotShardlet>,
+    /// The parts of maps that are least busy, if they were asked for: those without requests first, of these the largest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cold: Vec<ColdRange>,
+    /// How many server processes have counted it; one that has been silent for half a minute is left out.
+    #[serde(default)]
+    pub processes: u32,
+}
+
+/// A part of a map that is hardly used: on a list map one shardlet, on others what can be moved by itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ColdRange {
+    /// The map.
+    #[schema(value_type = String)]
+    pub map: MapName,
+    /// Which keys.
+    pub range: RangeView,
+    /// Where it is.
+    #[schema(value_type = String)]
+    pub shard: ShardId,
+    /// Its rows.
+    pub rows: u64,
+    /// About how many bytes they are.
+    pub bytes: u64,
+    /// About how many requests a second it gets.
+    pub requests_per_s: f64,
+    /// Whether rows and bytes are estimated from a sample.
+    pub estimated: bool,
 }
 
 /// One hot shardlet.
@@ -120,6 +169,9 @@ pub struct HotShardlet {
     pub shard: Option<ShardId>,
     /// About how many requests a second it gets: every eighth request is looked at, and older ones weigh less.
     pub requests_per_s: f64,
+    /// About how many bytes a second its requests and answers have; 0 if others have far more.
+    #[serde(default)]
+    pub bytes_per_s: f64,
 }
 
 /// How many of the largest, and of which map.

@@ -9,16 +9,16 @@ use polyshard_catalog::{MoveRequest, OpRecord};
 use polyshard_engine::{Batch, Statement};
 use polyshard_map::{Epoch, HashSpec, Key, KeyType, MapDefinition, MapName, Scheme, ShardId, spread_buckets};
 use polyshard_mover::Mover;
-use polyshard_rebalance::plan::{Aim, By, Piece, Place as Shard, Situation};
-use polyshard_rebalance::rule::Seen;
+use polyshard_rebalance::plan::{Aim, By, Situation};
+use polyshard_rebalance::{Heat, measure};
 use polyshard_router::Access;
 use polyshard_shard::{Dataset, Placement};
 
 use super::{close, follow};
+use crate::Failure;
 use crate::cluster::{Cluster, Place};
 use crate::measure::ms_since;
 use crate::report::{Cell, Table};
-use crate::{Effort, Failure};
 
 /// Enough that a fifth of them is a fifth of the rows.
 const BUCKETS: u32 = 512;
@@ -38,8 +38,7 @@ fn orders() -> Result<MapDefinition, Failure> {
     Ok(MapDefinition::new(MapName::new("orders")?, KeyType::BigInt, hash)?)
 }
 
-pub(super) async fn measure(place: &Place, effort: Effort, table: &mut Table) -> Result<(), Failure> {
-    let rows: i64 = effort.pick(1_000_000, 100_000);
+pub(super) async fn run(place: &Place, rows: i64, table: &mut Table) -> Result<(), Failure> {
     let cluster = Arc::new(start(place).await?);
     fill(&cluster, rows / TENANT_ROWS).await?;
     let plan = plan(&cluster).await?;
@@ -123,28 +122,15 @@ async fn fill(cluster: &Cluster, tenants: i64) -> Result<(), Failure> {
 /// The moves that give the fifth shard its part, neighbouring buckets together.
 async fn plan(cluster: &Cluster) -> Result<Vec<MoveRequest>, Failure> {
     let definition = orders()?;
-    let entries = cluster.catalog.entries(definition.name()).await?;
-    let mut pieces = Vec::new();
-    for bucket in 0..BUCKETS {
-        let range = definition.buckets(bucket, bucket + 1)?;
-        let owner =
-            entries.iter().find(|entry| entry.range.overlaps(&range)).ok_or("a bucket has a shard")?;
-        pieces.push(Piece { range, shard: owner.shard.clone(), rows: 1, bytes: 0, requests: 0.0 });
-    }
-    // Buckets are alike here; what really moves is counted afterwards.
-    let place = |shard: &ShardId| Shard {
-        shard: shard.clone(),
-        seen: Seen { region: None, tier: None },
-        takes: true,
-        bytes: 0,
-        bytes_max: None,
-        entries: 0,
-        entries_max: None,
-    };
-    let places: Vec<Shard> = cluster.shards.iter().map(place).collect();
-    let situation = Situation { pieces: &pieces, places: &places, rules: &[], definition: Some(&definition) };
-    let aim = Aim { by: By::Rows, slack_percent: 1, headroom_percent: 0 };
-    let mut moves = situation.even_out(aim).moves;
+    // Measured as a plan of the program is: of tables as large as these only a sample is looked at.
+    let view = cluster.router.view();
+    let known = view.maps.get(definition.name()).ok_or("the map is there")?;
+    let measured = measure::pieces(&cluster.router, &known.map, &Heat::default()).await?;
+    let places = measure::places(&cluster.router, &cluster.catalog.shards().await?).await;
+    let (pieces, definition) = (&measured.pieces, Some(known.map.definition()));
+    let situation = Situation { pieces, places: &places, rules: &[], resting: &[], definition };
+    let mut moves = situation.even_out(Aim::new(By::Rows, 1)).moves;
+    let definition = orders()?;
     moves.sort_by(|a, b| (&a.from, a.range.lo()).cmp(&(&b.from, b.range.lo())));
     let mut requests: Vec<MoveRequest> = Vec::new();
     for planned in moves {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use polyshard_map::{KeyRange, ShardId};
 
-use super::{Aim, Piece, Place, Plan, Planned, Situation, percent};
+use super::{Aim, Piece, Place, Plan, Planned, Situation, percent, usable};
 use crate::rule::Rule;
 
 /// A piece lighter than this part of what a shard has too much is passed over while heavier ones fit: many small moves
@@ -14,14 +14,17 @@ const WORTH_ONE_OF: u64 = 20;
 
 /// A plan in the making.
 pub(super) struct Work<'a> {
-    situation: &'a Situation<'a>,
+    pub(super) situation: &'a Situation<'a>,
     aim: Aim,
     weights: Vec<u64>,
     /// Where each piece is by now.
     on: Vec<ShardId>,
     loads: BTreeMap<ShardId, Load>,
     moved: Vec<(usize, String)>,
-    notes: Vec<String>,
+    is_moved: Vec<bool>,
+    /// The pieces that each shard had before.
+    of_shards: BTreeMap<ShardId, Vec<usize>>,
+    pub(super) notes: Vec<String>,
 }
 
 /// What is on a shard by now.
@@ -34,15 +37,20 @@ struct Load {
 
 impl<'a> Work<'a> {
     pub(super) fn new(situation: &'a Situation<'a>, aim: Aim) -> Work<'a> {
-        let weights = situation.weights(aim.by);
+        let weights = situation.weights(aim);
         let load = |place: &Place| Load { weight: 0, bytes: place.bytes, entries: place.entries };
         let mut loads: BTreeMap<ShardId, Load> =
             situation.places.iter().map(|place| (place.shard.clone(), load(place))).collect();
         for (piece, weight) in situation.pieces.iter().zip(&weights) {
             loads.entry(piece.shard.clone()).or_default().weight += weight;
         }
-        let on = situation.pieces.iter().map(|piece| piece.shard.clone()).collect();
-        Work { situation, aim, weights, on, loads, moved: Vec::new(), notes: Vec::new() }
+        let on: Vec<ShardId> = situation.pieces.iter().map(|piece| piece.shard.clone()).collect();
+        let mut of_shards: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
+        for (index, shard) in on.iter().enumerate() {
+            of_shards.entry(shard.clone()).or_default().push(index);
+        }
+        let is_moved = vec![false; on.len()];
+        Work { situation, aim, weights, on, loads, moved: Vec::new(), is_moved, of_shards, notes: Vec::new() }
     }
 
     fn place(&self, shard: &ShardId) -> Option<&'a Place> {
@@ -63,8 +71,7 @@ impl<'a> Work<'a> {
         };
         let load = self.loads.get(to).cloned().unwrap_or_default();
         if let Some(most) = place.bytes_max {
-            let free = most - most.min(most / 100 * headroom_percent.min(100));
-            if load.bytes.saturating_add(piece.bytes) > free {
+            if load.bytes.saturating_add(piece.bytes) > usable(most, headroom_percent) {
                 return Some(format!(
                     "shard {to} would have {} bytes, and its limit is {most} with {headroom_percent} % kept free",
                     load.bytes + piece.bytes
@@ -99,6 +106,7 @@ impl<'a> Work<'a> {
         // The old shard may keep what is beside it as one entry more; the new one has one more for sure.
         there.entries += 1;
         self.on[index] = to;
+        self.is_moved[index] = true;
         self.moved.push((index, why));
     }
 
@@ -202,7 +210,7 @@ impl<'a> Work<'a> {
         found
     }
 
-    fn words(&self, range: &KeyRange) -> String {
+    pub(super) fn words(&self, range: &KeyRange) -> String {
         match self.situation.definition {
             Some(definition) => definition.describe_range(range),
             None => "a piece".to_owned(),
@@ -222,7 +230,11 @@ impl<'a> Work<'a> {
         }
         let total: u64 = takers.iter().map(|shard| self.loads[shard].weight).sum();
         let mean = total / takers.len() as u64;
-        let limit = mean + mean / 100 * self.aim.slack_percent;
+        let above = |percent: u64| mean + mean / 100 * percent;
+        if takers.iter().all(|shard| self.loads[shard].weight <= above(self.aim.slack_percent)) {
+            return;
+        }
+        let limit = above(self.aim.goal_percent.min(self.aim.slack_percent));
         let mut stuck: Vec<ShardId> = Vec::new();
         // Each piece moves at most once, so this ends.
         for _ in 0..=self.on.len() + takers.len() {
@@ -258,10 +270,14 @@ impl<'a> Work<'a> {
         let excess = full - mean.min(full);
         let mut targets: Vec<&ShardId> = takers.iter().filter(|to| *to != from).collect();
         targets.sort_by_key(|to| (self.loads[*to].weight, (*to).clone()));
-        let already: Vec<usize> = self.moved.iter().map(|(index, _)| *index).collect();
-        let of_from: Vec<usize> = (0..self.on.len())
-            .filter(|index| self.on[*index] == *from && self.weights[*index] > 0 && !already.contains(index))
-            .collect();
+        let movable = |index: &usize| {
+            let piece = &self.situation.pieces[*index];
+            let rests = self.situation.resting.iter().any(|resting| resting.overlaps(&piece.range));
+            self.weights[*index] > 0 && !self.is_moved[*index] && !rests
+        };
+        // Each piece moves at most once, so what was not there before does not leave again.
+        let of_from = self.of_shards.get(from).map(Vec::as_slice).unwrap_or_default();
+        let of_from: Vec<usize> = of_from.iter().copied().filter(movable).collect();
         for to in targets {
             let gap = full - self.loads[to].weight.min(full);
             // More than half of the gap would only turn it round.
@@ -290,27 +306,19 @@ impl<'a> Work<'a> {
         None
     }
 
-    /// Says why a shard stays full.
-    fn note_stuck(&mut self, from: &ShardId, mean: u64) {
-        let load = self.loads[from].weight;
-        let own = (0..self.on.len()).filter(|index| self.on[*index] == *from);
-        let heaviest = own.max_by_key(|index| self.weights[*index]);
-        let Some(heaviest) = heaviest else { return };
-        let (weight, range) = (self.weights[heaviest], &self.situation.pieces[heaviest].range);
-        let full = format!(
-            "shard {from} stays at {} of the load, where {} would be even",
-            percent(load),
-            percent(mean)
-        );
-        self.notes.push(match weight > mean {
-            true => format!(
-                "{full}: {} alone is {}, and cannot be divided further; give it a shard of its own with 'polyshard \
-                 isolate', or spread its rows by a hash map if keys beside each other are hot",
-                self.words(range),
-                percent(weight)
-            ),
-            false => format!("{full}: no other shard may take more, because of rules or limits"),
-        });
+    /// What a shard has by now, the heaviest piece first.
+    pub(super) fn heaviest_on(&self, shard: &ShardId) -> Vec<(usize, u64)> {
+        let mut own: Vec<(usize, u64)> = (0..self.on.len())
+            .filter(|index| self.on[*index] == *shard && self.weights[*index] > 0)
+            .map(|index| (index, self.weights[index]))
+            .collect();
+        own.sort_by_key(|(index, weight)| (std::cmp::Reverse(*weight), *index));
+        own
+    }
+
+    /// The weight of a shard by now.
+    pub(super) fn load(&self, shard: &ShardId) -> u64 {
+        self.loads.get(shard).map_or(0, |load| load.weight)
     }
 
     /// The moves, with neighbours that go the same way joined.

@@ -73,6 +73,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
             auto: values.get("rebalance.auto")?.text == "true",
             every: number(values, "rebalance.every_s").map(Duration::from_secs)?,
             hours: hours(values.get("rebalance.hours")?, errors).unwrap_or_default(),
+            cooldown: number(values, "rebalance.cooldown_s").map(Duration::from_secs)?,
             moves_max: number(values, "rebalance.moves_max")?,
             slack_percent: number(values, "rebalance.slack_percent")?,
         },

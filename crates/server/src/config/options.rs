@@ -235,19 +235,25 @@ pub const OPTIONS: &[OptionSpec] = &[
         "rebalance.auto",
         Kind::Bool,
         "false",
-        "Whether load is evened out by itself, as `polyshard rebalance --apply` would. On one server process only.",
+        "Whether load is evened out by itself, as `polyshard rebalance --apply` would. One process at a time does it.",
     ),
     option(
         "rebalance.every_s",
         Kind::Integer { min: 1, max: 604_800 },
         "3600",
-        "How often load is looked at, in seconds; each time all rows are counted.",
+        "How often load is looked at, in seconds. After an attempt that failed it waits longer, up to a day.",
     ),
     option(
         "rebalance.hours",
         Kind::Text,
         "00:00-24:00",
         "The quiet hours in which moves may be begun, in UTC: `22:00-05:30` goes over midnight.",
+    ),
+    option(
+        "rebalance.cooldown_s",
+        Kind::Integer { min: 0, max: 31_536_000 },
+        "21600",
+        "How long keys that were moved by it stay where they are, in seconds, so that nothing goes to and fro.",
     ),
     option("rebalance.moves_max", COUNT, "10", "Moves made in one go."),
     option(

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use polyshard_admin::convert::range_view;
 use polyshard_admin::types::{
     AdoptAnswer, AdoptRequest, BalanceAnswer, BalanceBy, BalanceRequest, IsolateRequest, MoveAnswer, NewRule,
-    PlannedMove, RangeView, RuleView, ShardLoad,
+    PlannedMove, RuleView, ShardLoad,
 };
 use polyshard_admin::{Answer, Balancer, ErrorCode, Problem};
-use polyshard_engine::Dialect;
-use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId, State};
-use polyshard_rebalance::measure;
-use polyshard_rebalance::plan::{Aim, By, Piece, Plan, Situation};
+use polyshard_map::{KeyRange, MapName, ShardId, State};
+use polyshard_rebalance::measure::{self, Measured};
+use polyshard_rebalance::plan::{Aim, By, Place, Plan, Situation};
 use polyshard_rebalance::procedure::TASKS_MAX;
 use polyshard_rebalance::{Procedure, Rule, Task};
 use polyshard_router::view::KnownMap;
@@ -22,10 +21,41 @@ use crate::problem;
 
 /// How far a shard may be above the mean unless the operator says otherwise.
 pub(super) const SLACK_PERCENT: u64 = 10;
-/// How much of a shard's limit stays free when load is evened out: it grows, too.
-const HEADROOM_PERCENT: u64 = 10;
-/// Ranges of one rule that keeps them apart: each is compared with each other, and there are rarely more shards.
-const APART_MAX: usize = 1_000;
+
+/// How a plan is made beside what is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Manner {
+    /// Moves made in one go.
+    pub(crate) moves_max: usize,
+    /// How far a shard may be above the mean afterwards, if that is less than before.
+    pub(crate) goal_percent: Option<u64>,
+    /// Fewer requests a second are noise.
+    pub(crate) requests_min: u64,
+    /// Fewer bytes are not worth a move.
+    pub(crate) bytes_min: u64,
+    /// What is not to be moved again yet.
+    pub(crate) resting: Vec<KeyRange>,
+}
+
+impl Default for Manner {
+    /// As an operator asks: everything that there is to do.
+    fn default() -> Manner {
+        Manner {
+            moves_max: TASKS_MAX,
+            goal_percent: None,
+            requests_min: 0,
+            bytes_min: 0,
+            resting: Vec::new(),
+        }
+    }
+}
+
+/// What was measured and what should be done.
+struct Planned {
+    measured: Measured,
+    places: Vec<Place>,
+    plan: Plan,
+}
 
 impl Operations {
     pub(super) async fn plan_balance(
@@ -34,17 +64,22 @@ impl Operations {
         asked: BalanceRequest,
     ) -> Result<BalanceAnswer, Problem> {
         let known = self.known(&name).await?;
-        let (pieces, plan) = self.planned(&known, &asked).await?;
-        Ok(shown(&known, &pieces, plan))
+        let planned = self.planned(&known, &asked, &Manner::default()).await?;
+        Ok(shown(&known, planned))
     }
 
     /// Measures a map, and plans what would even it out or empty a shard.
-    async fn planned(&self, known: &KnownMap, asked: &BalanceRequest) -> Result<(Vec<Piece>, Plan), Problem> {
+    async fn planned(
+        &self,
+        known: &KnownMap,
+        asked: &BalanceRequest,
+        manner: &Manner,
+    ) -> Result<Planned, Problem> {
         let rules = self.rules_of(known).await?;
         let records = self.catalog.shards().await.map_err(|error| problem::of_catalog(&error))?;
         let heat = self.heat.get().map(|heat| heat()).unwrap_or_default();
-        let pieces = measure::pieces(&self.router, &known.map, &heat).await;
-        let pieces = pieces.map_err(|error| {
+        let measured = measure::pieces(&self.router, &known.map, &heat).await;
+        let measured = measured.map_err(|error| {
             Problem::unavailable(error.to_string()).with_remedy("bring the shard back, then plan again")
         })?;
         let mut places = measure::places(&self.router, &records).await;
@@ -58,18 +93,22 @@ impl Operations {
             BalanceBy::Bytes => By::Bytes,
             BalanceBy::Rows => By::Rows,
         };
+        let slack_percent = asked.slack.unwrap_or(SLACK_PERCENT);
         let aim = Aim {
-            by,
-            slack_percent: asked.slack.unwrap_or(SLACK_PERCENT),
-            headroom_percent: HEADROOM_PERCENT,
+            goal_percent: manner.goal_percent.unwrap_or(slack_percent),
+            requests_min: manner.requests_min,
+            bytes_min: manner.bytes_min,
+            ..Aim::new(by, slack_percent)
         };
         let definition = Some(known.map.definition());
-        let situation = Situation { pieces: &pieces, places: &places, rules: &rules, definition };
+        let resting = &manner.resting;
+        let situation =
+            Situation { pieces: &measured.pieces, places: &places, rules: &rules, resting, definition };
         let plan = match &asked.drain {
             Some(drained) => situation.drain(drained, aim),
             None => situation.even_out(aim),
         };
-        Ok((pieces, plan))
+        Ok(Planned { measured, places, plan })
     }
 
     /// The names of all maps.
@@ -83,23 +122,24 @@ impl Operations {
         name: MapName,
         asked: BalanceRequest,
     ) -> Result<BalanceAnswer, Problem> {
-        self.apply_some(name, asked, TASKS_MAX).await
+        self.apply_so(name, asked, &Manner::default()).await
     }
 
-    /// Likewise, so many moves at most.
-    pub(crate) async fn apply_some(
+    /// Likewise, in this manner.
+    pub(crate) async fn apply_so(
         &self,
         name: MapName,
         asked: BalanceRequest,
-        moves_max: usize,
+        manner: &Manner,
     ) -> Result<BalanceAnswer, Problem> {
         let known = self.known(&name).await?;
-        let (pieces, mut plan) = self.planned(&known, &asked).await?;
+        let mut planned = self.planned(&known, &asked, manner).await?;
+        let plan = &mut planned.plan;
         if asked.drain.is_some() && !plan.notes.is_empty() {
             return Err(Problem::new(ErrorCode::Conflict, plan.notes.join("; "))
                 .with_remedy("make room for it elsewhere, or change the rule or limit, then drain again"));
         }
-        let most = moves_max.min(TASKS_MAX);
+        let most = manner.moves_max.min(TASKS_MAX);
         let left = plan.moves.len().saturating_sub(most);
         if left > 0 {
             plan.moves.truncate(most);
@@ -115,7 +155,7 @@ impl Operations {
             why: Some(planned.why.clone()),
         };
         let tasks: Vec<Task> = plan.moves.iter().map(carry).collect();
-        let mut answer = shown(&known, &pieces, plan);
+        let mut answer = shown(&known, planned);
         if !tasks.is_empty() {
             let kind = if asked.drain.is_some() { "drain" } else { "rebalance" };
             let begun = self.procedures.begin(kind, Some(&name), Procedure::new(tasks)).await;
@@ -213,9 +253,7 @@ impl Operations {
     /// An embedded shard beside the others, which is only a file.
     async fn new_shard_like(&self, from: &ShardId) -> Result<(ShardId, Task), Problem> {
         let like = self.catalog.shard(from).await.map_err(|error| problem::of_catalog(&error))?;
-        let shared =
-            self.catalog.target().dialect() == Dialect::Postgres && !self.config.cluster.single_process;
-        if shared || !like.url.starts_with("sqlite:") {
+        if self.has_peers() || !like.url.starts_with("sqlite:") {
             return Err(Problem::new(ErrorCode::Conflict, "there is no empty shard to give")
                 .with_remedy("add one with 'polyshard shard add', then name it with --to"));
         }
@@ -230,78 +268,11 @@ impl Operations {
         let task = Task::AddShard { shard: shard.clone(), url, region: like.region, tier: like.tier };
         Ok((shard, task))
     }
-
-    async fn rule_views(&self) -> Result<Vec<RuleView>, Problem> {
-        self.see().await?;
-        let stored = self.catalog.rules(None).await.map_err(|error| problem::of_catalog(&error))?;
-        let view = self.router.view();
-        let mut views = Vec::with_capacity(stored.len());
-        for (id, map, body) in stored {
-            let rule = Rule::read(&body).map_err(|why| Problem::new(ErrorCode::Internal, why))?;
-            // A map that is gone has left its rules behind; they mean nothing.
-            let Some(known) = view.maps.get(&map) else { continue };
-            views.push(rule_view(id.to_string(), map, &rule, known.map.definition()));
-        }
-        Ok(views)
-    }
-
-    async fn record_rule(&self, name: MapName, asked: NewRule) -> Result<RuleView, Problem> {
-        let known = self.known(&name).await?;
-        let definition = known.map.definition();
-        let read = |range: &RangeView| moved_range(definition, range);
-        let rule = match &asked {
-            NewRule::Region { range, region } => Rule::Region { range: read(range)?, region: region.clone() },
-            NewRule::Tier { range, tier } => Rule::Tier { range: read(range)?, tier: tier.clone() },
-            NewRule::Alone { range } => Rule::Alone { range: read(range)? },
-            NewRule::Apart { ranges } => {
-                if ranges.len() > APART_MAX {
-                    let message = format!("{} are more than the {APART_MAX} of one rule", ranges.len());
-                    return Err(Problem::invalid("ranges", message).with_remedy("make several rules"));
-                }
-                let ranges: Vec<KeyRange> = ranges.iter().map(read).collect::<Result<_, _>>()?;
-                if ranges.len() < 2 {
-                    return Err(Problem::invalid("ranges", "fewer than two cannot be kept apart"));
-                }
-                let overlap = ranges
-                    .iter()
-                    .enumerate()
-                    .any(|(index, range)| ranges[index + 1..].iter().any(|other| other.overlaps(range)));
-                if overlap {
-                    return Err(Problem::invalid("ranges", "two of them have a part in common")
-                        .with_remedy("keys in one bucket of a hash map cannot be kept apart; name others"));
-                }
-                Rule::Apart { ranges }
-            }
-        };
-        let added = self.catalog.add_rule(&name, &rule.write()).await;
-        let id = added.map_err(|error| problem::of_catalog(&error))?;
-        Ok(rule_view(id.to_string(), name, &rule, definition))
-    }
-
-    async fn forget_rule(&self, id: String) -> Result<(), Problem> {
-        let missing =
-            || Problem::not_found(format!("there is no rule {id}")).with_remedy("see 'polyshard rule list'");
-        let rule = id.parse().map_err(|_| missing())?;
-        self.catalog.remove_rule(rule).await.map_err(|error| match error {
-            polyshard_catalog::CatalogError::NoSuchOperation(_) => missing(),
-            error => problem::of_catalog(&error),
-        })
-    }
 }
 
-fn rule_view(id: String, map: MapName, rule: &Rule, definition: &MapDefinition) -> RuleView {
-    let view = |range: &KeyRange| range_view(definition, range);
-    let shown = match rule {
-        Rule::Region { range, region } => NewRule::Region { range: view(range), region: region.clone() },
-        Rule::Tier { range, tier } => NewRule::Tier { range: view(range), tier: tier.clone() },
-        Rule::Apart { ranges } => NewRule::Apart { ranges: ranges.iter().map(view).collect() },
-        Rule::Alone { range } => NewRule::Alone { range: view(range) },
-    };
-    RuleView { id, map, says: rule.describe(Some(definition)), rule: shown }
-}
-
-fn shown(known: &KnownMap, pieces: &[Piece], plan: Plan) -> BalanceAnswer {
+fn shown(known: &KnownMap, planned: Planned) -> BalanceAnswer {
     let definition = known.map.definition();
+    let Planned { measured, places, plan } = planned;
     let mut loads: BTreeMap<ShardId, ShardLoad> = BTreeMap::new();
     let mut load = |shard: &ShardId, change: &dyn Fn(&mut ShardLoad)| {
         let of = loads.entry(shard.clone()).or_insert_with(|| ShardLoad {
@@ -312,10 +283,11 @@ fn shown(known: &KnownMap, pieces: &[Piece], plan: Plan) -> BalanceAnswer {
             bytes_after: 0,
             requests_per_s: 0.0,
             requests_per_s_after: 0.0,
+            room_bytes: places.iter().find(|place| place.shard == *shard).and_then(Place::room),
         });
         change(of);
     };
-    for piece in pieces {
+    for piece in &measured.pieces {
         load(&piece.shard, &|of| {
             (of.rows, of.rows_after) = (of.rows + piece.rows, of.rows_after + piece.rows);
             (of.bytes, of.bytes_after) = (of.bytes + piece.bytes, of.bytes_after + piece.bytes);
@@ -358,6 +330,7 @@ fn shown(known: &KnownMap, pieces: &[Piece], plan: Plan) -> BalanceAnswer {
             })
             .collect(),
         notes: plan.notes,
+        estimated: measured.estimated,
         procedure: None,
     }
 }

@@ -46,6 +46,7 @@ impl Operations {
             rows: 0,
             bytes: 0,
             requests: 0.0,
+            traffic: 0.0,
         };
         // Only rules look at what else is where.
         let pieces: Vec<Piece> = match rules.is_empty() {
@@ -53,7 +54,8 @@ impl Operations {
             false => known.map.entries(&KeyRange::all()).map(piece).collect(),
         };
         let definition = Some(known.map.definition());
-        let situation = Situation { pieces: &pieces, places: &places, rules: &rules, definition };
+        let situation =
+            Situation { pieces: &pieces, places: &places, rules: &rules, resting: &[], definition };
         if let Some(why) = situation.refuses(range, bytes, to) {
             return Err(Problem::new(ErrorCode::Conflict, why).with_remedy(
                 "choose another shard, raise the limit with 'polyshard shard set', or see 'polyshard rule list'",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use polyshard_admin::types::{DoorTraffic, ShardTraffic, TrafficAnswer};
+use polyshard_admin::types::{DoorTraffic, HotBy, ShardTraffic, TrafficAnswer};
 use polyshard_catalog::ShardRecord;
 use polyshard_map::State;
 use polyshard_shard::Gauge;
@@ -36,7 +36,11 @@ impl Watcher {
         let shards = view.shards.values().map(|record| {
             let gauge = gauges.get(&record.id).copied();
             let ranges = ranges.get(&record.id).copied().unwrap_or(0);
-            shard(record, samples.rates(&record.id), gauge, ranges)
+            let mut shown = shard(record, samples.rates(&record.id), gauge, ranges);
+            if let (Some(bytes), Some(limit)) = (shown.bytes, shown.bytes_max) {
+                shown.warnings.extend(self.full_soon(&record.id, bytes, limit));
+            }
+            shown
         });
         let shards = shards.collect();
         drop((samples, gauges));
@@ -82,7 +86,7 @@ impl Watcher {
             "seq": view.seq,
             "shards": shards,
             "operations": operations,
-            "hot": self.hottest(HOT_TOLD).shardlets,
+            "hot": self.hottest(HotBy::Requests, None, HOT_TOLD).shardlets,
         });
         Arc::from(tick.to_string())
     }
