@@ -18,7 +18,9 @@ mod traffic;
 mod window;
 
 pub use adopt::{AdoptAnswer, AdoptRequest, AdoptedTable};
-pub use backup::{BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView};
+pub use backup::{
+    BackupFailure, BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView,
+};
 pub use change::{
     AddChange, AddSegmentChange, AssignChange, ChangeAnswer, ChangeRequest, LockChange, MergeChange,
     NewEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,

@@ -8,6 +8,7 @@ use polyshard_shard::{Shard, ShardOptions};
 
 use crate::depot::Location;
 use crate::manifest::ShardPart;
+use crate::progress::Progress;
 use crate::{BackupError, dump, restore, shardlet};
 
 /// What databases are called that are needed only meanwhile.
@@ -32,6 +33,7 @@ pub(crate) async fn open(
     owner: &Shard,
     scratch: &Path,
     options: &ShardOptions,
+    progress: &Progress,
 ) -> Result<Copy, BackupError> {
     let wrong = |error| BackupError::of_shard(&part.id, error);
     match part.copy.dialect()? {
@@ -39,10 +41,17 @@ pub(crate) async fn open(
             let folder = scratch.join("copy");
             remove_folder(&folder)?;
             let path = folder.join("shard.db");
-            restore::write_file(from, &part.copy, &path).await?;
-            let shard =
-                Shard::open(part.id.clone(), Target::sqlite(&path), options.clone()).await.map_err(wrong)?;
-            Ok(Copy { shard, kind: Kind::Folder(folder) })
+            let filled = async {
+                restore::write_file(from, &part.copy, &path).await?;
+                Shard::open(part.id.clone(), Target::sqlite(&path), options.clone()).await.map_err(wrong)
+            };
+            match progress.unless_cancelled(filled).await {
+                Ok(shard) => Ok(Copy { shard, kind: Kind::Folder(folder) }),
+                Err(error) => {
+                    remove_folder(&folder)?;
+                    Err(error)
+                }
+            }
         }
         Dialect::Postgres => {
             let name = format!("{DATABASE_PREFIX}{}", part.id.as_str().replace('-', "_"));
@@ -68,7 +77,7 @@ pub(crate) async fn open(
                 }
                 Shard::open(part.id.clone(), target, options.clone()).await.map_err(wrong)
             };
-            match filled.await {
+            match progress.unless_cancelled(filled).await {
                 Ok(shard) => Ok(Copy { shard, kind }),
                 Err(error) => {
                     drop_database(owner.address(), &name).await?;

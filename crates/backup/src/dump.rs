@@ -11,7 +11,7 @@ use crate::BackupError;
 use crate::depot::Location;
 use crate::manifest::Part;
 use crate::pool::{Chunk, Pool};
-use crate::take::Progress;
+use crate::progress::Progress;
 
 /// How often the session that holds the moment is spoken to, well within the time after which a silent one is ended.
 const KEEP_EVERY: Duration = Duration::from_secs(2);

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::Pin;
 
+use uuid::Uuid;
+
 use crate::BackupError;
 use crate::depot::{Depot, Location};
 use crate::manifest::{MANIFEST, Manifest};
 use crate::marks::{self, BEGUN, LEFT_AFTER, Pruning};
 use crate::pool::{self, CHUNKS, Chunk};
+use crate::take::Clock;
 
 /// Chunks read at once to be compared, and removed at once.
 const AT_ONCE: usize = 8;
-/// Removals after which the mark is set anew.
-const REMOVED_BETWEEN_MARKS: usize = 1_000;
 /// Damages that are named.
 const DAMAGES_NAMED: usize = 10;
 
@@ -97,8 +98,10 @@ pub async fn verify(from: &Location) -> Result<Manifest, BackupError> {
 pub struct Retention {
     /// Only backups of this class are removed; `Some(None)` are those that somebody asked for.
     pub class: Option<Option<String>>,
-    /// The latest so many of each class stay. None: all stay.
+    /// The latest so many of each class of each cluster stay. None: all stay.
     pub keep: Option<usize>,
+    /// Only backups of this cluster are removed: several may share a depot.
+    pub cluster: Option<Uuid>,
 }
 
 /// What was removed.
@@ -121,25 +124,26 @@ pub struct Pruned {
 pub fn prune<'a>(
     depot: &'a Depot,
     retention: &'a Retention,
-    now_ms: i64,
+    clock: &'a Clock,
     dry: Dry,
 ) -> Pin<Box<dyn Future<Output = Result<Pruned, BackupError>> + Send + 'a>> {
-    Box::pin(prune_all(depot, retention, now_ms, dry))
+    Box::pin(prune_all(depot, retention, clock, dry))
 }
 
 async fn prune_all(
     depot: &Depot,
     retention: &Retention,
-    now_ms: i64,
+    clock: &Clock,
     dry: Dry,
 ) -> Result<Pruned, BackupError> {
-    let pruning = match dry {
-        Dry::No => Some(Pruning::begin(depot, now_ms).await?),
-        Dry::Yes => None,
-    };
-    let pruned = prune_marked(depot, retention, pruning.as_ref(), now_ms).await;
-    if let Some(pruning) = pruning {
-        pruning.end().await?;
+    if dry == Dry::Yes {
+        return prune_marked(depot, retention, None, clock).await;
+    }
+    let pruning = Pruning::begin(depot, clock).await?;
+    let pruned = pruning.kept_while(prune_marked(depot, retention, Some(&pruning), clock)).await;
+    if let Err(left) = pruning.end().await {
+        // What was removed is removed; the mark is taken for left in time.
+        tracing::warn!(depot = depot.url(), %left, "the mark of who pruned is left");
     }
     pruned
 }
@@ -157,13 +161,10 @@ async fn prune_marked(
     depot: &Depot,
     retention: &Retention,
     pruning: Option<&Pruning<'_>>,
-    now_ms: i64,
+    clock: &Clock,
 ) -> Result<Pruned, BackupError> {
     let mut pruned = Pruned::default();
-    let now = match pruning {
-        Some(pruning) => pruning.keep().await?,
-        None => now_ms,
-    };
+    let now = pruning.map_or_else(|| clock(), Pruning::there_ms);
     let (mut whole, mut kept) = (Vec::new(), Vec::new());
     for found in list(depot).await? {
         match found {
@@ -177,8 +178,12 @@ async fn prune_marked(
                     continue;
                 };
                 if now.saturating_sub(mark.modified_ms) > LEFT_AFTER.as_millis() as i64 {
-                    if pruning.is_some() {
-                        marks::remove(&at).await?;
+                    if let Some(pruning) = pruning {
+                        pruning.check().await?;
+                        if !marks::remove_unfinished(&at, clock()).await? {
+                            pruned.left = Some(format!("{} was finished just now", at.url()));
+                            continue;
+                        }
                     }
                     pruned.unfinished.push(at.name);
                 } else {
@@ -188,14 +193,16 @@ async fn prune_marked(
         }
     }
     whole.sort_by_key(|(_, manifest)| std::cmp::Reverse(manifest.moment_ms));
-    let mut seen: HashMap<Option<String>, usize> = HashMap::new();
+    let mut seen: HashMap<(Uuid, Option<String>), usize> = HashMap::new();
     for (at, manifest) in whole {
-        let count = seen.entry(manifest.class.clone()).or_default();
+        let count = seen.entry((manifest.cluster, manifest.class.clone())).or_default();
         *count += 1;
-        let concerned = retention.class.as_ref().is_none_or(|class| *class == manifest.class);
+        let concerned = retention.class.as_ref().is_none_or(|class| *class == manifest.class)
+            && retention.cluster.is_none_or(|cluster| cluster == manifest.cluster);
         if concerned && retention.keep.is_some_and(|keep| *count > keep) {
-            if pruning.is_some() {
-                marks::remove(&at).await?;
+            if let Some(pruning) = pruning {
+                pruning.check().await?;
+                marks::remove(&at, clock()).await?;
             }
             pruned.backups.push(at.name);
         } else {
@@ -221,12 +228,10 @@ async fn remove_unused(
     }
     let listed = depot.list(CHUNKS).await?;
     let unused: Vec<_> = listed.iter().filter(|item| !needed.contains(&item.path)).collect();
-    for group in unused.chunks(REMOVED_BETWEEN_MARKS) {
-        pruning.keep().await?;
-        for some in group.chunks(AT_ONCE) {
-            let removals: Vec<_> = some.iter().map(|item| depot.delete(&item.path)).collect();
-            futures_util::future::try_join_all(removals).await?;
-        }
+    for some in unused.chunks(AT_ONCE) {
+        pruning.check().await?;
+        let removals: Vec<_> = some.iter().map(|item| depot.delete(&item.path)).collect();
+        futures_util::future::try_join_all(removals).await?;
     }
     Ok((unused.len() as u64, unused.iter().map(|item| item.bytes).sum()))
 }

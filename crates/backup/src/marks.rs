@@ -4,15 +4,17 @@
 //! the clock of whoever keeps the depot, since each mark is written there.
 
 use std::collections::HashSet;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::BackupError;
 use crate::depot::{Depot, Location};
 use crate::manifest::{MANIFEST, Manifest};
 use crate::pool::CHUNKS;
+use crate::take::Clock;
 
 /// The mark of a backup that is not whole yet.
 pub(crate) const BEGUN: &str = "begun.json";
@@ -23,14 +25,21 @@ const KEEP_EVERY: Duration = Duration::from_secs(60);
 /// A mark that is older was left by a process that is gone.
 pub(crate) const LEFT_AFTER: Duration = Duration::from_secs(15 * 60);
 
-#[derive(Serialize, Deserialize)]
+/// A mark that could not be set anew for so long is given up, well before anybody takes it for one that was left.
+const LOST_AFTER: Duration = Duration::from_secs(5 * 60);
+
+#[derive(Serialize)]
 struct Text {
     /// When it was begun, by the clock of the process.
     began_ms: i64,
+    /// What is done: each mark is told from all others by its text.
+    doing: &'static str,
+    process: u32,
 }
 
-fn text(began_ms: i64) -> Bytes {
-    Bytes::from(serde_json::to_vec(&Text { began_ms }).expect("a number has a JSON form"))
+fn text(began_ms: i64, doing: &'static str) -> Bytes {
+    let text = Text { began_ms, doing, process: std::process::id() };
+    Bytes::from(serde_json::to_vec(&text).expect("a number has a JSON form"))
 }
 
 /// A backup that is being taken.
@@ -42,7 +51,7 @@ pub(crate) struct Mark {
 impl Mark {
     /// Takes a name for a backup.
     pub(crate) async fn begin(at: &Location, now_ms: i64) -> Result<Mark, BackupError> {
-        let mark = Mark { at: at.clone(), text: text(now_ms) };
+        let mark = Mark { at: at.clone(), text: text(now_ms, "taking") };
         let taken = || BackupError::Refused(format!("{} is there already; choose another name", at.url()));
         if !at.depot.list(&at.name).await?.is_empty() {
             return Err(taken());
@@ -67,6 +76,8 @@ impl Mark {
             tokio::select! {
                 done = &mut work => return done,
                 () = tokio::time::sleep(KEEP_EVERY) => {
+                    // Not over the mark of somebody who has taken this process for gone.
+                    self.confirm().await?;
                     self.at.depot.put(&self.at.path(BEGUN), self.text.clone()).await?;
                 }
             }
@@ -76,10 +87,7 @@ impl Mark {
     /// Sees that everything is there before the backup is called whole: a process that slept may have been taken for
     /// gone, and its chunks pruned.
     pub(crate) async fn check(&self, manifest: &Manifest) -> Result<(), BackupError> {
-        let gone = |what: &str| BackupError::Failed(format!("{what} was removed meanwhile; take it again"));
-        if self.at.depot.look(&self.at.path(BEGUN)).await?.is_none() {
-            return Err(gone("what was written of the backup"));
-        }
+        self.confirm().await?;
         let listed = self.at.depot.list(CHUNKS).await?;
         let there: HashSet<&str> = listed.iter().map(|item| item.path.as_str()).collect();
         for part in manifest.parts() {
@@ -92,15 +100,26 @@ impl Mark {
         Ok(())
     }
 
+    /// Sees that the name is still this process's. Whoever removes a backup sets another mark first, and looks for a
+    /// manifest after; so one of the two sees the other.
+    pub(crate) async fn confirm(&self) -> Result<(), BackupError> {
+        let found = self.at.depot.get(&self.at.path(BEGUN)).await?;
+        if found.as_ref() == Some(&self.text) { Ok(()) } else { Err(gone("what was written of the backup")) }
+    }
+
     /// The backup is whole.
     pub(crate) async fn end(&self) -> Result<(), BackupError> {
         self.at.depot.delete(&self.at.path(BEGUN)).await
     }
 
     /// Removes what was written under the name.
-    pub(crate) async fn remove_all(&self) -> Result<(), BackupError> {
-        remove(&self.at).await
+    pub(crate) async fn remove_all(&self, now_ms: i64) -> Result<(), BackupError> {
+        remove(&self.at, now_ms).await
     }
+}
+
+fn gone(what: &str) -> BackupError {
+    BackupError::Failed(format!("{what} was removed meanwhile; take it again"))
 }
 
 async fn not_pruned(at: &Location) -> Result<(), BackupError> {
@@ -118,28 +137,58 @@ async fn not_pruned(at: &Location) -> Result<(), BackupError> {
     )))
 }
 
-/// Removes a backup: the manifest first, so that it is whole or none.
-pub(crate) async fn remove(at: &Location) -> Result<(), BackupError> {
+/// Removes a backup. The mark comes first and goes last: what is left of it when this is killed in between is shown as
+/// unfinished, and pruned in time.
+pub(crate) async fn remove(at: &Location, now_ms: i64) -> Result<(), BackupError> {
+    at.depot.put(&at.path(BEGUN), text(now_ms, "removing")).await?;
     at.depot.delete(&at.path(MANIFEST)).await?;
-    for item in at.depot.list(&at.name).await? {
+    remove_rest(at).await
+}
+
+/// Removes a backup that was left unfinished; false if it has been finished meanwhile.
+pub(crate) async fn remove_unfinished(at: &Location, now_ms: i64) -> Result<bool, BackupError> {
+    at.depot.put(&at.path(BEGUN), text(now_ms, "removing")).await?;
+    if at.depot.look(&at.path(MANIFEST)).await?.is_some() {
+        at.depot.delete(&at.path(BEGUN)).await?;
+        return Ok(false);
+    }
+    remove_rest(at).await?;
+    Ok(true)
+}
+
+async fn remove_rest(at: &Location) -> Result<(), BackupError> {
+    let mark = at.path(BEGUN);
+    for item in at.depot.list(&at.name).await?.iter().filter(|item| item.path != mark) {
         at.depot.delete(&item.path).await?;
     }
-    Ok(())
+    at.depot.delete(&mark).await
 }
 
 /// The mark of who prunes.
 pub(crate) struct Pruning<'a> {
     depot: &'a Depot,
     text: Bytes,
+    clock: &'a Clock,
+    last: Mutex<Renewed>,
+}
+
+/// When the mark was set last.
+#[derive(Clone, Copy)]
+struct Renewed {
+    /// By the clock of this process.
+    here_ms: i64,
+    /// By the clock of whoever keeps the depot.
+    there_ms: i64,
 }
 
 impl<'a> Pruning<'a> {
-    pub(crate) async fn begin(depot: &'a Depot, now_ms: i64) -> Result<Pruning<'a>, BackupError> {
-        let pruning = Pruning { depot, text: text(now_ms) };
-        if !depot.put_new(PRUNING, pruning.text.clone()).await? {
+    pub(crate) async fn begin(depot: &'a Depot, clock: &'a Clock) -> Result<Pruning<'a>, BackupError> {
+        let here_ms = clock();
+        let text = text(here_ms, "pruning");
+        if !depot.put_new(PRUNING, text.clone()).await? {
             let before = depot.look(PRUNING).await?.map_or(0, |item| item.modified_ms);
             let probe = format!("{PRUNING}.look");
-            depot.put(&probe, pruning.text.clone()).await?;
+            depot.put(&probe, text.clone()).await?;
             let now = depot.look(&probe).await?.map_or(0, |item| item.modified_ms);
             depot.delete(&probe).await?;
             if now - before <= LEFT_AFTER.as_millis() as i64 {
@@ -149,18 +198,71 @@ impl<'a> Pruning<'a> {
                     depot.address(PRUNING)
                 )));
             }
-            depot.put(PRUNING, pruning.text.clone()).await?;
+            depot.put(PRUNING, text.clone()).await?;
         }
-        Ok(pruning)
+        let there_ms = depot.look(PRUNING).await?.map_or(0, |item| item.modified_ms);
+        Ok(Pruning { depot, text, clock, last: Mutex::new(Renewed { here_ms, there_ms }) })
     }
 
-    /// The time it is by the depot's clock.
-    pub(crate) async fn keep(&self) -> Result<i64, BackupError> {
+    /// The time it was by the depot's clock when the mark was set last.
+    pub(crate) fn there_ms(&self) -> i64 {
+        self.last().there_ms
+    }
+
+    fn last(&self) -> Renewed {
+        *self.last.lock().expect("no panic while held")
+    }
+
+    /// Keeps the mark young while something is done; gives it up if the mark was lost.
+    pub(crate) async fn kept_while<T>(
+        &self,
+        work: impl Future<Output = Result<T, BackupError>>,
+    ) -> Result<T, BackupError> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(KEEP_EVERY) => self.renew().await?,
+                done = &mut work => return done,
+            }
+        }
+    }
+
+    /// Before something is removed: the mark is this process's, and so young that nobody began a backup meanwhile
+    /// that may need it. A process that slept finds out here.
+    pub(crate) async fn check(&self) -> Result<(), BackupError> {
+        let silent_ms = ((self.clock)() - self.last().here_ms).unsigned_abs();
+        if u128::from(silent_ms) > KEEP_EVERY.as_millis() * 2 { self.renew().await } else { Ok(()) }
+    }
+
+    async fn renew(&self) -> Result<(), BackupError> {
+        let lost = || {
+            BackupError::Busy(format!(
+                "the removal was held up for so long that a backup may have begun in {}, and stopped; start it again",
+                self.depot.url()
+            ))
+        };
+        let here_ms = (self.clock)();
+        if self.depot.get(PRUNING).await?.as_ref() != Some(&self.text) {
+            return Err(lost());
+        }
         self.depot.put(PRUNING, self.text.clone()).await?;
-        Ok(self.depot.look(PRUNING).await?.map_or(0, |item| item.modified_ms))
+        let there_ms = self.depot.look(PRUNING).await?.ok_or_else(lost)?.modified_ms;
+        let before = std::mem::replace(
+            &mut *self.last.lock().expect("no panic while held"),
+            Renewed { here_ms, there_ms },
+        );
+        if there_ms - before.there_ms > LOST_AFTER.as_millis() as i64 {
+            return Err(lost());
+        }
+        Ok(())
     }
 
+    /// Takes the mark away, unless it is somebody else's by now.
     pub(crate) async fn end(self) -> Result<(), BackupError> {
-        self.depot.delete(PRUNING).await
+        match self.depot.get(PRUNING).await? {
+            Some(found) if found == self.text => self.depot.delete(PRUNING).await,
+            _ => Ok(()),
+        }
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::chunker::{Chunker, PIECE_BYTES_MAX};
 use crate::depot::Depot;
-use crate::take::Progress;
+use crate::progress::Progress;
 use crate::{BackupError, files};
 
 /// The folder of a depot that holds them.
@@ -63,6 +63,11 @@ impl Pool {
         self.new_bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether a chunk is there.
+    pub(crate) fn has(&self, chunk: &Chunk) -> bool {
+        self.known.lock().expect("no panic while held").contains(&chunk.digest)
+    }
+
     /// Cuts what is read into chunks and stores those that are new; the chunks in order.
     pub(crate) async fn store(
         &self,
@@ -101,7 +106,7 @@ impl Pool {
         let works = std::mem::take(waiting).into_iter().map(|summed| async move {
             let stopped = |error| BackupError::Failed(format!("a checksum was not made: {error}"));
             let (chunk, stored) = summed.await.map_err(stopped)?;
-            if self.known.lock().expect("no panic while held").contains(&chunk.digest) {
+            if self.has(&chunk) {
                 return Ok::<_, BackupError>(chunk);
             }
             let bytes = stored.len() as u64;

@@ -11,10 +11,10 @@ use polyshard_shard::{Column, Dataset, Shard, ShardOptions};
 
 use crate::depot::Location;
 use crate::files::Scratch;
-use crate::lines::{self, Head, LINES_FORMAT, Line};
-use crate::manifest::{Manifest, ShardPart, engine_word};
+use crate::lines::{self, Head, LINES_FORMAT, Line, PlacementText};
+use crate::manifest::{Manifest, ShardPart, Shardlet, engine_word};
+use crate::progress::Progress;
 use crate::rows::{self, Adding, Extent, PAGE_ROWS, Rows};
-use crate::take::Progress;
 use crate::{BackupError, copy};
 
 fn of_router(error: RouterError) -> BackupError {
@@ -43,14 +43,14 @@ fn parse(definition: &MapDefinition, text: &str) -> Result<Key, BackupError> {
     })
 }
 
-/// Writes the rows of a shardlet into a file, as they are at one moment.
+/// Writes the rows of a shardlet into a file, as they are at one moment; and what its map is.
 pub(crate) async fn extract_live(
     router: &Router,
     map: &MapName,
     key: &str,
     scratch: &Path,
     progress: &Progress,
-) -> Result<Scratch, BackupError> {
+) -> Result<(Scratch, MapDefinition), BackupError> {
     let (definition, key) = key_of(router, map, key)?;
     let ticket = router.enter(map, std::slice::from_ref(&key), Access::Read).await.map_err(of_router)?;
     let shard = router.administer(ticket.shard()).await;
@@ -59,7 +59,7 @@ pub(crate) async fn extract_live(
     let mut tx = ticket.begin().await?;
     let file = extract(&mut tx, &shard, &tables, scratch, progress).await?;
     tx.rollback().await?;
-    Ok(file)
+    Ok((file, definition))
 }
 
 /// Writes the rows of these tables into a file.
@@ -135,44 +135,80 @@ pub struct RestoreShardlet<'a> {
 
 impl RestoreShardlet<'_> {
     /// Restores it: everything is fetched, compared and laid ready first, and then put into the shard that owns the key
-    /// now in one transaction. Until that is committed, and if it is not, everybody sees what was there before.
+    /// now in one transaction. Until that is committed, and if it is not, everybody sees what was there before. It can
+    /// be cancelled until the commit begins, of which the outcome is told.
     pub fn run<'r>(
         &'r self,
         progress: &'r Progress,
     ) -> Pin<Box<dyn Future<Output = Result<u64, BackupError>> + Send + 'r>> {
-        Box::pin(progress.unless_cancelled(self.restore(progress)))
+        Box::pin(self.restore(progress))
     }
 
     async fn restore(&self, progress: &Progress) -> Result<u64, BackupError> {
         let (definition, key) = key_of(self.router, &self.map, &self.key)?;
-        let manifest = Manifest::read(self.backup).await?;
-        let lines = match (&manifest.shardlet, &manifest.rows) {
+        let manifest = progress.unless_cancelled(Manifest::read(self.backup)).await?;
+        let (lines, then) = match (&manifest.shardlet, &manifest.rows) {
             (Some(shardlet), Some(part)) => {
-                if self.extent == Extent::Bucket {
-                    return Err(BackupError::Refused(
-                        "this is a backup of one key, and not of its whole bucket: the other keys' rows would be \
-                         removed; use a backup of the shard or of everything"
-                            .to_owned(),
-                    ));
-                }
-                if shardlet.map != self.map || parse(&definition, &shardlet.key)? != key {
+                self.check_shardlet(shardlet, &definition, &key)?;
+                let file = Scratch::new(&self.scratch, "shardlet.jsonl")?;
+                let writing = crate::restore::write_file(self.backup, part, file.path());
+                progress.unless_cancelled(writing).await?;
+                let then = match manifest.maps.is_empty() {
+                    true => None,
+                    false => Some(self.map_then(&manifest).await?.definition().clone()),
+                };
+                (file, then)
+            }
+            _ => {
+                let map = progress.unless_cancelled(self.map_then(&manifest)).await?;
+                if self.extent == Extent::Bucket && *map.definition() != definition {
                     return Err(BackupError::Refused(format!(
-                        "this is a backup of {} {}, and not of {} {}",
-                        shardlet.map, shardlet.key, self.map, self.key
+                        "map {} was another one when the backup was taken, whose buckets have other keys; restore the \
+                         backup elsewhere, or single keys without --bucket",
+                        self.map
                     )));
                 }
-                let file = Scratch::new(&self.scratch, "shardlet.jsonl")?;
-                crate::restore::write_file(self.backup, part, file.path()).await?;
-                file
+                (self.lines_of_shard(&manifest, &map, progress).await?, Some(map.definition().clone()))
             }
-            _ => self.lines_of_shard(&manifest, progress).await?,
         };
-        self.put(&definition, &key, lines.path(), progress).await
+        let place =
+            |definition: &MapDefinition| definition.placement(&parse(definition, &self.key).ok()?).ok();
+        let same = then.is_some_and(|then| place(&then) == place(&definition));
+        let placed = if same { Placed::AsNow } else { Placed::Otherwise };
+        let putting = self.put(&definition, &key, lines.path(), placed, progress);
+        progress.unless_cancelled(putting).await
+    }
+
+    /// Whether the backup of one shardlet is of this one.
+    fn check_shardlet(
+        &self,
+        shardlet: &Shardlet,
+        definition: &MapDefinition,
+        key: &Key,
+    ) -> Result<(), BackupError> {
+        if self.extent == Extent::Bucket {
+            return Err(BackupError::Refused(
+                "this is a backup of one key, and not of its whole bucket: the other keys' rows would be \
+                 removed; use a backup of the shard or of everything"
+                    .to_owned(),
+            ));
+        }
+        if shardlet.map != self.map || parse(definition, &shardlet.key)? != *key {
+            return Err(BackupError::Refused(format!(
+                "this is a backup of {} {}, and not of {} {}",
+                shardlet.map, shardlet.key, self.map, self.key
+            )));
+        }
+        Ok(())
     }
 
     /// Takes the rows out of the copy of the shard that had them.
-    async fn lines_of_shard(&self, manifest: &Manifest, progress: &Progress) -> Result<Scratch, BackupError> {
-        let map = self.map_then(manifest).await?;
+    async fn lines_of_shard(
+        &self,
+        manifest: &Manifest,
+        map: &Map,
+        progress: &Progress,
+    ) -> Result<Scratch, BackupError> {
         let key = parse(map.definition(), &self.key)?;
         let located = map.locate(&key).map_err(|error| {
             BackupError::Refused(format!("the backup has no {} {}: {error}", self.map, self.key))
@@ -191,7 +227,8 @@ impl RestoreShardlet<'_> {
         let owner = ticket.map_err(of_router)?.shard().clone();
         let owner =
             self.router.administer(&owner).await.map_err(|error| BackupError::of_shard(&owner, error))?;
-        let opened = copy::open(self.backup, part, &owner, &self.scratch, &self.options).await?;
+        progress.set_databases(1);
+        let opened = copy::open(self.backup, part, &owner, &self.scratch, &self.options, progress).await?;
         let extracted = async {
             let shard = opened.shard();
             let tables = rows::tables(shard, map.definition(), &key, self.extent).await?;
@@ -201,9 +238,9 @@ impl RestoreShardlet<'_> {
             tx.rollback().await?;
             Ok(file)
         };
-        let extracted = extracted.await;
+        // The copy goes also if it is cancelled.
+        let extracted = progress.unless_cancelled(extracted).await;
         opened.close().await?;
-        progress.set_databases(1);
         progress.add_done();
         extracted
     }
@@ -227,6 +264,7 @@ impl RestoreShardlet<'_> {
         definition: &MapDefinition,
         key: &Key,
         lines: &Path,
+        placed: Placed,
         progress: &Progress,
     ) -> Result<u64, BackupError> {
         let ticket = self.router.enter(&self.map, std::slice::from_ref(key), Access::Write).await;
@@ -256,7 +294,9 @@ impl RestoreShardlet<'_> {
                 Present::Keep => {}
             }
         }
-        let restored = self.add_all(&mut tx, &ticket, &tables, lines).await?;
+        let restored = self.add_all(&mut tx, &ticket, &tables, lines, placed).await?;
+        // Whoever cancels it from here on is told how the commit ended, and not that there was none.
+        progress.seal()?;
         tx.commit().await?;
         progress.add_rows(restored);
         Ok(restored)
@@ -291,15 +331,19 @@ impl RestoreShardlet<'_> {
         ticket: &Ticket,
         tables: &[Rows],
         lines: &Path,
+        placed: Placed,
     ) -> Result<u64, BackupError> {
         let (mut adding, mut restored): (Option<Adding>, u64) = (None, 0);
         let mut missing: Option<Head> = None;
+        let mut misplaced: Option<String> = None;
         for line in read_lines(lines)? {
             match line? {
                 Line::Head(head) => {
                     if let Some(mut before) = adding.take() {
                         before.flush(tx).await?;
                     }
+                    let carries = matches!(head.placement, PlacementText::Column(_));
+                    misplaced = (carries && placed == Placed::Otherwise).then(|| head.dataset.clone());
                     match tables.iter().find(|table| table.dataset.name == head.dataset) {
                         Some(table) => adding = Some(adding_to(table, &head, ticket)?),
                         None => missing = Some(head),
@@ -314,6 +358,13 @@ impl RestoreShardlet<'_> {
                             self.map, self.key
                         )));
                     };
+                    if let Some(dataset) = misplaced {
+                        return Err(BackupError::Refused(format!(
+                            "map {} is not known to be as it was when the backup was taken, and rows of {dataset} carry \
+                             their place in it; restore the backup elsewhere to get at them",
+                            self.map
+                        )));
+                    }
                     adding.push(tx, row).await?;
                     restored += 1;
                 }
@@ -324,6 +375,13 @@ impl RestoreShardlet<'_> {
         }
         Ok(restored)
     }
+}
+
+/// Whether placements that rows carry mean the same as when they were backed up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Placed {
+    AsNow,
+    Otherwise,
 }
 
 /// Gets ready to add a dataset's rows to its table as it is now.

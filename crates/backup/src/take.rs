@@ -2,23 +2,23 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use polyshard_catalog::Catalog;
-use polyshard_engine::{Snapshot, Target};
-use polyshard_map::{MapJson, MapName, ShardId};
+use polyshard_engine::{Snapshot, Target, Version};
+use polyshard_map::{Epoch, Map, MapJson, MapName, ShardId};
 use polyshard_router::Router;
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
 
 use crate::depot::Location;
 use crate::files::Scratch;
 use crate::manifest::{FORMAT, JSON, Manifest, MapPart, Part, ShardPart, Shardlet, engine_word};
 use crate::marks::Mark;
 use crate::pool::{self, Chunk, Pool};
+use crate::progress::Progress;
+use crate::unchanged::Memory;
 use crate::{BackupError, dump, files, moment, shardlet};
 
 /// Databases copied at once: more would only make the disk jump.
@@ -61,99 +61,10 @@ pub struct Request {
     pub catalog_url: String,
     /// A folder for files that are needed meanwhile: copies of SQLite databases.
     pub scratch: PathBuf,
+    /// What earlier backups of this process had: databases that have not changed since are not read again.
+    pub memory: Arc<Memory>,
     /// For tests.
     pub probe: Option<Probe>,
-}
-
-/// How far it is, and whether it shall go on.
-#[derive(Debug)]
-pub struct Progress {
-    databases: AtomicU64,
-    done: AtomicU64,
-    bytes: AtomicU64,
-    new_bytes: AtomicU64,
-    rows: AtomicU64,
-    pause_ms: AtomicU64,
-    moment_ms: AtomicI64,
-    cancelled: watch::Sender<bool>,
-}
-
-impl Default for Progress {
-    fn default() -> Progress {
-        let number = AtomicU64::default;
-        Progress {
-            databases: number(),
-            done: number(),
-            bytes: number(),
-            new_bytes: number(),
-            rows: number(),
-            pause_ms: number(),
-            moment_ms: AtomicI64::default(),
-            cancelled: watch::Sender::new(false),
-        }
-    }
-}
-
-impl Progress {
-    /// Databases to copy.
-    pub fn databases(&self) -> u64 {
-        self.databases.load(Ordering::Relaxed)
-    }
-    /// Databases copied.
-    pub fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
-    }
-    /// Bytes of the copies so far.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-    /// Bytes that were new in the depot.
-    pub fn new_bytes(&self) -> u64 {
-        self.new_bytes.load(Ordering::Relaxed)
-    }
-    /// Rows restored.
-    pub fn rows(&self) -> u64 {
-        self.rows.load(Ordering::Relaxed)
-    }
-    /// How long writes waited.
-    pub fn pause_ms(&self) -> u64 {
-        self.pause_ms.load(Ordering::Relaxed)
-    }
-    /// The moment it is of; 0 before it is held.
-    pub fn moment_ms(&self) -> i64 {
-        self.moment_ms.load(Ordering::Relaxed)
-    }
-    /// Asks for it to be given up.
-    pub fn cancel(&self) {
-        self.cancelled.send_replace(true);
-    }
-    pub(crate) fn add_bytes(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-    pub(crate) fn add_rows(&self, rows: u64) {
-        self.rows.fetch_add(rows, Ordering::Relaxed);
-    }
-    pub(crate) fn set_databases(&self, databases: u64) {
-        self.databases.store(databases, Ordering::Relaxed);
-    }
-    pub(crate) fn add_done(&self) {
-        self.done.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Does something unless it is cancelled before it is done.
-    pub(crate) async fn unless_cancelled<T>(
-        &self,
-        work: impl Future<Output = Result<T, BackupError>>,
-    ) -> Result<T, BackupError> {
-        let mut cancelled = self.cancelled.subscribe();
-        tokio::select! {
-            done = work => done,
-            // The sender is in `self`, so it cannot be gone.
-            _ = cancelled.wait_for(|cancelled| *cancelled) => {
-                Err(BackupError::Refused("it was cancelled".to_owned()))
-            }
-        }
-    }
 }
 
 /// Takes a backup while requests go on. When it fails, what was written under its name is removed again; if the process
@@ -170,9 +81,14 @@ pub fn take<'a>(
         let taking = finish(&mark, router, catalog, request, clock, progress);
         let taken = progress.unless_cancelled(taking).await;
         match &taken {
-            Ok(_) => mark.end().await?,
+            // It is whole, whatever is beside it; with the mark it is only looked at once more.
+            Ok(_) => {
+                if let Err(left) = mark.end().await {
+                    tracing::warn!(backup = request.to.url(), %left, "the mark of a backup that is whole is left");
+                }
+            }
             Err(_) => {
-                if let Err(left) = mark.remove_all().await {
+                if let Err(left) = mark.remove_all(clock()).await {
                     tracing::warn!(backup = request.to.url(), %left, "what was written of a failed backup is left");
                 }
             }
@@ -190,21 +106,26 @@ async fn finish(
     progress: &Progress,
 ) -> Result<Manifest, BackupError> {
     let pool = Pool::open(&request.to.depot).await?;
-    let manifest = mark.kept_while(copy_all(router, catalog, request, &pool, clock, progress)).await?;
-    progress.new_bytes.store(pool.new_bytes(), Ordering::Relaxed);
-    mark.check(&manifest).await?;
+    let copied = Mutex::default();
+    let writer = Writer { request, pool: &pool, progress, copied: &copied };
+    let manifest = mark.kept_while(copy_all(&writer, router, catalog, clock)).await?;
+    progress.set_new_bytes(pool.new_bytes());
+    mark.kept_while(mark.check(&manifest)).await?;
+    // From here on it is whole or gone, and is told to be one or the other.
+    progress.seal()?;
     manifest.write(&request.to).await?;
+    mark.confirm().await?;
+    request.memory.remember(&request.to, copied.into_inner().expect("no panic while held"));
     Ok(manifest)
 }
 
 async fn copy_all(
+    writer: &Writer<'_>,
     router: &Router,
     catalog: &Catalog,
-    request: &Request,
-    pool: &Pool,
     clock: &Clock,
-    progress: &Progress,
 ) -> Result<Manifest, BackupError> {
+    let Writer { request, pool, progress, .. } = writer;
     let cluster = catalog.cluster().await?;
     let mut manifest = Manifest {
         format: FORMAT,
@@ -220,7 +141,6 @@ async fn copy_all(
         maps: Vec::new(),
         rows: None,
     };
-    let writer = Writer { request, pool, progress };
     match &request.what {
         What::Everything => writer.copy_moment(router, catalog, None, clock, &mut manifest).await?,
         What::Shards(shards) => {
@@ -229,16 +149,21 @@ async fn copy_all(
         What::Shardlet { map, key } => {
             progress.set_databases(1);
             (manifest.moment_ms, manifest.seq) = (clock(), router.view().seq);
-            let lines = shardlet::extract_live(router, map, key, &request.scratch, progress).await?;
+            let (lines, definition) =
+                shardlet::extract_live(router, map, key, &request.scratch, progress).await?;
             let file = tokio::fs::File::open(lines.path()).await;
             let file = file.map_err(|error| BackupError::of_file(lines.path(), &error))?;
             let chunks = pool.store(file, progress).await?;
             manifest.rows = Some(writer.part("rows", JSON, "", &chunks).await?);
             manifest.shardlet = Some(Shardlet { map: map.clone(), key: key.clone() });
+            // Without its entries: it tells what the placements in the rows mean.
+            let bare = Map::build(definition, std::iter::empty(), Epoch::ZERO);
+            let bare = bare.map_err(|error| BackupError::Failed(format!("map {map}: {error}")))?;
+            manifest.maps.push(writer.map(&bare).await?);
             progress.add_done();
         }
     }
-    progress.moment_ms.store(manifest.moment_ms, Ordering::Relaxed);
+    progress.set_moment_ms(manifest.moment_ms);
     manifest.new_bytes = pool.new_bytes();
     Ok(manifest)
 }
@@ -248,6 +173,8 @@ struct Writer<'a> {
     request: &'a Request,
     pool: &'a Pool,
     progress: &'a Progress,
+    /// The copies that were made, with the versions of their databases.
+    copied: &'a Mutex<Vec<(String, Version, Part)>>,
 }
 
 impl Writer<'_> {
@@ -262,7 +189,7 @@ impl Writer<'_> {
         let probe = self.request.probe.as_ref();
         let mut moment = moment::hold(router, catalog, shards, clock, probe).await?;
         (manifest.moment_ms, manifest.seq) = (moment.at_ms, moment.view.seq);
-        self.progress.pause_ms.store(moment.pause_ms, Ordering::Relaxed);
+        self.progress.set_pause_ms(moment.pause_ms);
         let whole = shards.is_none();
         self.progress.set_databases(moment.records.len() as u64 + u64::from(whole));
         let mut works = Vec::new();
@@ -289,13 +216,18 @@ impl Writer<'_> {
                 None => manifest.catalog = Some(part),
             }
         }
-        for (name, known) in &moment.view.maps {
-            let text = serde_json::to_vec(&MapJson(&known.map)).expect("a map has a JSON form");
-            let chunks = self.pool.store(text.as_slice(), &Progress::default()).await?;
-            let copy = self.part(&format!("maps/{name}"), JSON, "", &chunks).await?;
-            manifest.maps.push(MapPart { name: name.clone(), copy });
+        for known in moment.view.maps.values() {
+            manifest.maps.push(self.map(&known.map).await?);
         }
         Ok(())
+    }
+
+    async fn map(&self, map: &Map) -> Result<MapPart, BackupError> {
+        let name = map.definition().name().clone();
+        let text = serde_json::to_vec(&MapJson(map)).expect("a map has a JSON form");
+        let chunks = self.pool.store(text.as_slice(), &Progress::default()).await?;
+        let copy = self.part(&format!("maps/{name}"), JSON, "", &chunks).await?;
+        Ok(MapPart { name, copy })
     }
 
     async fn copy(
@@ -305,18 +237,37 @@ impl Writer<'_> {
         held: Snapshot,
         name: &str,
     ) -> Result<Part, BackupError> {
-        let chunks = match target {
-            Target::Postgres(target) => dump::dump(target, held, self.pool, self.progress).await?,
+        let versions = held.versions().map(|(before, after)| (before.clone(), after.clone()));
+        let (before, after) = versions.unzip();
+        let memory = &self.request.memory;
+        let chunks = match memory.chunks(&self.request.to, name, after.as_ref(), self.pool).await {
+            Some(chunks) => {
+                self.progress.add_bytes(chunks.iter().map(|chunk| chunk.bytes).sum());
+                chunks
+            }
+            None => self.read(target, held, name).await?,
+        };
+        let part = self.part(name, engine_word(target.dialect()), url, &chunks).await?;
+        if let Some(before) = before {
+            let mut copied = self.copied.lock().expect("no panic while held");
+            copied.push((name.to_owned(), before, part.clone()));
+        }
+        Ok(part)
+    }
+
+    /// Reads a database at the moment that is held, and stores what is new of it.
+    async fn read(&self, target: &Target, held: Snapshot, name: &str) -> Result<Vec<Chunk>, BackupError> {
+        match target {
+            Target::Postgres(target) => dump::dump(target, held, self.pool, self.progress).await,
             Target::Sqlite(_) => {
                 let file = format!("{}-{}.sqlite", self.request.to.name, name.replace('/', "-"));
                 let copy = Scratch::new(&self.request.scratch, &file)?;
                 held.copy_to(copy.path(), |_, _| ()).await?;
                 let file = tokio::fs::File::open(copy.path()).await;
                 let file = file.map_err(|error| BackupError::of_file(copy.path(), &error))?;
-                self.pool.store(file, self.progress).await?
+                self.pool.store(file, self.progress).await
             }
-        };
-        self.part(name, engine_word(target.dialect()), url, &chunks).await
+        }
     }
 
     /// Writes the list of a part's chunks.

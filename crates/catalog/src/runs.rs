@@ -18,7 +18,8 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Ended runs that are remembered.
 const RUNS_KEPT: i64 = 1_000;
 /// Said of a backup whose process is gone.
-const LEFT: &str = "the process that ran it ended before it was done; what has no manifest is no backup, and is pruned";
+const LEFT: &str =
+    "the process that ran it ended before it was done; what has no manifest is no backup, and is pruned";
 /// Said of a restoration whose process is gone: its one transaction may have been committed last of all.
 const LEFT_RESTORE: &str = "the process that ran it ended before it was done; the rows are all as they were, or all as in \
                             the backup: look, and restore them again if need be";

@@ -8,10 +8,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polyshard_admin::types::{BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView};
+use polyshard_admin::types::{
+    BackupFailure, BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView,
+};
 use polyshard_admin::{Answer, Backups, ErrorCode, Problem};
 use polyshard_backup::{
-    BackupError, Clock, Depot, Extent, Location, Present, Progress, Request, RestoreShardlet, Variables, What,
+    BackupError, Clock, Depot, Extent, Location, Memory, Present, Progress, Request, RestoreShardlet,
+    Variables, What,
 };
 use polyshard_catalog::{Begun, Catalog, CatalogError, Run, RunBody, RunState};
 use polyshard_engine::Target;
@@ -43,6 +46,7 @@ pub(crate) struct Taking {
     scratch: PathBuf,
     shard_options: ShardOptions,
     variables: Variables,
+    memory: Arc<Memory>,
     running: Mutex<Option<Running>>,
     /// The last backup of each class after which old ones were removed.
     pruned: Mutex<BTreeMap<String, i64>>,
@@ -86,6 +90,7 @@ impl Taking {
             scratch,
             shard_options,
             variables: Arc::new(move |name: &str| options.variable(name)),
+            memory: Arc::default(),
             running: Mutex::default(),
             pruned: Mutex::default(),
         })
@@ -149,6 +154,7 @@ impl Taking {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             catalog_url: self.catalog_url.clone(),
             scratch: self.scratch.clone(),
+            memory: self.memory.clone(),
             probe: None,
         };
         (Job::Take(Box::new(request)), body)
@@ -210,7 +216,9 @@ impl Taking {
                 );
             }
         }
-        let ended = self.catalog.end_run(run.id, &body_of(&run.body, &progress), message.as_deref()).await;
+        let mut body = body_of(&run.body, &progress);
+        body.failure = done.as_ref().err().map(|error| failure_word(error).to_owned());
+        let ended = self.catalog.end_run(run.id, &body, message.as_deref()).await;
         if let Err(error) = ended {
             tracing::warn!(run = run.id, %error, "the catalog cannot be told that a backup has ended");
         }
@@ -274,6 +282,7 @@ impl Taking {
             began_ms: run.began_ms,
             ended_ms: run.ended_ms,
             message: run.message.clone(),
+            failure: (run.state == RunState::Failed).then(|| failure_of(body.failure.as_deref())),
         }
     }
 
@@ -326,6 +335,26 @@ impl Taking {
 
 fn of_catalog(error: CatalogError) -> Problem {
     problem::of_catalog(&error)
+}
+
+/// Why a run failed, as the catalog keeps it.
+fn failure_word(error: &BackupError) -> &'static str {
+    match error {
+        BackupError::Busy(_) => "busy",
+        BackupError::Refused(_) => "refused",
+        BackupError::Damaged(_) => "damaged",
+        BackupError::Failed(_) => "failed",
+    }
+}
+
+/// The same for people; a run without a word is one whose process is gone.
+fn failure_of(word: Option<&str>) -> BackupFailure {
+    match word {
+        Some("busy") => BackupFailure::Busy,
+        Some("refused") => BackupFailure::Refused,
+        Some("damaged") => BackupFailure::Damaged,
+        _ => BackupFailure::Failed,
+    }
 }
 
 /// What a run is, and how far.

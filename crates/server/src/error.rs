@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use polyshard_admin::{AuthError, ErrorCode, Problem};
+use polyshard_backup::BackupError;
 use polyshard_catalog::CatalogError;
 use polyshard_router::RouterError;
 use polyshard_wire::BindError;
@@ -44,6 +45,9 @@ pub enum ServerError {
     /// The router.
     #[error(transparent)]
     Router(#[from] RouterError),
+    /// A backup cannot be used, or a place for one.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// The configuration does not fit what is there.
     #[error("{0}")]
     Config(String),
@@ -65,6 +69,16 @@ impl ServerError {
                 .with_remedy("stop what listens there, or set another address in the configuration"),
             ServerError::Catalog(error) => problem::of_catalog(&error),
             ServerError::Router(error) => problem::of_router(&error),
+            ServerError::Backup(error) => {
+                let code = match &error {
+                    BackupError::Busy(_) => ErrorCode::Busy,
+                    BackupError::Refused(_) => ErrorCode::Invalid,
+                    // A difference that a check has found.
+                    BackupError::Damaged(_) => ErrorCode::Conflict,
+                    BackupError::Failed(_) => ErrorCode::Unavailable,
+                };
+                Problem::new(code, error.to_string())
+            }
             other => Problem::new(ErrorCode::Invalid, other.to_string()),
         }
     }

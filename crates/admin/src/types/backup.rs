@@ -66,6 +66,20 @@ impl std::fmt::Display for BackupState {
     }
 }
 
+/// What must be done about one that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BackupFailure {
+    /// Try again later.
+    Busy,
+    /// Ask for something else, or prepare the place first; also if it was cancelled.
+    Refused,
+    /// Use another backup.
+    Damaged,
+    /// Look after the machine: a disk, database or object store failed, or the process is gone.
+    Failed,
+}
+
 /// One backup or restoration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Backup)]
@@ -105,6 +119,9 @@ pub struct BackupView {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// What must be done about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<BackupFailure>,
 }
 
 /// A schedule of backups.

@@ -172,6 +172,7 @@ impl Cluster {
             program: "0.0.0".to_owned(),
             catalog_url: self.place.url("catalog"),
             scratch: self.place.folder.path().join("scratch"),
+            memory: Arc::default(),
             probe: None,
         }
     }
@@ -196,12 +197,21 @@ impl Cluster {
         tenant: i64,
         present: Present,
     ) -> Result<u64, BackupError> {
+        self.restore_shardlet(from, (&map(), tenant, Extent::Key), present).await
+    }
+
+    pub async fn restore_shardlet(
+        &self,
+        from: &Path,
+        (map, key, extent): (&MapName, i64, Extent),
+        present: Present,
+    ) -> Result<u64, BackupError> {
         let restore = RestoreShardlet {
             router: &self.router,
             backup: &location(from),
-            map: map(),
-            key: tenant.to_string(),
-            extent: Extent::Key,
+            map: map.clone(),
+            key: key.to_string(),
+            extent,
             present,
             scratch: self.place.folder.path().join("scratch"),
             options: ShardOptions::default(),

@@ -1,12 +1,14 @@
 //! Backups in one place share what they have in common; old ones go, and what is damaged is named.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use polyshard_backup::{
-    BackupError, Depot, Dry, Found, MANIFEST, Request, Retention, What, list, prune, verify,
+    BackupError, Clock, Depot, Dry, Found, MANIFEST, Memory, Request, Retention, What, list, prune, verify,
 };
 
-use crate::cluster::{Cluster, Place, location, variables};
+use crate::cluster::{Cluster, Place, clock, location, variables};
 
 fn chunks(depot: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -21,7 +23,7 @@ fn depot(path: &Path) -> Depot {
     Depot::open(path.to_str().unwrap(), &variables()).unwrap()
 }
 
-const ALL: Retention = Retention { class: None, keep: None };
+const ALL: Retention = Retention { class: None, keep: None, cluster: None };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_backup_costs_only_what_is_new() {
@@ -65,14 +67,17 @@ async fn the_latest_of_each_class_stay_and_what_they_need_stays_with_them() {
     }
     cluster.close().await;
     let before = chunks(&at).len();
-    let keep =
-        |class: Option<&str>, keep| Retention { class: class.map(|class| Some(class.to_owned())), keep };
-    let looked = prune(&depot(&at), &keep(Some("a"), Some(1)), 0, Dry::Yes).await.unwrap();
+    let keep = |class: Option<&str>, keep| Retention {
+        class: class.map(|class| Some(class.to_owned())),
+        keep,
+        ..ALL
+    };
+    let looked = prune(&depot(&at), &keep(Some("a"), Some(1)), &clock(), Dry::Yes).await.unwrap();
     assert_eq!((looked.backups, chunks(&at).len()), (vec!["a2".to_owned(), "a1".to_owned()], before));
-    let pruned = prune(&depot(&at), &keep(Some("a"), Some(2)), 0, Dry::No).await.unwrap();
+    let pruned = prune(&depot(&at), &keep(Some("a"), Some(2)), &clock(), Dry::No).await.unwrap();
     assert_eq!((pruned.backups, pruned.left), (vec!["a1".to_owned()], None));
     assert!(pruned.chunks > 0 && chunks(&at).len() + pruned.chunks as usize == before);
-    let pruned = prune(&depot(&at), &keep(None, Some(1)), 0, Dry::No).await.unwrap();
+    let pruned = prune(&depot(&at), &keep(None, Some(1)), &clock(), Dry::No).await.unwrap();
     assert_eq!(pruned.backups, ["a2"]);
     let left: Vec<String> = list(&depot(&at))
         .await
@@ -87,7 +92,7 @@ async fn the_latest_of_each_class_stay_and_what_they_need_stays_with_them() {
     for name in left {
         verify(&location(&at.join(name))).await.unwrap();
     }
-    assert_eq!(prune(&depot(&at), &keep(None, Some(1)), 0, Dry::No).await.unwrap().chunks, 0);
+    assert_eq!(prune(&depot(&at), &keep(None, Some(1)), &clock(), Dry::No).await.unwrap().chunks, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,11 +111,11 @@ async fn one_that_was_left_unfinished_is_shown_and_goes_when_it_is_old() {
     let refused = verify(&location(&at.join("left"))).await.unwrap_err();
     assert!(matches!(&refused, BackupError::Damaged(why) if why.contains("not a whole one")), "{refused}");
     // It may still be being taken, and need any chunk.
-    let young = prune(&depot(&at), &ALL, 0, Dry::No).await.unwrap();
+    let young = prune(&depot(&at), &ALL, &clock(), Dry::No).await.unwrap();
     assert!(young.unfinished.is_empty() && young.chunks == 0 && young.left.is_some(), "{young:?}");
     let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     std::fs::File::open(at.join("left/begun.json")).unwrap().set_modified(hour_ago).unwrap();
-    let old = prune(&depot(&at), &ALL, 0, Dry::No).await.unwrap();
+    let old = prune(&depot(&at), &ALL, &clock(), Dry::No).await.unwrap();
     assert_eq!((old.unfinished, old.left), (vec!["left".to_owned()], None));
     assert!(!at.join("left").exists() && !at.join("pruning.json").exists());
     verify(&location(&at.join("whole"))).await.unwrap();
@@ -126,13 +131,13 @@ async fn taking_and_pruning_keep_out_of_each_others_way() {
     let refused = cluster.back_up(&at.join("second")).await.unwrap_err();
     assert!(matches!(&refused, BackupError::Busy(why) if why.contains("pruned")), "{refused}");
     assert!(!at.join("second").exists());
-    let refused = prune(&depot(&at), &ALL, 0, Dry::No).await.unwrap_err();
+    let refused = prune(&depot(&at), &ALL, &clock(), Dry::No).await.unwrap_err();
     assert!(matches!(refused, BackupError::Busy(_)), "{refused}");
     // Left by a process that is gone.
     let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     std::fs::File::open(at.join("pruning.json")).unwrap().set_modified(hour_ago).unwrap();
     cluster.back_up(&at.join("second")).await.unwrap();
-    prune(&depot(&at), &ALL, 0, Dry::No).await.unwrap();
+    prune(&depot(&at), &ALL, &clock(), Dry::No).await.unwrap();
     cluster.close().await;
 }
 
@@ -167,4 +172,115 @@ async fn every_damage_is_found_and_named() {
         std::fs::write(&file, whole).unwrap();
     }
     verify(&location(&backup)).await.unwrap();
+}
+
+/// The names of the whole backups of a depot.
+async fn names(at: &Path) -> Vec<String> {
+    let found = list(&depot(at)).await.unwrap();
+    let name = |found: &Found| match found {
+        Found::Whole(at, _) => Some(at.name.clone()),
+        _ => None,
+    };
+    found.iter().filter_map(name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_that_share_a_place_leave_each_others_backups() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("backups");
+    let (place, other) = (Place::sqlite(), Place::sqlite());
+    let (mine, theirs) = (Cluster::new(&place).await, Cluster::new(&other).await);
+    let moment = AtomicI64::new(1_000);
+    for (cluster, name) in [(&theirs, "b1"), (&mine, "a1"), (&theirs, "b2"), (&mine, "a2"), (&mine, "a3")] {
+        let now = moment.fetch_add(1, Ordering::SeqCst);
+        let clock: Clock = Arc::new(move || now);
+        let class = Some("gold".to_owned());
+        let request = Request { class, ..cluster.request(&at.join(name), What::Everything) };
+        let progress = polyshard_backup::Progress::default();
+        polyshard_backup::take(&cluster.router, &cluster.catalog, &request, &clock, &progress).await.unwrap();
+    }
+    let mine_only = Retention {
+        class: Some(Some("gold".to_owned())),
+        keep: Some(1),
+        cluster: Some(mine.catalog.cluster().await.unwrap()),
+    };
+    let pruned = prune(&depot(&at), &mine_only, &clock(), Dry::No).await.unwrap();
+    assert_eq!(pruned.backups, ["a2", "a1"]);
+    assert_eq!(names(&at).await, ["a3", "b1", "b2"], "the other cluster has kept its own");
+    // Whoever prunes by hand keeps so many of each cluster.
+    let all = Retention { class: None, keep: Some(1), cluster: None };
+    assert_eq!(prune(&depot(&at), &all, &clock(), Dry::No).await.unwrap().backups, ["b1"]);
+    for name in names(&at).await {
+        verify(&location(&at.join(name))).await.unwrap();
+    }
+    mine.close().await;
+    theirs.close().await;
+}
+
+/// A process that slept while it pruned: somebody else may have begun since.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_lost_the_mark_removes_nothing_more() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    for name in ["first", "second"] {
+        cluster.back_up(&at.join(name)).await.unwrap();
+    }
+    cluster.close().await;
+    let before = chunks(&at).len();
+    // Whoever looks at the clock the second time has slept for ten minutes, and the mark is another's.
+    let (looks, mark) = (AtomicI64::new(0), at.join("pruning.json"));
+    let taken_over = "{\"began_ms\":7}";
+    let clock: Clock = Arc::new(move || {
+        let look = looks.fetch_add(1, Ordering::SeqCst);
+        if look == 1 {
+            std::fs::write(&mark, taken_over).unwrap();
+        }
+        look.min(1) * 600_000
+    });
+    let keep = Retention { keep: Some(1), ..ALL };
+    let lost = prune(&depot(&at), &keep, &clock, Dry::No).await.unwrap_err();
+    assert!(matches!(&lost, BackupError::Busy(why) if why.contains("held up")), "{lost}");
+    assert_eq!((names(&at).await.len(), chunks(&at).len()), (2, before), "nothing was removed");
+    let mark = std::fs::read_to_string(at.join("pruning.json")).unwrap();
+    assert_eq!(mark, taken_over, "another's mark stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_has_not_changed_is_not_read_again_and_one_that_has_is() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    cluster.note(1, 1).await;
+    let at = place.folder.path().join("backups");
+    let memory = Arc::new(Memory::default());
+    let request = |name: &str| Request {
+        memory: memory.clone(),
+        ..cluster.request(&at.join(name), What::Shards(vec![polyshard_map::ShardId::new("s1").unwrap()]))
+    };
+    // A file where the folder for copies would be: nothing can be read.
+    let blocked = place.folder.path().join("blocked");
+    std::fs::write(&blocked, "").unwrap();
+    let without_reading = |name: &str| Request { scratch: blocked.clone(), ..request(name) };
+
+    cluster.take(&without_reading("zero")).await.unwrap_err();
+    let first = cluster.take(&request("first")).await.unwrap();
+    let second = cluster.take(&without_reading("second")).await.unwrap();
+    assert_eq!(second.shards[0].copy.sha256, first.shards[0].copy.sha256);
+    // Written to by somebody else altogether.
+    let outside = rusqlite::Connection::open(place.data().join("s1.db")).unwrap();
+    outside.execute("INSERT INTO notes (number) VALUES (2)", []).unwrap();
+    drop(outside);
+    cluster.take(&without_reading("third")).await.unwrap_err();
+    let third = cluster.take(&request("third")).await.unwrap();
+    assert_ne!(third.shards[0].copy.sha256, first.shards[0].copy.sha256);
+    cluster.note(1, 3).await;
+    cluster.take(&without_reading("fourth")).await.unwrap_err();
+    cluster.take(&request("fourth")).await.unwrap();
+    cluster.take(&without_reading("fifth")).await.unwrap();
+    // What it would refer to is gone.
+    std::fs::remove_dir_all(at.join("chunks")).unwrap();
+    cluster.take(&without_reading("sixth")).await.unwrap_err();
+    cluster.take(&request("sixth")).await.unwrap();
+    verify(&location(&at.join("sixth"))).await.unwrap();
+    cluster.close().await;
 }

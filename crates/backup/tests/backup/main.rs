@@ -1,5 +1,6 @@
 //! Backups of clusters in this process, on both engines: one moment, whole or none, only what is new. E1.
 
+mod buckets;
 mod cluster;
 mod keeping;
 mod objects;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use polyshard_backup::{BackupError, Manifest, Restore, verify};
-use polyshard_engine::Target;
+use polyshard_backup::{BackupError, Manifest, Restore, restore_shard, verify};
+use polyshard_engine::{Database, Options, Secret, Statement, Target};
 use polyshard_map::ShardId;
 use sha2::{Digest, Sha256};
 
@@ -161,4 +161,65 @@ async fn postgresql_databases_come_back_at_one_moment() {
     again.note(2, 1_000_000).await;
     assert_eq!(again.last(2).await, 1_000_000);
     again.close().await;
+}
+
+async fn last_in(target: Target) -> i64 {
+    let database = Database::open(target, Options::default(), None).await.unwrap();
+    let rows = database.read(Statement::new("SELECT coalesce(max(number), 0) FROM notes")).await.unwrap();
+    let last = rows.one().unwrap().int(0).unwrap();
+    database.close().await;
+    last
+}
+
+/// E10: one shard that is lost comes back by itself, into an empty place, whole or not at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_embedded_shard_is_restored_into_a_new_file() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    cluster.note(2, 22).await;
+    let at = place.folder.path().join("backups/monday");
+    cluster.back_up(&at).await.unwrap();
+    cluster.close().await;
+    let (from, id) = (location(&at), ShardId::new("s2").unwrap());
+    let file = place.folder.path().join("elsewhere/s2.db");
+    // The first chunk that is read is not as it was: there is no file under the name.
+    let list = std::fs::read_to_string(at.join("shards/s2.chunks")).unwrap();
+    let digest = list.lines().next().unwrap().split(' ').next().unwrap();
+    let chunk = place.folder.path().join(format!("backups/chunks/{}/{digest}", &digest[..2]));
+    let whole = std::fs::read(&chunk).unwrap();
+    std::fs::write(&chunk, &whole[..whole.len() / 2]).unwrap();
+    let damaged = restore_shard(&from, &id, &Target::sqlite(&file)).await.unwrap_err();
+    assert!(matches!(&damaged, BackupError::Damaged(why) if why.contains(digest)), "{damaged}");
+    assert!(!file.exists());
+    std::fs::write(&chunk, &whole).unwrap();
+
+    restore_shard(&from, &id, &Target::sqlite(&file)).await.unwrap();
+    assert_eq!(last_in(Target::sqlite(&file)).await, 22);
+    let refused = restore_shard(&from, &id, &Target::sqlite(&file)).await.unwrap_err();
+    assert!(matches!(&refused, BackupError::Refused(why) if why.contains("there already")), "{refused}");
+    let other = Target::sqlite(place.folder.path().join("s9.db"));
+    let refused = restore_shard(&from, &ShardId::new("s9").unwrap(), &other).await.unwrap_err();
+    assert!(matches!(&refused, BackupError::Refused(why) if why.contains("no shard s9")), "{refused}");
+    let database = Target::parse("postgres://a@127.0.0.1/b").unwrap();
+    let refused = restore_shard(&from, &id, &database).await.unwrap_err();
+    assert!(matches!(&refused, BackupError::Refused(why) if why.contains("same engine")), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_postgresql_shard_is_restored_into_an_empty_database() {
+    let place = Place::postgres();
+    let cluster = Cluster::new(&place).await;
+    cluster.note(2, 22).await;
+    let at = place.folder.path().join("backups/monday");
+    cluster.back_up(&at).await.unwrap();
+    cluster.close().await;
+    let server = place.server.as_ref().unwrap();
+    server.create_database("fresh");
+    let password = Secret::new(server.password().to_owned());
+    let fresh = Target::parse(&place.url("fresh")).unwrap().with_password(password);
+    let id = ShardId::new("s2").unwrap();
+    restore_shard(&location(&at), &id, &fresh).await.unwrap();
+    assert_eq!(last_in(fresh.clone()).await, 22);
+    let refused = restore_shard(&location(&at), &id, &fresh).await.unwrap_err();
+    assert!(matches!(&refused, BackupError::Refused(why) if why.contains("not empty")), "{refused}");
 }

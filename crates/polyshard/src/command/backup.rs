@@ -1,21 +1,22 @@
 //! `polyshard backup` and `polyshard restore`: everything at one moment, one shard or one shardlet, and back again.
 
+mod text;
+
 use std::io::IsTerminal;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use polyshard_admin::types::{BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView};
-use polyshard_admin::{Client, Problem};
+use polyshard_admin::types::{BackupFailure, BackupState, BackupView, NewBackup, NewRestore};
+use polyshard_admin::{Client, ErrorCode, Problem};
 use polyshard_map::{MapName, ShardId};
-use polyshard_server::{DepotBackup, RunOptions, ServerError};
+use polyshard_server::{RunOptions, ServerError};
 use serde_json::json;
 
 use super::config::{self, Sources};
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
-use crate::table::table;
 
 /// How often the server is asked how far it is.
 const ASK_EVERY: Duration = Duration::from_millis(300);
@@ -103,25 +104,32 @@ pub fn run(
             let new = NewBackup { to, shards, map: map.clone(), key: key.clone() };
             take(&new, &client()?, output)
         }
-        BackupCommand::List { place: None } => output.answer(&client()?.backups()?, list_text),
+        BackupCommand::List { place: None } => output.answer(&client()?.backups()?, text::list),
         BackupCommand::List { place: Some(place) } => {
             let place = address(place)?;
             let found =
                 without_server(
                     |options| async move { polyshard_server::list_backups(&options, &place).await },
                 )?;
-            output.answer(&json!({ "backups": found }), |_| depot_text(&found))
+            output.answer(&json!({ "backups": found }), |_| text::depot(&found))
         }
         BackupCommand::Cancel { id } => {
-            let asked = client()?.cancel_backup(*id)?;
-            output.answer(&asked, |asked| format!("The {} {} is given up.\n", asked.kind, asked.id))
+            let client = client()?;
+            let ended = wait(client.cancel_backup(*id)?, &client, output)?;
+            if ended.state == BackupState::Done {
+                // Its last step was being done when somebody asked.
+                let message = format!("the {} {} was done before it could be given up", ended.kind, ended.id);
+                return Err(Failure::Problem(Problem::new(ErrorCode::Conflict, message)));
+            }
+            output.answer(&ended, |ended| format!("The {} {} is given up.\n", ended.kind, ended.id))
         }
         BackupCommand::Verify { backup } => {
             let at = address(backup)?;
             let manifest =
                 without_server(|options| async move { polyshard_server::check_backup(&options, &at).await })?;
             output.answer(&manifest, |manifest| {
-                format!("{backup} is whole: {}, every checksum is right.\n", manifest.what())
+                let (what, size) = (manifest.what(), text::size(manifest.bytes()));
+                format!("{backup} is whole: {what}, {size}, every checksum is right.\n")
             })
         }
         BackupCommand::Prune { place, keep, class, dry_run } => {
@@ -142,7 +150,8 @@ pub fn run(
                     pruned.unfinished.len()
                 );
                 if !dry {
-                    text.push_str(&format!(", and {} bytes that none needs any more", pruned.bytes));
+                    let size = text::size(pruned.bytes);
+                    text.push_str(&format!(", and {size} that none needs any more"));
                 }
                 text.push_str(".\n");
                 pruned
@@ -178,26 +187,36 @@ where
     crate::runtime::runtime()?.block_on(work(options)).map_err(|error| Failure::Problem(error.into_problem()))
 }
 
-/// Waits until it is done, showing how far it is.
-fn follow(mut backup: BackupView, client: &Client, output: &Output) -> Result<BackupView, Failure> {
+/// Waits until it has ended, showing how far it is.
+fn wait(mut backup: BackupView, client: &Client, output: &Output) -> Result<BackupView, Failure> {
     let live = output.format() == Format::People && std::io::stderr().is_terminal();
     while backup.state == BackupState::Running {
         thread::sleep(ASK_EVERY);
         backup = client.backup(backup.id)?;
         if live {
-            eprint!("\r{} of {} databases, {} bytes ", backup.copied, backup.databases, backup.bytes);
+            eprint!("\r{} of {} databases, {}   ", backup.copied, backup.databases, text::size(backup.bytes));
         }
     }
     if live {
         eprintln!();
     }
-    match (&backup.state, &backup.message) {
-        (BackupState::Failed, message) => {
-            let message = message.clone().unwrap_or_else(|| "it failed".to_owned());
-            Err(Failure::Problem(Problem::unavailable(message)))
-        }
-        _ => Ok(backup),
+    Ok(backup)
+}
+
+/// Waits until it is done.
+fn follow(backup: BackupView, client: &Client, output: &Output) -> Result<BackupView, Failure> {
+    let backup = wait(backup, client, output)?;
+    if backup.state == BackupState::Done {
+        return Ok(backup);
     }
+    let message = backup.message.unwrap_or_else(|| "it failed".to_owned());
+    let code = match backup.failure {
+        Some(BackupFailure::Busy) => ErrorCode::Busy,
+        Some(BackupFailure::Refused) => ErrorCode::Invalid,
+        Some(BackupFailure::Damaged) => ErrorCode::Conflict,
+        Some(BackupFailure::Failed) | None => ErrorCode::Unavailable,
+    };
+    Err(Failure::Problem(Problem::new(code, message)))
 }
 
 fn take(new: &NewBackup, client: &Client, output: &Output) -> Result<Exit, Failure> {
@@ -207,78 +226,14 @@ fn take(new: &NewBackup, client: &Client, output: &Output) -> Result<Exit, Failu
             return format!("{} is a backup of {}: {} rows.\n", backup.to, backup.what, backup.rows);
         }
         format!(
-            "{} is a backup of one moment: {} databases, {} bytes, {} of them new. Writes waited {} ms.\n",
-            backup.to, backup.databases, backup.bytes, backup.new_bytes, backup.pause_ms
+            "{} is a backup of one moment: {} databases, {}, {} of it new. Writes waited {} ms.\n",
+            backup.to,
+            backup.databases,
+            text::size(backup.bytes),
+            text::size(backup.new_bytes),
+            backup.pause_ms
         )
     })
-}
-
-fn list_text(answer: &BackupsAnswer) -> String {
-    let mut text = match answer.backups.as_slice() {
-        [] => "No backups yet.\n".to_owned(),
-        backups => backup_table(backups),
-    };
-    if !answer.schedules.is_empty() {
-        text.push('\n');
-        text.push_str(&schedule_table(&answer.schedules));
-    }
-    text
-}
-
-fn backup_table(backups: &[BackupView]) -> String {
-    table(
-        ["id", "kind", "state", "what", "class", "databases", "bytes", "new", "writes waited", "address"],
-        backups.iter().map(|one| {
-            [
-                one.id.to_string(),
-                one.kind.clone(),
-                one.state.to_string(),
-                one.what.clone(),
-                one.class.clone().unwrap_or_default(),
-                format!("{}/{}", one.copied, one.databases),
-                one.bytes.to_string(),
-                one.new_bytes.to_string(),
-                format!("{} ms", one.pause_ms),
-                one.message.as_ref().map_or_else(|| one.to.clone(), |why| format!("{} ({why})", one.to)),
-            ]
-        }),
-    )
-}
-
-fn schedule_table(schedules: &[ScheduleView]) -> String {
-    table(
-        ["class", "what", "every", "keep", "last began (s since 1970)"],
-        schedules.iter().map(|one| {
-            [
-                one.class.clone(),
-                one.what.clone(),
-                format!("{} s", one.every_seconds),
-                one.keep.to_string(),
-                one.last_ms.map_or_else(|| "never".to_owned(), |at| (at / 1000).to_string()),
-            ]
-        }),
-    )
-}
-
-fn depot_text(found: &[DepotBackup]) -> String {
-    if found.is_empty() {
-        return "No backups there.\n".to_owned();
-    }
-    table(
-        ["address", "state", "what", "class", "bytes", "new"],
-        found.iter().map(|one| {
-            [
-                one.at.clone(),
-                one.message
-                    .as_ref()
-                    .map_or_else(|| one.state.to_owned(), |why| format!("{} ({why})", one.state)),
-                one.what.clone(),
-                one.class.clone().unwrap_or_default(),
-                one.bytes.to_string(),
-                one.new_bytes.to_string(),
-            ]
-        }),
-    )
 }
 
 /// `restore`.

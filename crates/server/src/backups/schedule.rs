@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyshard_backup::{Depot, Dry, Retention, What};
+use polyshard_azure_http::Timestamp;
+use polyshard_backup::{BackupError, Clock, Depot, Dry, Pruned, Retention, What};
 use polyshard_map::ShardId;
 use polyshard_router::Rounds;
 use tokio::sync::Notify;
@@ -118,12 +119,7 @@ impl Taking {
             }
         }
         let Some(to) = &self.config.to else { return };
-        let retention = Retention { class: Some(Some(schedule.class.clone())), keep: Some(schedule.keep) };
-        let done = match Depot::open(to, &self.variables) {
-            Ok(depot) => polyshard_backup::prune(&depot, &retention, now_ms(), Dry::No).await,
-            Err(error) => Err(error),
-        };
-        match done {
+        match self.prune_at(to, schedule).await {
             Ok(pruned) if pruned.backups.is_empty() && pruned.unfinished.is_empty() => {}
             Ok(pruned) => tracing::info!(
                 class = schedule.class,
@@ -139,23 +135,24 @@ impl Taking {
             }
         }
     }
+
+    /// Removes this cluster's old backups of a class; others may keep theirs in the same place.
+    async fn prune_at(&self, to: &str, schedule: &ScheduleConfig) -> Result<Pruned, BackupError> {
+        let retention = Retention {
+            class: Some(Some(schedule.class.clone())),
+            keep: Some(schedule.keep),
+            cluster: Some(self.catalog.cluster().await?),
+        };
+        let clock: Clock = Arc::new(now_ms);
+        polyshard_backup::prune(&Depot::open(to, &self.variables)?, &retention, &clock, Dry::No).await
+    }
 }
 
 /// A time as it stands in names: `20261115T160000Z`.
 pub(super) fn time_text(ms: i64) -> String {
-    let seconds = ms.div_euclid(1000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days are counted from the first of March of the year 0, so that a leap day is the last of its year.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    let iso = Timestamp::from_unix_ms(ms).map_or_else(|| format!("{ms}."), Timestamp::iso);
+    let whole = iso.split('.').next().unwrap_or_default();
+    format!("{}Z", whole.replace(['-', ':'], ""))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polyshard_backup::{
-    BackupError, Depot, Dry, Found, Location, Manifest, Pruned, Restore, Retention, Variables,
+    BackupError, Clock, Depot, Dry, Found, Location, Manifest, Pruned, Restore, Retention, Variables,
 };
 use polyshard_engine::Secret;
 use polyshard_map::ShardId;
@@ -22,8 +22,8 @@ fn variables(options: &RunOptions) -> Variables {
 
 /// What a backup holds, after a comparison with its checksums; for people and programs.
 pub async fn check_backup(options: &RunOptions, backup: &str) -> Result<Manifest, ServerError> {
-    let at = Location::open(backup, &variables(options)).map_err(of_backup)?;
-    polyshard_backup::verify(&at).await.map_err(of_backup)
+    let at = Location::open(backup, &variables(options))?;
+    Ok(polyshard_backup::verify(&at).await?)
 }
 
 /// One backup of a depot.
@@ -37,6 +37,8 @@ pub struct DepotBackup {
     pub what: String,
     /// The class of the schedule that took it.
     pub class: Option<String>,
+    /// The cluster it is of; none if it cannot be read.
+    pub cluster: Option<String>,
     /// The moment it is of, in milliseconds since 1970.
     pub moment_ms: i64,
     /// Bytes of its copies.
@@ -49,13 +51,14 @@ pub struct DepotBackup {
 
 /// The backups in a place.
 pub async fn list_backups(options: &RunOptions, depot: &str) -> Result<Vec<DepotBackup>, ServerError> {
-    let depot = Depot::open(depot, &variables(options)).map_err(of_backup)?;
-    let found = polyshard_backup::list(&depot).await.map_err(of_backup)?;
+    let depot = Depot::open(depot, &variables(options))?;
+    let found = polyshard_backup::list(&depot).await?;
     let bare = |at: &Location, state: &'static str, message: Option<String>| DepotBackup {
         at: at.url(),
         state,
         what: String::new(),
         class: None,
+        cluster: None,
         moment_ms: 0,
         bytes: 0,
         new_bytes: 0,
@@ -65,6 +68,7 @@ pub async fn list_backups(options: &RunOptions, depot: &str) -> Result<Vec<Depot
         Found::Whole(at, manifest) => DepotBackup {
             what: manifest.what(),
             class: manifest.class.clone(),
+            cluster: Some(manifest.cluster.to_string()),
             moment_ms: manifest.moment_ms,
             bytes: manifest.bytes(),
             new_bytes: manifest.new_bytes,
@@ -85,10 +89,11 @@ pub async fn prune_backups(
     keep: Option<usize>,
     dry: bool,
 ) -> Result<Pruned, ServerError> {
-    let depot = Depot::open(depot, &variables(options)).map_err(of_backup)?;
-    let retention = Retention { class: class.map(|class| Some(class.to_owned())), keep };
+    let depot = Depot::open(depot, &variables(options))?;
+    let retention = Retention { class: class.map(|class| Some(class.to_owned())), keep, cluster: None };
     let dry = if dry { Dry::Yes } else { Dry::No };
-    polyshard_backup::prune(&depot, &retention, now_ms(), dry).await.map_err(of_backup)
+    let clock: Clock = Arc::new(now_ms);
+    Ok(polyshard_backup::prune(&depot, &retention, &clock, dry).await?)
 }
 
 /// Restores a backup of everything into the place that a configuration names, which must be empty.
@@ -106,10 +111,10 @@ pub async fn restore(config: &Config, options: &RunOptions, backup: &str) -> Res
             source.resolve(|name| options.variable(name)).map_err(|error| refuse(error.to_string()))?;
         connect::target(url, &config.data, password).map_err(|error| refuse(error.to_string()))
     };
-    let backup = Location::open(backup, &variables(options)).map_err(of_backup)?;
+    let backup = Location::open(backup, &variables(options))?;
     let restore =
         Restore { backup: &backup, data: &config.data, catalog_url: &config.catalog.url, target: &target };
-    restore.run().await.map_err(of_backup)
+    Ok(restore.run().await?)
 }
 
 /// Writes one shard's copy into an empty database or a new file, to be attached in the shard's place.
@@ -120,7 +125,7 @@ pub async fn restore_shard(
     to: &str,
     password_variable: Option<&str>,
 ) -> Result<Manifest, ServerError> {
-    let backup = Location::open(backup, &variables(options)).map_err(of_backup)?;
+    let backup = Location::open(backup, &variables(options))?;
     let password = match password_variable {
         None => None,
         Some(name) => Some(options.variable(name).ok_or_else(|| {
@@ -129,12 +134,5 @@ pub async fn restore_shard(
     };
     let to = connect::target(to, Path::new("/"), password.map(Secret::new))
         .map_err(|error| ServerError::Config(error.to_string()))?;
-    polyshard_backup::restore_shard(&backup, id, &to).await.map_err(of_backup)
-}
-
-fn of_backup(error: BackupError) -> ServerError {
-    match error {
-        BackupError::Busy(message) | BackupError::Failed(message) => ServerError::System(message),
-        BackupError::Refused(message) | BackupError::Damaged(message) => ServerError::Config(message),
-    }
+    Ok(polyshard_backup::restore_shard(&backup, id, &to).await?)
 }

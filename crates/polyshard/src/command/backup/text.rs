@@ -1,0 +1,141 @@
+//! Backups and restorations as tables for people.
+
+use polyshard_admin::types::{BackupView, BackupsAnswer, ScheduleView};
+use polyshard_server::{DepotBackup, Timestamp};
+
+use crate::table::table;
+
+/// The backups and restorations of the cluster, and its schedules.
+pub fn list(answer: &BackupsAnswer) -> String {
+    let mut text = match answer.backups.as_slice() {
+        [] => "No backups yet.\n".to_owned(),
+        backups => backup_table(backups),
+    };
+    if !answer.schedules.is_empty() {
+        text.push('\n');
+        text.push_str(&schedule_table(&answer.schedules));
+    }
+    text
+}
+
+fn backup_table(backups: &[BackupView]) -> String {
+    table(
+        [
+            "id",
+            "kind",
+            "state",
+            "what",
+            "class",
+            "began",
+            "took",
+            "databases",
+            "size",
+            "new",
+            "rows",
+            "writes waited",
+            "address",
+        ],
+        backups.iter().map(|one| {
+            [
+                one.id.to_string(),
+                one.kind.clone(),
+                one.state.to_string(),
+                one.what.clone(),
+                one.class.clone().unwrap_or_default(),
+                time(one.began_ms),
+                one.ended_ms.map_or_else(|| "-".to_owned(), |ended| duration(ended - one.began_ms)),
+                format!("{}/{}", one.copied, one.databases),
+                size(one.bytes),
+                size(one.new_bytes),
+                one.rows.to_string(),
+                format!("{} ms", one.pause_ms),
+                one.message.as_ref().map_or_else(|| one.to.clone(), |why| format!("{} ({why})", one.to)),
+            ]
+        }),
+    )
+}
+
+fn schedule_table(schedules: &[ScheduleView]) -> String {
+    table(
+        ["class", "what", "every", "keep", "last began"],
+        schedules.iter().map(|one| {
+            [
+                one.class.clone(),
+                one.what.clone(),
+                format!("{} s", one.every_seconds),
+                one.keep.to_string(),
+                one.last_ms.map_or_else(|| "never".to_owned(), time),
+            ]
+        }),
+    )
+}
+
+/// The backups in a place.
+pub fn depot(found: &[DepotBackup]) -> String {
+    if found.is_empty() {
+        return "No backups there.\n".to_owned();
+    }
+    let state = |one: &DepotBackup| match &one.message {
+        Some(why) => format!("{} ({why})", one.state),
+        None => one.state.to_owned(),
+    };
+    table(
+        ["address", "state", "what", "class", "moment", "size", "new", "cluster"],
+        found.iter().map(|one| {
+            [
+                one.at.clone(),
+                state(one),
+                one.what.clone(),
+                one.class.clone().unwrap_or_default(),
+                if one.moment_ms == 0 { "-".to_owned() } else { time(one.moment_ms) },
+                size(one.bytes),
+                size(one.new_bytes),
+                // Its beginning tells clusters apart that share a place.
+                one.cluster.as_ref().map_or_else(|| "-".to_owned(), |id| id.chars().take(8).collect()),
+            ]
+        }),
+    )
+}
+
+/// A time as it is in UTC: `2026-11-15T16:00:00Z`.
+fn time(ms: i64) -> String {
+    let iso = Timestamp::from_unix_ms(ms).map_or_else(|| format!("{ms} ms."), Timestamp::iso);
+    format!("{}Z", iso.split('.').next().unwrap_or_default())
+}
+
+/// `0.4 s`, `12 s`, `3 min 5 s`, `2 h 0 min`.
+fn duration(ms: i64) -> String {
+    let (ms, seconds) = (ms.max(0), ms.max(0) / 1000);
+    match seconds {
+        0..10 => format!("{:.1} s", ms as f64 / 1000.0),
+        10..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// `512 B`, `1.5 MiB`.
+pub fn size(bytes: u64) -> String {
+    let mut scaled = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if scaled < 1024.0 {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{scaled:.1} {unit}") };
+        }
+        scaled /= 1024.0;
+    }
+    format!("{scaled:.1} TiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_are_as_people_read_them() {
+        assert_eq!(time(1_794_744_005_999), "2026-11-15T12:00:05Z");
+        let durations = [340, 12_900, 185_000, 7_260_000].map(duration);
+        assert_eq!(durations, ["0.3 s", "12 s", "3 min 5 s", "2 h 1 min"]);
+        let sizes = [0, 1_023, 1_536, 5 << 20, 3 << 40].map(size);
+        assert_eq!(sizes, ["0 B", "1023 B", "1.5 KiB", "5.0 MiB", "3.0 TiB"]);
+    }
+}
