@@ -224,12 +224,6 @@ impl Constraint {
                 Ok(trigger::check(&table.name.name, self.name(), &there, &new))
             }
             Constraint::Foreign { columns, target, target_columns, actions, .. } => {
-                if actions.contains("DEFERRED") || *target == table.name.name {
-                    return Err(unsupported(
-                        "adding a deferred or self-referring foreign key to a table that is there",
-                    )
-                    .hint("write it in CREATE TABLE"));
-                }
                 let key = trigger::Reference {
                     name: self.name(),
                     child: &table.name.name,
@@ -238,6 +232,10 @@ impl Constraint {
                     parent_columns: target_columns,
                     actions,
                 };
+                // Triggers see a row before the rest of its transaction, and another row of the same statement not at all.
+                if actions.contains("DEFERRED") || *target == table.name.name {
+                    return Ok(key.in_table(&self.text(table, context)?));
+                }
                 Ok(key.statements())
             }
             Constraint::Primary { .. } | Constraint::Unique { .. } => Ok(Vec::new()),

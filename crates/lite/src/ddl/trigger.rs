@@ -79,27 +79,45 @@ pub(super) struct Reference<'a> {
 }
 
 impl Reference<'_> {
-    pub fn statements(&self) -> Vec<String> {
-        let message = format!(
+    fn message(&self) -> String {
+        format!(
             "insert or update on table \"{}\" violates foreign key constraint \"{}\"",
             self.child, self.name
-        );
-        let missing = |row: &str| {
-            let set: Vec<String> =
-                self.columns.iter().map(|column| format!("{row}{} IS NOT NULL", quoted(column))).collect();
-            format!(
-                "{} AND NOT EXISTS (SELECT 1 FROM {} AS p WHERE {})",
-                set.join(" AND "),
-                quoted(self.parent),
-                self.same("p.", row)
-            )
-        };
-        let mut out = vec![format!(
+        )
+    }
+
+    /// A row of the child refers to nothing.
+    fn missing(&self, row: &str) -> String {
+        let set: Vec<String> =
+            self.columns.iter().map(|column| format!("{row}{} IS NOT NULL", quoted(column))).collect();
+        format!(
+            "{} AND NOT EXISTS (SELECT 1 FROM {} AS p WHERE {})",
+            set.join(" AND "),
+            quoted(self.parent),
+            self.same("p.", row)
+        )
+    }
+
+    /// Checks the rows that are there.
+    fn check_rows(&self) -> String {
+        format!(
             "SELECT pg_raise('23503', {}) FROM {} AS c WHERE {} LIMIT 1",
-            literal_text(&message),
+            literal_text(&self.message()),
             quoted(self.child),
-            missing("c.")
-        )];
+            self.missing("c.")
+        )
+    }
+
+    /// Has the table itself keep it, from now on.
+    pub fn in_table(&self, text: &str) -> Vec<String> {
+        let mut out = vec![self.check_rows()];
+        out.extend(rewrite(self.child, &format!("pg_with_constraint(sql, {})", literal_text(text))));
+        out
+    }
+
+    pub fn statements(&self) -> Vec<String> {
+        let (message, missing) = (self.message(), |row: &str| self.missing(row));
+        let mut out = vec![self.check_rows()];
         let list =
             |columns: &[String]| columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
         let refuse = format!("SELECT {}", raised("23503", &message));
@@ -183,7 +201,20 @@ impl Reference<'_> {
     }
 }
 
-/// The end of a constraint that triggers or an index keep; one that the table itself keeps cannot be dropped.
+/// Gives a table another text: only for what makes no difference to how its rows are kept. A view that comes and goes
+/// tells every connection to read the schema anew.
+fn rewrite(table: &str, text: &str) -> Vec<String> {
+    let own = literal_text(table);
+    vec![
+        "PRAGMA writable_schema = ON".to_owned(),
+        format!("UPDATE sqlite_schema SET sql = {text} WHERE type = 'table' AND name = {own}"),
+        "PRAGMA writable_schema = RESET".to_owned(),
+        "CREATE VIEW polyshard_schema_changed AS SELECT 1".to_owned(),
+        "DROP VIEW polyshard_schema_changed".to_owned(),
+    ]
+}
+
+/// The end of a constraint. Of those that the table itself keeps, only references can be dropped.
 pub(super) fn drop_constraint(table: &str, name: &str, if_exists: bool) -> Vec<String> {
     let of = format!("table_name = {} AND name = {}", literal_text(table), literal_text(name));
     let mut out = Vec::new();
@@ -196,10 +227,12 @@ pub(super) fn drop_constraint(table: &str, name: &str, if_exists: bool) -> Vec<S
     let inline = literal_text(&format!("dropping the constraint {name}, which was written in CREATE TABLE"));
     out.push(format!(
         "SELECT pg_raise('0A000', {inline}) FROM sqlite_schema WHERE type = 'table' AND name = {} \
-         AND instr(sql, {}) > 0",
+         AND instr(sql, {}) > 0 AND instr(sql, {}) = 0",
         literal_text(table),
-        literal_text(&format!("CONSTRAINT {} ", quoted(name)))
+        literal_text(&format!("CONSTRAINT {} ", quoted(name))),
+        literal_text(&format!("CONSTRAINT {} FOREIGN KEY ", quoted(name)))
     ));
+    out.extend(rewrite(table, &format!("pg_without_reference(sql, {})", literal_text(&quoted(name)))));
     for event in ["insert", "update"] {
         out.push(format!(
             "DROP TRIGGER IF EXISTS {}",

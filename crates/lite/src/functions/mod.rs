@@ -8,6 +8,7 @@ mod dates;
 mod jsonb;
 mod patterns;
 mod strings;
+mod table_text;
 mod to_char;
 
 pub(crate) use across::UNMOVED;

@@ -4,7 +4,7 @@ use md5::{Digest, Md5};
 use polyshard_engine::{ScalarFunction, Value};
 use polyshard_sql::SqlError;
 
-use super::{Answer, blob, int, plain, strict, text, variadic};
+use super::{Answer, blob, int, plain, strict, table_text, text, variadic};
 use crate::fail::fail;
 use crate::value::json::Json;
 use crate::value::text::{hex, unhex};
@@ -157,11 +157,29 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
             };
             Ok(array::pack(&parts))
         }),
+        strict("pg_with_constraint", 2, |a| {
+            Ok(Value::Text(table_text::with_constraint(text(&a[0])?, text(&a[1])?)?))
+        }),
+        strict("pg_without_reference", 2, |a| {
+            Ok(Value::Text(table_text::without_reference(text(&a[0])?, text(&a[1])?)))
+        }),
         strict("pg_same_length", 2, |a| {
             if array::elements(text(&a[0])?)?.len() == array::elements(text(&a[1])?)?.len() {
                 return Ok(Value::Int(1));
             }
             Err(crate::fail::unsupported("functions in a select list that give different numbers of rows"))
+        }),
+        // The first of each, the second of each, …; what is missing in a shorter one is NULL.
+        variadic("pg_zip", |a| {
+            let mut arrays = Vec::with_capacity(a.len());
+            for array in a {
+                let elements = if array.is_null() { Vec::new() } else { array::elements(text(array)?)? };
+                arrays.push(elements.into_iter());
+            }
+            let longest = arrays.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+            let row =
+                |_| Json::Array(arrays.iter_mut().map(|rest| rest.next().unwrap_or(Json::Null)).collect());
+            Ok(Value::Text(Json::Array((0..longest).map(row).collect()).to_string()))
         }),
         plain("pg_array_cat", 2, |a| {
             // A missing array adds nothing.

@@ -37,13 +37,20 @@ impl Translator<'_> {
         alias: Option<&TableAlias>,
     ) -> Result<Joined, SqlError> {
         let values = self.all(values)?;
-        let (array, element) = self.rows_of(name, values)?;
         let own = self.alias("f");
+        let (array, elements) = match (name, values.len()) {
+            ("unnest", 2..) => self.zipped(values, &own)?,
+            _ => {
+                let (array, element) = self.rows_of(name, values)?;
+                let value = element_sql(element).replace("\"e\"", &quoted(&own));
+                (array, vec![(value, element)])
+            }
+        };
         let relation = alias.map_or_else(|| name.to_owned(), |alias| fold(&alias.name));
         let aliased: Vec<String> = alias
             .map_or_else(Vec::new, |alias| alias.columns.iter().map(|column| fold(&column.name)).collect());
         // With an alias for the table alone, the only column is called like it.
-        let first = aliased.first().cloned().unwrap_or_else(|| relation.clone());
+        let called = |place: usize| aliased.get(place).cloned().unwrap_or_else(|| relation.clone());
         let column = |name: String, sql: String, type_oid: TypeOid| Visible {
             relation: Some(relation.clone()),
             name,
@@ -53,10 +60,12 @@ impl Translator<'_> {
             not_null: false,
             bare: true,
         };
-        let value = element_sql(element).replace("\"e\"", &quoted(&own));
-        let mut columns = vec![column(first, value, element)];
+        let given = elements.len();
+        let elements = elements.into_iter().enumerate();
+        let mut columns: Vec<Visible> =
+            elements.map(|(place, (value, element))| column(called(place), value, element)).collect();
         if ordinality {
-            let name = aliased.get(1).cloned().unwrap_or_else(|| "ordinality".to_owned());
+            let name = aliased.get(given).cloned().unwrap_or_else(|| "ordinality".to_owned());
             let mut counted = column(name, format!("({}.\"key\" + 1)", quoted(&own)), TypeOid::INT8);
             counted.not_null = true;
             columns.push(counted);
@@ -110,6 +119,18 @@ impl Translator<'_> {
             tables.push((format!("json_each({}) AS {}", array.sql, quoted(&own)), condition));
         }
         Ok(tables)
+    }
+
+    /// Several arrays side by side, and how the element of each is read.
+    fn zipped(&mut self, arrays: Vec<Ex>, own: &str) -> Result<(Ex, Vec<(String, TypeOid)>), SqlError> {
+        let given: Vec<TypeOid> = arrays.iter().map(|array| array.type_oid).collect();
+        let mut elements = Vec::with_capacity(arrays.len());
+        for (place, array) in given.iter().enumerate() {
+            let element = types::element(*array).ok_or_else(|| no_such("function unnest", &given))?;
+            let value = format!("json_extract({}.\"value\", '$[{place}]')", quoted(own));
+            elements.push((element_sql(element).replace("\"e\".\"value\"", &value), element));
+        }
+        Ok((self.joined("pg_zip", arrays, oid::TEXT_ARRAY), elements))
     }
 
     fn rows_of(&mut self, name: &str, mut values: Vec<Ex>) -> Result<(Ex, TypeOid), SqlError> {

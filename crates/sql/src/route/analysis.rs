@@ -6,6 +6,7 @@ use polyshard_map::{MapName, ShardId};
 
 use super::builder::Use;
 use super::formula::{Formula, KeyColumn, Operand};
+use super::unnest::ArrayRows;
 use crate::error::SqlError;
 use crate::schema::{TableName, Volatility};
 
@@ -49,7 +50,7 @@ pub(super) enum Action {
     Everywhere,
     /// Tables with rows on some shards.
     Placed(Vec<Occurrence>),
-    /// INSERT … VALUES into a sharded table.
+    /// INSERT … VALUES, or of arrays, into a sharded table.
     Insert(Box<InsertRows>),
 }
 
@@ -68,7 +69,7 @@ pub(super) enum Place {
     Sharded { map: MapName, column_name: String, column: KeyColumn, formula: Formula },
 }
 
-/// The rows of INSERT … VALUES.
+/// The rows of INSERT … VALUES, or of arrays.
 #[derive(Debug, Clone)]
 pub(super) struct InsertRows {
     pub table: TableName,
@@ -79,11 +80,23 @@ pub(super) struct InsertRows {
     pub length: Option<usize>,
     /// The key of each row.
     pub keys: Vec<Operand>,
+    /// Where rows come as arrays.
+    pub arrays: Option<ArrayRows>,
     /// Other tables, in sub-queries.
     pub others: Vec<Occurrence>,
     pub text: Arc<str>,
     /// Where each row stands in the text, if it can be cut.
     pub spans: Option<Vec<(usize, usize)>>,
+}
+
+impl InsertRows {
+    /// What the keys are.
+    pub fn formula(&self) -> Formula {
+        match self.arrays.as_ref().and_then(|arrays| arrays.parameter.clone()) {
+            Some(parameter) => Formula::Any(Operand::Parameter(parameter)),
+            None => Formula::one_of(self.keys.clone()),
+        }
+    }
 }
 
 impl Analysis {
@@ -127,6 +140,7 @@ impl Analysis {
             Action::Placed(occurrences) => occurrences.iter().any(by_params),
             Action::Insert(insert) => {
                 insert.keys.iter().any(|key| matches!(key, Operand::Parameter(_)))
+                    || insert.arrays.as_ref().is_some_and(|arrays| arrays.parameter.is_some())
                     || insert.others.iter().any(by_params)
             }
             _ => false,

@@ -1,5 +1,6 @@
 //! The elements of an array parameter or literal, in text and binary form.
 
+use super::unnest::cast_all;
 use super::value::{Family, Scalar, decode_binary};
 use crate::param::{Param, ParamValue};
 use crate::schema::TypeOid;
@@ -28,9 +29,8 @@ pub(crate) fn array_type(element: TypeOid) -> Option<TypeOid> {
     ARRAYS.iter().find(|(_, known)| *known == element).map(|(array, _)| TypeOid(*array))
 }
 
-/// The elements that are not NULL, for a comparison with a column of the family; none if they cannot be told.
-pub(crate) fn elements(param: &Param<'_>, casts: &[TypeOid], family: Family) -> Option<Vec<Scalar>> {
-    // `= ANY(NULL)` is true for no row, and so is a comparison with an element that is NULL.
+/// The elements, none for NULL, for a column of the family; nothing if they cannot be told.
+pub(crate) fn elements(param: &Param<'_>, casts: &[TypeOid], family: Family) -> Option<Vec<Option<Scalar>>> {
     let bytes = match param.value {
         ParamValue::Null => return Some(Vec::new()),
         ParamValue::Text(bytes) => {
@@ -41,15 +41,15 @@ pub(crate) fn elements(param: &Param<'_>, casts: &[TypeOid], family: Family) -> 
                 (known, _) => Some(element_type(known)?),
             };
             let read_as = element.map_or(Some(family), Family::of)?;
-            return literal(text, read_as)?.into_iter().map(|scalar| cast(scalar, casts, family)).collect();
+            return cast_all(literal(text, read_as)?, casts, family);
         }
         ParamValue::Binary(bytes) => bytes,
     };
     let element = element_type(param.type_oid)?;
-    binary(bytes, element)?.into_iter().map(|scalar| cast(scalar, casts, family)).collect()
+    cast_all(binary(bytes, element)?, casts, family)
 }
 
-fn cast(mut scalar: Scalar, casts: &[TypeOid], family: Family) -> Option<Scalar> {
+pub(super) fn cast(mut scalar: Scalar, casts: &[TypeOid], family: Family) -> Option<Scalar> {
     for to in casts {
         scalar = scalar.cast(element_type(*to)?)?;
     }
@@ -57,7 +57,7 @@ fn cast(mut scalar: Scalar, casts: &[TypeOid], family: Family) -> Option<Scalar>
 }
 
 /// Reads `{1,2,NULL}`; arrays of several dimensions and bounds are left to the engine.
-pub(crate) fn literal(text: &str, family: Family) -> Option<Vec<Scalar>> {
+pub(crate) fn literal(text: &str, family: Family) -> Option<Vec<Option<Scalar>>> {
     let body = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut found = Vec::new();
     let mut rest = body.trim();
@@ -66,9 +66,10 @@ pub(crate) fn literal(text: &str, family: Family) -> Option<Vec<Scalar>> {
     }
     loop {
         let (element, after) = element(rest)?;
-        if let Some(element) = element {
-            found.push(Scalar::read(family, &element)?);
-        }
+        found.push(match element {
+            None => None,
+            Some(element) => Some(Scalar::read(family, &element)?),
+        });
         let after = after.trim_start();
         if after.is_empty() {
             return Some(found);
@@ -101,7 +102,7 @@ fn element(text: &str) -> Option<(Option<String>, &str)> {
 }
 
 /// Dimensions, flags, element type, then length and lower bound of each dimension, then the elements.
-fn binary(bytes: &[u8], element: TypeOid) -> Option<Vec<Scalar>> {
+fn binary(bytes: &[u8], element: TypeOid) -> Option<Vec<Option<Scalar>>> {
     let mut rest = bytes;
     let dimensions = take_i32(&mut rest)?;
     let _has_nulls = take_i32(&mut rest)?;
@@ -117,11 +118,11 @@ fn binary(bytes: &[u8], element: TypeOid) -> Option<Vec<Scalar>> {
     let mut found = Vec::with_capacity(count.min(rest.len() / 4));
     for _ in 0..count {
         match take_i32(&mut rest)? {
-            -1 => {}
+            -1 => found.push(None),
             length => {
                 let (value, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
                 rest = after;
-                found.push(decode_binary(element, value)?);
+                found.push(Some(decode_binary(element, value)?));
             }
         }
     }
@@ -144,13 +145,17 @@ mod tests {
     #[test]
     fn elements_of_an_array_literal() {
         let ints = |text| literal(text, Family::Int);
-        assert_eq!(ints("{1, 2,NULL,-3}"), Some(vec![Scalar::Int(1), Scalar::Int(2), Scalar::Int(-3)]));
+        assert_eq!(
+            ints("{1, 2,NULL,-3}"),
+            Some(vec![Some(Scalar::Int(1)), Some(Scalar::Int(2)), None, Some(Scalar::Int(-3))])
+        );
         assert_eq!(ints("{}"), Some(vec![]));
         assert_eq!(ints("{{1},{2}}"), None);
         assert_eq!(ints("[0:1]={1,2}"), None);
         assert_eq!(ints("{1,}"), None);
         let texts = literal(r#"{a b,"c,\"d\\",null,"null"}"#, Family::Text);
-        let expected = ["a b", "c,\"d\\", "null"].map(|text| Scalar::Text(text.to_owned()));
+        let expected = [Some("a b"), Some("c,\"d\\"), None, Some("null")];
+        let expected = expected.map(|text| text.map(|text| Scalar::Text(text.to_owned())));
         assert_eq!(texts, Some(expected.to_vec()));
     }
 
@@ -163,7 +168,10 @@ mod tests {
         for word in [4_i32, 7, -1, 4, 9] {
             bytes.extend(word.to_be_bytes());
         }
-        assert_eq!(binary(&bytes, TypeOid::INT4), Some(vec![Scalar::Int(7), Scalar::Int(9)]));
+        assert_eq!(
+            binary(&bytes, TypeOid::INT4),
+            Some(vec![Some(Scalar::Int(7)), None, Some(Scalar::Int(9))])
+        );
         assert_eq!(binary(&bytes, TypeOid::INT8), None);
         assert_eq!(binary(&bytes[..bytes.len() - 1], TypeOid::INT4), None);
         assert_eq!(binary(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 23], TypeOid::INT4), Some(vec![]));

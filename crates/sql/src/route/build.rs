@@ -109,7 +109,7 @@ fn parsed(statement: &Statement, context: &Context<'_>) -> Result<Analysis, SqlE
     finish(builder, statement, top_insert)
 }
 
-/// An INSERT of values that is the whole statement: only that can be cut.
+/// An INSERT of values or arrays that is the whole statement: only that can be cut.
 fn is_plain_insert(statement: &Statement) -> bool {
     let insert = match statement.ast() {
         Some(ast::Statement::Insert(insert)) => insert,
@@ -119,7 +119,8 @@ fn is_plain_insert(statement: &Statement) -> bool {
         },
         _ => return false,
     };
-    insert.source.as_ref().is_some_and(|source| matches!(source.body.as_ref(), SetExpr::Values(_)))
+    let Some(source) = &insert.source else { return false };
+    matches!(source.body.as_ref(), SetExpr::Values(_)) || super::unnest::arrays(source).is_some()
 }
 
 fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> Result<Analysis, SqlError> {
@@ -155,7 +156,10 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
             "Read the rows first, and write the reference table by a statement of its own.",
         ));
     }
-    let one_shard_only = builder.one_shard_only.take().or_else(|| {
+    // Every shard would insert all of its rows.
+    let inner_insert = builder.insert.is_some() && !top_insert;
+    let inner_insert = inner_insert.then(|| "INSERT inside another statement".to_owned());
+    let one_shard_only = builder.one_shard_only.take().or(inner_insert).or_else(|| {
         let one_shard = called.iter().find(|called| {
             ONE_SHARD_FUNCTIONS.contains(&called.name.as_str())
                 || called.name.starts_with("pg_advisory")
@@ -177,7 +181,11 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
                 own.map(|own| occurrences.remove(own));
                 insert.others = occurrences;
                 insert.text = statement.text().clone();
-                insert.spans = if rows > 1 { super::insert::spans(statement.text(), rows) } else { None };
+                match &mut insert.arrays {
+                    Some(arrays) => arrays.cut = super::unnest::Cut::of(statement.text()),
+                    None if rows > 1 => insert.spans = super::insert::spans(statement.text(), rows),
+                    None => {}
+                }
                 Action::Insert(Box::new(insert))
             }
             _ => Action::Placed(occurrences),

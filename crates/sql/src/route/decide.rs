@@ -1,12 +1,13 @@
 //! The route of an analysed statement, once the parameters and the maps are known.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use polyshard_map::{Key, KeyRange, LocateError, Map, MapName, ShardId};
 
 use super::analysis::{Action, Analysis, InsertRows, Occurrence, Place};
 use super::builder::Use;
-use super::formula::{Formula, KeyColumn, Set, unique};
+use super::formula::{Formula, KeyColumn, Operand, Set, unique};
 use super::value::Keyed;
 use super::{Maps, Part, Route};
 use crate::error::{SqlError, SqlState};
@@ -23,6 +24,24 @@ impl Analysis {
             Action::Everywhere => Ok(Route::Everywhere),
             Action::Placed(occurrences) => self.placed(occurrences, params, maps),
             Action::Insert(insert) => self.insert(insert, params, maps),
+        }
+    }
+
+    /// The shard of the row that an INSERT of one row adds, as [`Analysis::route`] says it; for loads, which ask it of
+    /// every row.
+    pub fn shard_of_row<'m>(
+        &self,
+        params: &[Param<'_>],
+        maps: &'m dyn Maps,
+    ) -> Result<&'m ShardId, SqlError> {
+        match &self.action {
+            Action::Insert(insert)
+                if insert.others.is_empty() && insert.arrays.is_none() && insert.keys.len() == 1 =>
+            {
+                let key = row_key(insert, &insert.keys[0], params)?;
+                Ok(known_map(maps, &insert.map)?.locate(&key).map_err(unmapped)?.shard())
+            }
+            _ => Err(SqlError::new(SqlState::INTERNAL_ERROR, "no INSERT of one row")),
         }
     }
 
@@ -98,18 +117,8 @@ impl Analysis {
     fn insert(&self, insert: &InsertRows, params: &[Param<'_>], maps: &dyn Maps) -> Result<Route, SqlError> {
         let map = known_map(maps, &insert.map)?;
         let mut rows: BTreeMap<&ShardId, (Vec<usize>, Vec<Key>)> = BTreeMap::new();
-        for (row, operand) in insert.keys.iter().enumerate() {
-            let key = match operand.key(&insert.column, params) {
-                Keyed::Key(key) => key,
-                Keyed::Null => return Err(null_key(&insert.table, &insert.column_name)),
-                Keyed::Above | Keyed::Below => return Err(out_of_range(insert)),
-                Keyed::Unknown => return Err(unknown_key(&insert.table, &insert.column_name)),
-            };
-            if let (Key::Text(text), Some(length)) = (&key, insert.length)
-                && text.chars().count() > length
-            {
-                return Err(too_long(text, length, insert));
-            }
+        for (row, operand) in insert.row_keys(params)?.iter().enumerate() {
+            let key = row_key(insert, operand, params)?;
             let shard = map.locate(&key).map_err(unmapped)?.shard();
             let (numbers, keys) = rows.entry(shard).or_default();
             numbers.push(row);
@@ -124,6 +133,12 @@ impl Analysis {
         }
         let same_shard = |shard: &ShardId| others.shards.iter().all(|other| other == shard);
         match rows.pop_first() {
+            // Arrays without an element: what else is wrong with them, a shard says.
+            None if insert.arrays.is_some() && others.shards.is_empty() => {
+                let first = map.shards().next().ok_or_else(|| no_shard(&insert.map))?;
+                let ranges = vec![(insert.map.clone(), vec![KeyRange::all()])];
+                Ok(Route::One { shard: first.clone(), keys: Vec::new(), ranges })
+            }
             Some((shard, (_, keys))) if rows.is_empty() && same_shard(shard) => {
                 let (mut all, ranges) = (vec![(insert.map.clone(), keys)], others.ranges());
                 for (name, keys) in others.keys {
@@ -140,6 +155,22 @@ impl Analysis {
                 "Insert the rows of each shard by a statement of its own, and read other tables before.",
             )),
         }
+    }
+}
+
+/// The key of a row that is inserted.
+fn row_key(insert: &InsertRows, operand: &Operand, params: &[Param<'_>]) -> Result<Key, SqlError> {
+    let key = match operand.key(&insert.column, params) {
+        Keyed::Key(key) => key,
+        Keyed::Null => return Err(null_key(&insert.table, &insert.column_name)),
+        Keyed::Above | Keyed::Below => return Err(out_of_range(insert)),
+        Keyed::Unknown => return Err(unknown_key(&insert.table, &insert.column_name)),
+    };
+    match (&key, insert.length) {
+        (Key::Text(text), Some(length)) if text.chars().count() > length => {
+            Err(too_long(text, length, insert))
+        }
+        _ => Ok(key),
     }
 }
 
@@ -259,8 +290,20 @@ fn merge(all: &mut Vec<(MapName, Vec<Key>)>, name: &MapName, keys: Vec<Key>) {
     }
 }
 
+impl InsertRows {
+    /// The key of each row, now that the parameters are known.
+    fn row_keys(&self, params: &[Param<'_>]) -> Result<Cow<'_, [Operand]>, SqlError> {
+        let Some(parameter) = self.arrays.as_ref().and_then(|arrays| arrays.parameter.as_ref()) else {
+            return Ok(Cow::Borrowed(&self.keys));
+        };
+        let keys = parameter.elements(params).ok_or_else(|| unknown_key(&self.table, &self.column_name))?;
+        let keys: Option<Vec<Operand>> = keys.into_iter().collect();
+        keys.map(Cow::Owned).ok_or_else(|| null_key(&self.table, &self.column_name))
+    }
+}
+
 fn split(insert: &InsertRows, rows: BTreeMap<&ShardId, (Vec<usize>, Vec<Key>)>) -> Result<Route, SqlError> {
-    let spans = insert.spans.as_ref().ok_or_else(|| {
+    let whole = || {
         SqlError::unsupported(
             format!(
                 "the rows for table {} are on several shards, and the statement cannot be cut",
@@ -268,7 +311,19 @@ fn split(insert: &InsertRows, rows: BTreeMap<&ShardId, (Vec<usize>, Vec<Key>)>) 
             ),
             "Insert the rows of each shard by a statement of its own.",
         )
-    })?;
+    };
+    if let Some(arrays) = &insert.arrays {
+        let cut = arrays.cut.as_ref().ok_or_else(whole)?;
+        let count = rows.values().map(|(rows, _)| rows.len()).sum();
+        let mut parts = Vec::with_capacity(rows.len());
+        for (shard, (rows, keys)) in rows {
+            let beyond = parts.is_empty().then_some(count);
+            let text = cut.part(&insert.text, arrays.columns, &rows, beyond);
+            parts.push(Part { shard: shard.clone(), keys: vec![(insert.map.clone(), keys)], rows, text });
+        }
+        return Ok(Route::Split(parts));
+    }
+    let spans = insert.spans.as_ref().ok_or_else(whole)?;
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
         return Err(unknown_key(&insert.table, &insert.column_name));
     };
@@ -293,6 +348,10 @@ pub(super) fn known_map<'a>(maps: &'a dyn Maps, name: &MapName) -> Result<&'a Ma
         SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, format!("map {name} is not known here"))
             .hint("Try again; if it stays so, create the map, or bind the table to another one.")
     })
+}
+
+fn no_shard(map: &MapName) -> SqlError {
+    SqlError::new(SqlState::UNMAPPED_KEY, format!("map {map} has no shard yet"))
 }
 
 pub(super) fn unmapped(error: LocateError) -> SqlError {

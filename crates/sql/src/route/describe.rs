@@ -29,8 +29,11 @@ impl Analysis {
             }
             Action::Insert(insert) => {
                 lines.push("Route: each row to the shard of its key".to_owned());
-                let keys: Vec<Formula> = insert.keys.iter().cloned().map(Formula::Equal).collect();
-                let keys = Shown { column: &insert.column_name, formula: &Formula::Or(keys) };
+                let keys = match insert.formula() {
+                    keys @ (Formula::Or(_) | Formula::Any(_)) => keys,
+                    one => Formula::Or(vec![one]),
+                };
+                let keys = Shown { column: &insert.column_name, formula: &keys };
                 lines.push(format!("  {} by map {}: {keys}", insert.table, insert.map));
                 lines.extend(insert.others.iter().map(described));
             }

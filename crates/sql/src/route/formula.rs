@@ -211,7 +211,8 @@ impl Operand {
         let Operand::Parameter(parameter) = self else { return None };
         let param = param_of(parameter.number, params)?;
         let mut points = Vec::new();
-        for element in array::elements(param, &parameter.casts, parameter.family)? {
+        // `= ANY(NULL)` is true for no row, and so is a comparison with an element that is NULL.
+        for element in array::elements(param, &parameter.casts, parameter.family)?.into_iter().flatten() {
             match element.to_key(&column.key_type) {
                 Keyed::Key(key) => points.push(key),
                 Keyed::Above | Keyed::Below | Keyed::Null => {}
@@ -248,6 +249,12 @@ fn param_of<'p, 'a>(number: u32, params: &'p [Param<'a>]) -> Option<&'p Param<'a
 }
 
 impl Parameter {
+    /// Its elements, none for NULL, where it is an array; nothing if they cannot be told.
+    pub(super) fn elements(&self, params: &[Param<'_>]) -> Option<Vec<Option<Operand>>> {
+        let elements = array::elements(param_of(self.number, params)?, &self.casts, self.family)?;
+        Some(elements.into_iter().map(|element| element.map(Operand::Constant)).collect())
+    }
+
     /// Its value after the casts, of the column's family; none if it cannot be told, `Some(None)` for NULL.
     fn scalar(&self, params: &[Param<'_>]) -> Option<Option<Scalar>> {
         let param = param_of(self.number, params)?;

@@ -10,6 +10,7 @@ use super::formula::{Formula, KeyColumn, Operand};
 use super::graph::NodeId;
 use super::literal::Literal;
 use super::scope::{Columns, Item, Output, Outputs, Scope, name_of, relation_of};
+use super::unnest::{ArrayRows, Keys, array_of, keys_of};
 use super::value::Family;
 use super::write::is_column;
 use crate::error::{SqlError, SqlState};
@@ -84,6 +85,15 @@ impl Builder<'_> {
                 self.graph.constrain(node, Formula::one_of(keys.clone()));
             }
             self.insert = insert_rows(table, keys);
+            return Ok(instance);
+        }
+        if let Some(rows) = array_rows(table, source, place)? {
+            self.query(source, None, env)?;
+            let instance = self.instance(table, Use::Add { colocated: false })?;
+            if let Some(node) = self.key_node(instance) {
+                self.graph.constrain(node, rows.formula());
+            }
+            self.insert = Some(rows);
             return Ok(instance);
         }
         let outputs = self.query(source, None, env)?;
@@ -243,10 +253,34 @@ fn insert_rows(table: &Table, keys: Vec<Operand>) -> Option<InsertRows> {
             _ => None,
         },
         keys,
+        arrays: None,
         others: Vec::new(),
         text: Arc::from(""),
         spans: None,
     })
+}
+
+/// Rows that come as arrays, if their keys can be told: where a key is NULL, or there are fewer keys than rows, the
+/// column itself must refuse the row.
+fn array_rows(table: &Table, source: &Query, place: usize) -> Result<Option<InsertRows>, SqlError> {
+    let Placement::Sharded { column, .. } = table.placement else { return Ok(None) };
+    let definition = &table.columns[column];
+    let free = definition.type_mod < 0 || definition.type_oid == TypeOid::VARCHAR;
+    let (Some((array, columns)), Some(family), true, true) =
+        (array_of(source, place), Family::of_column(definition), definition.not_null, free)
+    else {
+        return Ok(None);
+    };
+    let (keys, parameter) = match keys_of(array, family) {
+        None => return Ok(None),
+        Some(Keys::Parameter(parameter)) => (Vec::new(), Some(parameter)),
+        Some(Keys::Known(keys)) => {
+            let known: Option<Vec<Operand>> = keys.into_iter().collect();
+            (known.ok_or_else(|| super::decide::null_key(&table.name, &definition.name))?, None)
+        }
+    };
+    let rows = insert_rows(table, keys);
+    Ok(rows.map(|rows| InsertRows { arrays: Some(ArrayRows { parameter, columns, cut: None }), ..rows }))
 }
 
 /// Where each row of VALUES stands in the text, its parentheses included.

@@ -97,6 +97,33 @@ impl Literal {
         scalar.filter(|scalar| scalar.family() == family).map(Operand::Constant)
     }
 
+    /// Its elements, none for NULL, where it is an array that is cast so, or the parameter that has them; nothing if
+    /// they cannot be told.
+    pub(super) fn array(
+        &self,
+        casts: &[TypeOid],
+        family: Family,
+    ) -> Option<Result<Vec<Option<Scalar>>, Parameter>> {
+        let casts: Vec<TypeOid> = self.casts.iter().chain(casts).copied().collect();
+        match &self.written {
+            Written::Null => Some(Ok(Vec::new())),
+            Written::Int(_) => None,
+            Written::Parameter(number) => Some(Err(Parameter { number: *number, casts, family })),
+            Written::Text(text) => {
+                let element = casts
+                    .first()
+                    .map_or(Some(family), |first| array::element_type(*first).and_then(Family::of))?;
+                super::unnest::cast_all(array::literal(text, element)?, &casts, family).map(Ok)
+            }
+        }
+    }
+
+    /// With one more cast.
+    pub(super) fn cast(mut self, to: TypeOid) -> Literal {
+        self.casts.push(to);
+        self
+    }
+
     /// The condition that a column of the family equals it.
     pub(super) fn equals(&self, family: Family) -> Formula {
         if self.is_null() {
@@ -122,7 +149,8 @@ impl Literal {
                 };
                 let elements = read_as.and_then(|family| array::literal(text, family));
                 elements.map_or(Formula::All, |elements| {
-                    Formula::one_of(elements.into_iter().map(Operand::Constant).collect())
+                    // No row equals a NULL.
+                    Formula::one_of(elements.into_iter().flatten().map(Operand::Constant).collect())
                 })
             }
         }

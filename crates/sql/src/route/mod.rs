@@ -22,6 +22,7 @@ mod predicate;
 mod query;
 mod rekey;
 mod scope;
+mod unnest;
 mod value;
 mod write;
 

@@ -76,7 +76,7 @@ fn column(name: &str, type_oid: TypeOid) -> Column {
         type_oid,
         type_mod: -1,
         type_name: String::new(),
-        not_null: false,
+        not_null: name == "tenant_id",
         default: None,
         generated: Generated::No,
         collation: Collation::Deterministic,

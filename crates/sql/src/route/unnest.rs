@@ -1,0 +1,179 @@
+//! INSERT … SELECT … FROM UNNEST(…): rows that come as one array for each column, as drivers send them in bulk.
+
+use sqlparser::ast::{Array, CastKind, Expr, Query, SelectItem, SetExpr, TableAlias, TableFactor};
+
+use super::array;
+use super::formula::{Operand, Parameter};
+use super::literal::{Literal, type_of};
+use super::scope::name_of;
+use super::value::{Family, Scalar};
+use crate::lexer::{Lexeme, Lexer, Token};
+use crate::schema::TypeOid;
+
+/// The rows of such an INSERT.
+#[derive(Debug, Clone)]
+pub(super) struct ArrayRows {
+    /// The keys, where they are one parameter.
+    pub parameter: Option<Parameter>,
+    /// How many columns the rows have.
+    pub columns: usize,
+    /// How the text is cut, if it can be.
+    pub cut: Option<Cut>,
+}
+
+/// Where the text of a statement is changed, so that it inserts some of its rows.
+#[derive(Debug, Clone)]
+pub(super) struct Cut {
+    /// The `*` of SELECT.
+    star: (usize, usize),
+    /// Behind the parenthesis of UNNEST.
+    end: usize,
+}
+
+/// The keys of all rows.
+pub(super) enum Keys {
+    /// One for each row; none is NULL.
+    Known(Vec<Option<Operand>>),
+    Parameter(Parameter),
+}
+
+/// What a query selects that reads UNNEST alone, the alias and the arrays.
+pub(super) fn arrays(source: &Query) -> Option<(&[SelectItem], Option<&TableAlias>, &[Expr])> {
+    let SetExpr::Select(select) = source.body.as_ref() else { return None };
+    let [from] = select.from.as_slice() else { return None };
+    let TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. } =
+        &from.relation
+    else {
+        return None;
+    };
+    let alone = source.with.is_none() && from.joins.is_empty();
+    alone.then_some((select.projection.as_slice(), alias.as_ref(), array_exprs.as_slice()))
+}
+
+/// The array that gives the column at this place, and how many arrays there are.
+pub(super) fn array_of(source: &Query, place: usize) -> Option<(&Expr, usize)> {
+    let (items, alias, array_exprs) = arrays(source)?;
+    let at = match items {
+        [SelectItem::Wildcard(_)] => place,
+        items => {
+            let plain = |item: &SelectItem| {
+                matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+            };
+            let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) =
+                items.get(place)?
+            else {
+                return None;
+            };
+            if !items.iter().all(plain) {
+                return None;
+            }
+            let name = match expr {
+                Expr::Identifier(name) => name_of(name),
+                Expr::CompoundIdentifier(path) => name_of(path.last()?),
+                _ => return None,
+            };
+            let mut named = alias?.columns.iter().map(|column| name_of(&column.name));
+            named.position(|column| column == name)?
+        }
+    };
+    Some((array_exprs.get(at)?, array_exprs.len()))
+}
+
+/// The keys in an array, for a column of the family; none if they cannot be told.
+pub(super) fn keys_of(array: &Expr, family: Family) -> Option<Keys> {
+    read(array, &mut Vec::new(), family)
+}
+
+fn read(expr: &Expr, casts: &mut Vec<TypeOid>, family: Family) -> Option<Keys> {
+    match expr {
+        Expr::Nested(inner) => read(inner, casts, family),
+        Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, format: None } => {
+            // The outermost comes first, and is done last.
+            casts.insert(0, type_of(data_type)?);
+            read(expr, casts, family)
+        }
+        Expr::Array(Array { elem, named: true }) => {
+            let element = |expr: &Expr| {
+                let mut literal = Literal::read(expr)?;
+                for cast in casts.iter() {
+                    literal = literal.cast(array::element_type(*cast)?);
+                }
+                Some(if literal.is_null() { None } else { Some(literal.operand(family)?) })
+            };
+            elem.iter().map(element).collect::<Option<Vec<_>>>().map(Keys::Known)
+        }
+        plain => match Literal::read(plain)?.array(casts, family)? {
+            Ok(scalars) => {
+                Some(Keys::Known(scalars.into_iter().map(|key| key.map(Operand::Constant)).collect()))
+            }
+            Err(parameter) => Some(Keys::Parameter(parameter)),
+        },
+    }
+}
+
+/// Each element, none for NULL, as the casts leave it.
+pub(super) fn cast_all(
+    elements: Vec<Option<Scalar>>,
+    casts: &[TypeOid],
+    family: Family,
+) -> Option<Vec<Option<Scalar>>> {
+    let cast = |element: Option<Scalar>| match element {
+        None => Some(None),
+        Some(scalar) => array::cast(scalar, casts, family).map(Some),
+    };
+    elements.into_iter().map(cast).collect()
+}
+
+impl Cut {
+    /// Of `INSERT … SELECT * FROM UNNEST(…)` with nothing but ON CONFLICT and RETURNING behind it.
+    pub(super) fn of(text: &str) -> Option<Cut> {
+        let tokens = Lexer::tokens(text).ok()?;
+        let is = |at: usize, word: &str| {
+            let token: Option<&Token> = tokens.get(at);
+            token.is_some_and(|token| {
+                token.lexeme == Lexeme::Word && text[token.start..token.end].eq_ignore_ascii_case(word)
+            })
+        };
+        let mut depth = 0_usize;
+        let mut found = None;
+        for (at, token) in tokens.iter().enumerate() {
+            match (token.lexeme, found) {
+                (Lexeme::Mark(b'('), _) => depth += 1,
+                (Lexeme::Mark(b')'), _) => {
+                    depth = depth.checked_sub(1)?;
+                    if let (0, Some(star)) = (depth, found) {
+                        let ends = at + 1 == tokens.len() || is(at + 1, "on") || is(at + 1, "returning");
+                        return ends.then_some(Cut { star, end: token.end });
+                    }
+                }
+                (Lexeme::Word, None) if depth == 0 && is(at, "select") => {
+                    let star = tokens.get(at + 1)?;
+                    let shape =
+                        &text[star.start..star.end] == "*" && is(at + 2, "from") && is(at + 3, "unnest");
+                    if !shape {
+                        return None;
+                    }
+                    found = Some((star.start, star.end));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The statement with these rows alone, counted from 0; with all behind the last key if it is asked for: they have
+    /// none, and are refused by whoever gets them.
+    pub(super) fn part(&self, text: &str, columns: usize, rows: &[usize], beyond: Option<usize>) -> String {
+        let names: Vec<String> = (0..columns).map(|column| format!("polyshard_c{column}")).collect();
+        let names = names.join(", ");
+        let rows: Vec<String> = rows.iter().map(|row| (row + 1).to_string()).collect();
+        let beyond = beyond.map_or_else(String::new, |last| format!(" OR polyshard_row > {last}"));
+        format!(
+            "{}{names}{} WITH ORDINALITY AS polyshard_rows ({names}, polyshard_row) WHERE polyshard_row IN ({}){beyond}{}",
+            &text[..self.star.0],
+            &text[self.star.1..self.end],
+            rows.join(", "),
+            &text[self.end..],
+        )
+    }
+}
