@@ -17,6 +17,7 @@ pub mod fence;
 mod gone;
 mod heat;
 mod journal;
+mod links;
 pub mod memory;
 mod moves;
 pub mod moving;
@@ -48,6 +49,7 @@ pub use heat::SizeThen;
 pub use journal::{
     DatasetOfTable, Decision, JournalEntry, JournalState, SHARD_NUMBERS_MAX, TURN_LEASE, TurnLease,
 };
+pub use links::LINKS_MAX;
 pub use moves::{MoveRequest, MoveStatus, OnBehalf};
 pub use procedures::{PROCEDURES_KEPT, ProcedureRecord, RULES_MAX};
 pub use resolver::Resolver;

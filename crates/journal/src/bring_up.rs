@@ -148,7 +148,7 @@ impl Inner {
         }
     }
 
-    async fn snapshot(&self, shard: &Arc<Shard>) -> Result<(Transaction, u64), JournalError> {
+    pub(crate) async fn snapshot(&self, shard: &Arc<Shard>) -> Result<(Transaction, u64), JournalError> {
         let id = shard.id();
         let fail = |error: engine::Error| JournalError::on(id, error);
         let mut tx = shard.patient_transaction().await.map_err(|error| JournalError::on(id, error))?;
@@ -395,7 +395,7 @@ async fn copy_sequences(
     Ok(())
 }
 
-fn overriding(dialect: Dialect) -> &'static str {
+pub(crate) fn overriding(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Postgres => "OVERRIDING SYSTEM VALUE ",
         Dialect::Sqlite => "",

@@ -49,10 +49,11 @@ pub struct Difference {
 }
 
 /// One shard as it was read.
-struct Seen {
-    shard: ShardId,
+pub(crate) struct Seen {
+    pub(crate) shard: ShardId,
     position: u64,
-    objects: BTreeMap<String, String>,
+    /// What it has, by name; of reference tables a checksum of their rows.
+    pub(crate) objects: BTreeMap<String, String>,
 }
 
 impl Journal {
@@ -113,7 +114,7 @@ fn compare(seen: Vec<Seen>, away: Vec<(ShardId, String)>) -> Checked {
 }
 
 impl Inner {
-    async fn look_at(&self, id: &ShardId, schema: &Schema) -> Result<Seen, JournalError> {
+    pub(crate) async fn look_at(&self, id: &ShardId, schema: &Schema) -> Result<Seen, JournalError> {
         self.catch_up(id).await?;
         let shard = self.shard(id).await?;
         let dialect = shard.dialect();

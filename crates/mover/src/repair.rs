@@ -60,6 +60,27 @@ impl Repaired {
     }
 }
 
+impl std::fmt::Display for Repaired {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = [
+            (self.moved, "moved to their owner"),
+            (self.removed, "removed, since the owner has the same"),
+            (self.discarded, "removed, since the owner is right"),
+            (self.differs, "left: the owner has them otherwise"),
+            (self.old, "left: the owner has them no more"),
+            (self.homeless, "left: no shard owns their key"),
+            (self.stuck, "left: the owner refuses them, or others refer to them"),
+            (self.moving, "left to the operation under way"),
+        ];
+        let mut first = true;
+        for (rows, what) in words.into_iter().filter(|(rows, _)| *rows > 0) {
+            let comma = if std::mem::take(&mut first) { "" } else { ", " };
+            write!(f, "{comma}{rows} {what}")?;
+        }
+        Ok(())
+    }
+}
+
 /// What a row is, compared with the owner's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {

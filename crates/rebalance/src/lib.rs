@@ -1,8 +1,9 @@
 //! What is made of several changes and moves: procedures that survive their process, rules that placement must
-//! heed, plans that even out load.
+//! heed, plans that even out load, and what the checker looks into.
 
 pub mod forecast;
 pub mod heat;
+pub mod link;
 pub mod measure;
 pub mod plan;
 pub mod procedure;
@@ -11,6 +12,7 @@ mod runner;
 pub mod stretch;
 
 pub use heat::{Heat, KeyHeat};
+pub use link::Link;
 pub use procedure::{Columns, Made, Procedure, TakeIn, Task};
 pub use rule::Rule;
 pub use runner::{Procedures, RunnerOptions};

@@ -35,6 +35,9 @@ pub struct Procedure {
     /// Whether the move under way waits because the procedure was asked to: one that somebody else has paused stays so.
     #[serde(default, skip_serializing_if = "is_false")]
     pauses: bool,
+    /// What its tasks have to say when it is done, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    report: Vec<String>,
 }
 
 /// Something that a procedure makes.
@@ -132,6 +135,22 @@ pub enum Task {
         /// Which columns are keys.
         columns: Columns,
     },
+    /// Put rows right that a shard has and does not own.
+    RepairRows {
+        /// The map.
+        map: MapName,
+        /// The shard.
+        shard: ShardId,
+        /// Whether the owner is right where it cannot be decided.
+        #[serde(default)]
+        owner_wins: bool,
+    },
+    /// Make reference tables that differ what most shards have.
+    RepairReference {
+        /// The shard that is right, if somebody has said so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        like: Option<ShardId>,
+    },
     /// Record a rule.
     AddRule {
         /// The map.
@@ -185,6 +204,7 @@ impl Procedure {
             given_up: None,
             made: Vec::new(),
             pauses: false,
+            report: Vec::new(),
         }
     }
 
@@ -267,6 +287,16 @@ impl Procedure {
         self.made.iter().any(|made| matches!(made, Made::Map { map } if map == name))
     }
 
+    /// Adds to what is said when it is done.
+    pub fn say(&mut self, line: String) {
+        self.report.push(line);
+    }
+
+    /// What is said when it is done, if anything.
+    pub fn report(&self) -> Option<String> {
+        (!self.report.is_empty()).then(|| self.report.join("; "))
+    }
+
     /// Whether the move under way waits because of it.
     pub fn pauses(&self) -> bool {
         self.pauses
@@ -341,6 +371,8 @@ impl Task {
             Task::CreateMap { .. } => "create_map",
             Task::DropMap { .. } => "drop_map",
             Task::AdoptTables { .. } => "adopt_tables",
+            Task::RepairRows { .. } => "repair_rows",
+            Task::RepairReference { .. } => "repair_reference",
         }
     }
 
@@ -351,9 +383,13 @@ impl Task {
             | Task::Move { map, .. }
             | Task::AddRule { map, .. }
             | Task::DropMap { map }
+            | Task::RepairRows { map, .. }
             | Task::AdoptTables { map, .. } => Some(map),
             Task::CreateMap { definition, .. } => Some(definition.name()),
-            Task::AddShard { .. } | Task::RemoveShard { .. } | Task::TakeIn(_) => None,
+            Task::AddShard { .. }
+            | Task::RemoveShard { .. }
+            | Task::TakeIn(_)
+            | Task::RepairReference { .. } => None,
         }
     }
 
@@ -375,6 +411,15 @@ impl Task {
             Task::DropMap { map } => format!("drop map {map}"),
             Task::AdoptTables { map, shard, .. } => {
                 format!("have the tables of shard {shard} on every shard, placed by map {map}")
+            }
+            Task::RepairRows { map, shard, .. } => {
+                format!("put rows of map {map} right that are on shard {shard} and not its own")
+            }
+            Task::RepairReference { like: None } => {
+                "make reference tables that differ what most shards have".to_owned()
+            }
+            Task::RepairReference { like: Some(like) } => {
+                format!("make reference tables that differ what shard {like} has")
             }
             Task::AddRule { rule, .. } => format!("record the rule: {}", rule.describe(definition)),
         }

@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 mod adopt;
 mod moves;
+mod repair;
 
 use crate::procedure::{Made, Procedure, Task};
 use crate::rule::Rule;
@@ -214,9 +215,10 @@ impl Inner {
             }
         }
         record.body = procedure.write();
-        record.message = procedure.given_up().map(str::to_owned);
-        record.state = if record.message.is_some() { OpState::RolledBack } else { OpState::Done };
-        record.step = if record.message.is_some() { "rolled_back" } else { "done" }.to_owned();
+        let is_given_up = procedure.given_up().is_some();
+        record.message = procedure.given_up().map(str::to_owned).or_else(|| procedure.report());
+        record.state = if is_given_up { OpState::RolledBack } else { OpState::Done };
+        record.step = if is_given_up { "rolled_back" } else { "done" }.to_owned();
         self.save(&record).await?;
         tracing::info!(procedure = %record.id, kind = record.kind, step = record.step, "procedure ended");
         Ok(())
@@ -340,6 +342,10 @@ impl Inner {
                 self.create_map(procedure, definition, shard, columns).await
             }
             Task::DropMap { map } => self.drop_map(map).await,
+            Task::RepairRows { map, shard, owner_wins } => {
+                self.repair_rows(procedure, map, shard, *owner_wins).await
+            }
+            Task::RepairReference { like } => self.repair_reference(procedure, like.as_ref()).await,
             Task::AdoptTables { map, shard, columns } => self.adopt_tables(map, shard, columns).await,
         };
         attempt.unwrap_or_else(|error| match error {

@@ -26,7 +26,7 @@ impl From<&Columns> for KeyColumns {
 }
 
 /// What to do about a refusal of the journal.
-fn of_journal(error: JournalError) -> Result<Outcome, CatalogError> {
+pub(super) fn of_journal(error: JournalError) -> Result<Outcome, CatalogError> {
     match error {
         JournalError::Catalog(error) => Err(error),
         JournalError::Refused(refused) => {

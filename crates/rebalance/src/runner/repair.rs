@@ -1,0 +1,68 @@
+//! The tasks by which the checker's findings are put right.
+
+use polyshard_catalog::CatalogError;
+use polyshard_map::{MapName, ShardId};
+use polyshard_mover::{MoveError, Mover, Repair, Repaired};
+use polyshard_shard::OpId;
+
+use super::adopt::of_journal;
+use super::{Inner, Outcome};
+use crate::procedure::Procedure;
+
+impl Inner {
+    pub(super) async fn repair_rows(
+        &self,
+        procedure: &mut Procedure,
+        map: &MapName,
+        shard: &ShardId,
+        owner_wins: bool,
+    ) -> Result<Outcome, CatalogError> {
+        let (driver, router) = (&self.options.driver, &self.options.router);
+        let catalog = driver.catalog();
+        let record = match catalog.map(map).await {
+            Err(CatalogError::NoSuchMap(_)) => return Ok(Outcome::Done),
+            other => other?,
+        };
+        // Those under way are looked up first: one that begins later changes the entries, and the shards say so.
+        let busy = driver.busy(map).await?;
+        let entries = catalog.entries(map).await?;
+        let how = Repair { dry_run: false, owner_wins };
+        let mark = OpId::new(catalog.fresh_id());
+        let mover = Mover::new(router.shard_source());
+        match mover.repair(&record.definition, (&entries, &busy), shard, how, mark).await {
+            Ok(done) => {
+                for (dataset, of) in done.iter().filter(|(_, of)| **of != Repaired::default()) {
+                    procedure.say(format!("{dataset} on shard {shard}: {of}"));
+                }
+                Ok(Outcome::Done)
+            }
+            Err(MoveError::Catalog(error)) => Err(error),
+            Err(MoveError::Shard { shard, error }) => Err(CatalogError::Shard { shard, error }),
+            Err(MoveError::Refused(why)) => Ok(Outcome::Refused(why)),
+            Err(MoveError::Later(why)) => Ok(Outcome::Retry(why)),
+        }
+    }
+
+    pub(super) async fn repair_reference(
+        &self,
+        procedure: &mut Procedure,
+        like: Option<&ShardId>,
+    ) -> Result<Outcome, CatalogError> {
+        match self.options.journal.mend(like, false).await {
+            Ok(mended) => {
+                for one in mended {
+                    let (table, shard) = (&one.table, &one.shard);
+                    procedure.say(match &one.refused {
+                        Some(why) => format!("{table} on shard {shard} stays as it is: {why}"),
+                        None => format!(
+                            "{table} on shard {shard}: {} rows added, {} changed, {} removed",
+                            one.inserted, one.updated, one.deleted
+                        ),
+                    });
+                }
+                Ok(Outcome::Done)
+            }
+            Err(error) => of_journal(error),
+        }
+    }
+}
