@@ -1,5 +1,7 @@
 //! Rows of COPY: where each ends, and what its fields say.
 
+use std::borrow::Cow;
+
 use polyshard_sql::{Copy, SqlError, SqlState};
 
 /// The longest row: beyond it, a quote was most likely left open.
@@ -106,27 +108,27 @@ impl Form {
         if self.binary {
             return Form::binary_row_end(bytes);
         }
-        let mut at = 0;
-        let mut quoted = false;
-        while let Some(&byte) = bytes.get(at) {
-            if !self.csv && byte == b'\\' {
+        if self.csv { self.csv_row_end(bytes) } else { text_row_end(bytes) }
+    }
+
+    fn csv_row_end(&self, bytes: &[u8]) -> Option<usize> {
+        let (mut at, mut quoted) = (0, false);
+        loop {
+            at += memchr::memchr3(b'\n', self.quote, self.escape, bytes.get(at..)?)?;
+            let byte = bytes[at];
+            if quoted && byte == self.escape && self.escape != self.quote {
                 at += 2;
                 continue;
             }
-            if self.csv && quoted && byte == self.escape && self.escape != self.quote {
-                at += 2;
-                continue;
-            }
-            if self.csv && byte == self.quote {
+            if byte == self.quote {
                 // A doubled quote closes and opens again.
                 quoted = !quoted;
             }
-            if byte == b'\n' && !quoted {
-                return Some(at + 1);
-            }
             at += 1;
+            if byte == b'\n' && !quoted {
+                return Some(at);
+            }
         }
-        None
     }
 
     /// Whether a row is the mark that ends the data.
@@ -135,6 +137,36 @@ impl Form {
             return row == [0xff, 0xff];
         }
         trimmed(row) == b"\\."
+    }
+
+    /// The same as [`Form::field`], without a copy of what is written plainly: asked of every row.
+    pub fn key<'r>(&self, row: &'r [u8], wanted: usize) -> Result<Option<Cow<'r, [u8]>>, SqlError> {
+        match self.plain_field(row, wanted) {
+            Some(field) => Ok(Some(Cow::Borrowed(field))),
+            None => self.field(row, wanted).map(|field| field.map(Cow::Owned)),
+        }
+    }
+
+    /// A field that says what is written, with nothing quoted or escaped up to it, and is not NULL.
+    fn plain_field<'r>(&self, row: &'r [u8], wanted: usize) -> Option<&'r [u8]> {
+        if self.binary {
+            return None;
+        }
+        let (one, other) = if self.csv { (self.quote, self.escape) } else { (b'\\', b'\\') };
+        let mut rest = trimmed(row);
+        for _ in 0..wanted {
+            let end = memchr::memchr3(self.delimiter, one, other, rest)?;
+            if rest[end] != self.delimiter {
+                return None;
+            }
+            rest = &rest[end + 1..];
+        }
+        let field = match memchr::memchr3(self.delimiter, one, other, rest) {
+            None => rest,
+            Some(end) if rest[end] == self.delimiter => &rest[..end],
+            Some(_) => return None,
+        };
+        (*field != *self.null).then_some(field)
     }
 
     /// What field number `wanted` says; `None` for NULL. An error if the row has no such field.
@@ -235,6 +267,18 @@ enum Value {
     Text(Vec<u8>),
 }
 
+/// A line ends where no backslash stands before its end.
+fn text_row_end(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr::memchr2(b'\n', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'\n' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
 fn be_i16(bytes: &[u8]) -> i16 {
     bytes.try_into().map_or(0, i16::from_be_bytes)
 }
@@ -318,6 +362,7 @@ mod tests {
         assert_eq!(form.row_end(b"a\\\nb\tc\nd"), Some(7));
         assert_eq!(form.row_end(b"a\\\\\nb"), Some(4));
         assert_eq!(form.row_end(b"no end"), None);
+        assert_eq!((form.row_end(b"a\\"), form.row_end(b"a\\\n")), (None, None));
         assert_eq!(text(&form, "1\tx\\ty\\\\\\101\n", 1).as_deref(), Some("x\ty\\A"));
         assert_eq!(text(&form, "\\N\tx\r\n", 0), None);
         assert_eq!(text(&form, "\\N\tx\r\n", 1).as_deref(), Some("x"));
@@ -338,6 +383,43 @@ mod tests {
         assert_eq!(form.field(&data, 1).unwrap(), None);
         assert!(form.field(&data, 2).is_err());
         assert!(form.is_end(&[0xff, 0xff]) && form.row_end(&[0xff, 0xff]) == Some(2));
+    }
+
+    /// The short way to a key says what the long way says.
+    #[test]
+    fn keys_are_read_alike_with_and_without_a_copy() {
+        let rows = [
+            "1\t2\t3\n",
+            "\\N\tx\n",
+            "a\\tb\tc\n",
+            "x\ta\\\tb\n",
+            "\t\t\r\n",
+            "1,2,3\n",
+            "\"a,b\",c\n",
+            ",x\n",
+            "a,\"\"\n",
+            "nil,\"nil\"\n",
+            "~it~~s~,2\n",
+            "a!,b\n",
+            "\n",
+        ];
+        let forms = [
+            "COPY t FROM STDIN",
+            "COPY t FROM STDIN WITH (NULL 'nil', DELIMITER ',')",
+            "COPY t FROM STDIN WITH (FORMAT csv)",
+            "COPY t FROM STDIN WITH (FORMAT csv, NULL 'nil', QUOTE '~', ESCAPE '!')",
+        ];
+        let mut borrowed = 0;
+        for form in forms.map(form) {
+            for row in rows {
+                for at in 0..3 {
+                    let (short, long) = (form.key(row.as_bytes(), at), form.field(row.as_bytes(), at));
+                    borrowed += usize::from(matches!(&short, Ok(Some(Cow::Borrowed(_)))));
+                    assert_eq!(short.map(|key| key.map(Cow::into_owned)), long, "{form:?} {row:?} {at}");
+                }
+            }
+        }
+        assert!(borrowed > 20, "{borrowed}");
     }
 
     #[test]
@@ -361,6 +443,7 @@ mod tests {
         assert!(form.header);
         assert_eq!(form.row_end(b"1,\"a\nb\"\n2,c\n"), Some(8));
         assert_eq!(form.row_end(b"\"a\"\"\n\"\nx"), Some(7));
+        assert_eq!((form.row_end(b"\"a\n"), form.row_end(b"")), (None, None));
         assert_eq!(text(&form, "\"a\"\"b\",c\n", 0).as_deref(), Some("a\"b"));
         assert_eq!(text(&form, "a\"b,c\"d,e\n", 0).as_deref(), Some("ab,cd"));
         assert_eq!((text(&form, ",x\n", 0), text(&form, "\"\",x\n", 0).as_deref()), (None, Some("")));

@@ -1,12 +1,13 @@
 //! COPY into several shards: each row goes to the shard of its key.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, BytesMut};
 use polyshard_map::{KeyRange, MapName, ShardId};
-use polyshard_router::{Access, Ticket};
+use polyshard_router::{Access, Ticket, View};
 use polyshard_sql::{
-    Analysis, Context, Copy, CopyOther, CopyWhat, Param, ParamValue, Placement, Route, SqlError, SqlState,
+    Analysis, Context, Copy, CopyOther, CopyWhat, Param, ParamValue, Placement, SqlError, SqlState,
     Statement, Table, TypeOid, quoted,
 };
 
@@ -31,8 +32,34 @@ struct Keyed {
     columns: usize,
     /// Whether keys come in binary form.
     binary: bool,
-    /// The last key and its shard: rows often come in runs.
-    last: Option<(Vec<u8>, ShardId)>,
+    /// The last key, and the place of its shard: rows often come in runs.
+    last: (Vec<u8>, Option<usize>),
+}
+
+impl Keyed {
+    /// The place of the shard that a row with this key belongs to.
+    fn place(
+        &mut self,
+        key: Option<Cow<'_, [u8]>>,
+        view: &View,
+        numbers: &mut Numbers,
+    ) -> Result<usize, SqlError> {
+        if let (Some(key), (last, Some(place))) = (&key, &self.last)
+            && **key == **last
+        {
+            return Ok(*place);
+        }
+        let form = if self.binary { ParamValue::Binary } else { ParamValue::Text };
+        let value = key.as_deref().map_or(ParamValue::Null, form);
+        let param = Param { type_oid: self.type_oid, value };
+        let place = numbers.place(self.analysis.shard_of_row(&[param], &ViewMaps(view))?);
+        if let Some(key) = &key {
+            self.last.0.clear();
+            self.last.0.extend_from_slice(key);
+            self.last.1 = Some(place);
+        }
+        Ok(place)
+    }
 }
 
 impl Session {
@@ -122,6 +149,8 @@ impl Session {
         let mut numbers = Numbers::default();
         let mut header: Option<Vec<u8>> = None;
         let mut buffer = BytesMut::new();
+        // Rows that wait to be sent, by the place of their shard.
+        let mut waiting: Vec<BytesMut> = Vec::new();
         let (mut ended, mut over) = (false, false);
         while !over {
             let (kind, body) = self.client.next().await?;
@@ -139,24 +168,38 @@ impl Session {
                 let Some(end) = Form::binary_header(&buffer)? else { continue };
                 header = Some(buffer.split_to(end).to_vec());
             }
-            while let Some(end) = form.row_end(&buffer) {
-                let row = buffer.split_to(end);
+            // Tickets keep the ranges where they are: one look at the map is good for all rows at hand.
+            let view = self.door.router.view();
+            let mut taken = 0;
+            while let Some(length) = form.row_end(&buffer[taken..]) {
+                let row = &buffer[taken..taken + length];
+                taken += length;
                 if form.header && header.is_none() {
-                    numbers.header(&row);
+                    numbers.header(row);
                     header = Some(row.to_vec());
                     continue;
                 }
-                if ended || form.is_end(&row) {
+                if ended || form.is_end(row) {
                     ended = true;
                     continue;
                 }
-                let key = form.field(&row, keyed.field);
-                let shard = key.and_then(|key| self.shard_of(&mut keyed, key));
-                let shard = shard.map_err(|error| numbers.here(error, &keyed.table))?;
-                numbers.row(&row, &shard);
-                let fed = self.feed(statement, &shard, &mut tickets, &row, header.as_deref()).await;
-                fed.map_err(|stop| placed(stop, &numbers, &shard))?;
+                let key = form.key(row, keyed.field);
+                let place = key.and_then(|key| keyed.place(key, &view, &mut numbers));
+                let place = place.map_err(|error| numbers.here(error, &keyed.table))?;
+                numbers.row(row, place);
+                if waiting.len() <= place {
+                    waiting.resize_with(place + 1, BytesMut::new);
+                }
+                let rows = &mut waiting[place];
+                rows.extend_from_slice(row);
+                if rows.len() >= CHUNK_BYTES {
+                    let shard = numbers.shard(place).clone();
+                    let fed = self.feed(statement, &shard, &mut tickets, rows, header.as_deref()).await;
+                    fed.map_err(|stop| placed(stop, &numbers, &shard))?;
+                    rows.clear();
+                }
             }
+            buffer.advance(taken);
             if buffer.len() > ROW_BYTES_MAX {
                 let message = "a row of COPY is longer than 64 MiB: most likely a quote is left open";
                 return Err(SqlError::new(state::BAD_COPY, message).into());
@@ -164,6 +207,11 @@ impl Session {
         }
         if buffer.has_remaining() {
             return Err(SqlError::new(state::BAD_COPY, "the last row of COPY is not whole").into());
+        }
+        for (place, rows) in waiting.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
+            let shard = numbers.shard(place).clone();
+            let fed = self.feed(statement, &shard, &mut tickets, rows, header.as_deref()).await;
+            fed.map_err(|stop| placed(stop, &numbers, &shard))?;
         }
         self.end_feeding(if form.binary { b"\xff\xff" } else { b"" }, &numbers).await
     }
@@ -206,38 +254,17 @@ impl Session {
             field,
             columns: names.len(),
             binary: false,
-            last: None,
+            last: (Vec::new(), None),
         })
     }
 
-    fn shard_of(&self, keyed: &mut Keyed, key: Option<Vec<u8>>) -> Result<ShardId, SqlError> {
-        if let (Some(key), Some((last, shard))) = (&key, &keyed.last)
-            && key == last
-        {
-            return Ok(shard.clone());
-        }
-        let form = if keyed.binary { ParamValue::Binary } else { ParamValue::Text };
-        let value = key.as_deref().map_or(ParamValue::Null, form);
-        let param = Param { type_oid: keyed.type_oid, value };
-        let view = self.door.router.view();
-        match keyed.analysis.route(&[param], &ViewMaps(&view))? {
-            Route::One { shard, .. } => {
-                keyed.last = key.map(|key| (key, shard.clone()));
-                Ok(shard)
-            }
-            _ => {
-                Err(SqlError::new(state::BAD_COPY, "the key of a row does not say which shard it belongs to"))
-            }
-        }
-    }
-
-    /// Gives a row to its shard, which begins its COPY with the first.
+    /// Gives rows to their shard, which begins its COPY with the first.
     async fn feed(
         &mut self,
         statement: &Statement,
         shard: &ShardId,
         tickets: &mut BTreeMap<ShardId, Vec<Ticket>>,
-        row: &[u8],
+        rows: &[u8],
         header: Option<&[u8]>,
     ) -> Done {
         if !self.switch_to(shard) {
@@ -265,16 +292,15 @@ impl Session {
             }
         }
         let Some(backend) = &mut self.backend else { return Ok(()) };
-        backend.pass_row(row);
-        if backend.waiting_bytes() >= CHUNK_BYTES {
-            if let Err(broken) = backend.flush().await {
-                return Err(super::global::of_broken(broken, shard).into());
-            }
-            if backend.has_said() {
-                let mut failed = false;
-                if !matches!(backend.drain(&mut self.client, &mut failed).await, Ok(Drained::CopyIn)) {
-                    return Err(self.feeding_failed(shard));
-                }
+        // Many rows in one message: the server spends less on them.
+        backend.pass(b'd', rows);
+        if let Err(broken) = backend.flush().await {
+            return Err(super::global::of_broken(broken, shard).into());
+        }
+        if backend.has_said() {
+            let mut failed = false;
+            if !matches!(backend.drain(&mut self.client, &mut failed).await, Ok(Drained::CopyIn)) {
+                return Err(self.feeding_failed(shard));
             }
         }
         Ok(())

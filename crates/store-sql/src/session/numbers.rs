@@ -1,6 +1,6 @@
 //! Which line of the client's each row was, for errors of the shard that got it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use polyshard_map::ShardId;
 use polyshard_sql::SqlError;
@@ -15,11 +15,13 @@ pub(super) struct Numbers {
     line: u64,
     /// Lines of the header, which every shard gets first.
     header: u64,
-    given: BTreeMap<ShardId, Given>,
+    /// By place, in the order in which they got their first row.
+    given: Vec<Given>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Given {
+    shard: ShardId,
     /// Lines that the shard was given.
     count: u64,
     /// The shard's line and the client's, of each row.
@@ -33,14 +35,25 @@ impl Numbers {
         self.line += self.header;
     }
 
+    /// The place of a shard in what follows.
+    pub fn place(&mut self, shard: &ShardId) -> usize {
+        let known = self.given.iter().position(|given| given.shard == *shard);
+        known.unwrap_or_else(|| {
+            self.given.push(Given { shard: shard.clone(), count: self.header, lines: VecDeque::new() });
+            self.given.len() - 1
+        })
+    }
+
+    /// The shard of a place.
+    pub fn shard(&self, place: usize) -> &ShardId {
+        &self.given[place].shard
+    }
+
     /// Counts a row, and the shard that gets it.
-    pub fn row(&mut self, row: &[u8], shard: &ShardId) {
+    pub fn row(&mut self, row: &[u8], place: usize) {
         let lines = lines_of(row);
         self.line += lines;
-        if !self.given.contains_key(shard) {
-            self.given.insert(shard.clone(), Given { count: self.header, lines: VecDeque::new() });
-        }
-        let Some(given) = self.given.get_mut(shard) else { return };
+        let given = &mut self.given[place];
         if given.lines.len() == LINES_MAX {
             given.lines.pop_front();
         }
@@ -68,7 +81,7 @@ impl Numbers {
     }
 
     fn line_of(&self, shard: &ShardId, theirs: u64) -> Option<u64> {
-        let lines = &self.given.get(shard)?.lines;
+        let lines = &self.given.iter().find(|given| given.shard == *shard)?.lines;
         let at = lines.partition_point(|(known, _)| *known < theirs);
         // What was before the first that is remembered is not known.
         let is_known = lines.front().is_some_and(|(first, _)| theirs >= *first || lines.len() < LINES_MAX);
@@ -90,10 +103,14 @@ mod tests {
         let (a, b) = (ShardId::new("a").unwrap(), ShardId::new("b").unwrap());
         let mut numbers = Numbers::default();
         numbers.header(b"id,text\n");
-        numbers.row(b"1,x\n", &a);
-        numbers.row(b"2,\"y\nz\"\n", &b);
-        numbers.row(b"3,x\n", &a);
-        numbers.row(b"4,x\n", &b);
+        let place = numbers.place(&a);
+        numbers.row(b"1,x\n", place);
+        let place = numbers.place(&b);
+        numbers.row(b"2,\"y\nz\"\n", place);
+        let place = numbers.place(&a);
+        numbers.row(b"3,x\n", place);
+        let place = numbers.place(&b);
+        numbers.row(b"4,x\n", place);
         let placed = |line: u64, shard: &ShardId| {
             let error = SqlError::new(SqlState("22P02"), "bad");
             let error = error.context(format!("COPY t, line {line}, column id: \"q\""));
