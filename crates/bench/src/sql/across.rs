@@ -21,6 +21,10 @@ const QUERIES: &[(&str, &str)] = &[
         "SELECT e.kind, sum(a.balance) FROM events e JOIN accounts a ON a.tenant = e.tenant \
          GROUP BY e.kind ORDER BY 1 LIMIT 10",
     ),
+    (
+        "one row of each of four keys",
+        "SELECT count(*), sum(balance) FROM accounts WHERE tenant IN (1, 2, 3, 4)",
+    ),
 ];
 
 /// Milliseconds of each question. Both sides have open connections; rounds in turn, the ratio is the median of the

@@ -2,14 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::world::{Place, SHARDS, World};
+use super::world::{Place, SHARDS, World, children_us, cpu_us};
 use crate::measure::Spread;
-use crate::report::Table;
+use crate::report::{Cell, Table};
 use crate::{Effort, Failure};
 
-/// Rows a second.
+/// How long a session may take to end.
+const SESSION_END_S: f64 = 1.0;
+
+/// Rows a second, and rows for each second that a core worked.
 pub fn run(world: &World, effort: Effort) -> Result<Table, Failure> {
     let rows: u64 = effort.pick(500_000, 50_000);
     let rounds = effort.pick(5, 2);
@@ -26,24 +29,69 @@ pub fn run(world: &World, effort: Effort) -> Result<Table, Failure> {
     plain.psql(ddl)?;
     door.psql(ddl)?;
     door.psql("SELECT polyshard.shard_table('copied', 'tenants', 'tenant')")?;
+    let file = file.display().to_string();
     let (mut direct, mut through) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        direct.push(copy(&plain, &file.display().to_string(), rows)?);
+        direct.push(copy(world, &plain, &file, rows)?);
         plain.psql("TRUNCATE copied")?;
-        through.push(copy(&door, &file.display().to_string(), rows)?);
+        through.push(copy(world, &door, &file, rows)?);
         for shard in 1..=SHARDS {
             world.shard(shard).psql("TRUNCATE copied")?;
         }
     }
-    let (direct, through) = (Spread::of(direct).median, Spread::of(through).median);
-    let title = format!("COPY of {rows} rows, rows a second, median of {rounds}");
-    let mut table = Table::new("sql-copy", title, &["COPY into one database", "through Polyshard", "ratio"]);
-    table.row([direct.into(), through.into(), (through / direct).into()]);
+    let median = |of: &dyn Fn(&Load, &Load) -> f64| {
+        Spread::of(direct.iter().zip(&through).map(|(direct, through)| of(direct, through)).collect()).median
+    };
+    let title =
+        format!("COPY of {rows} rows by psql into one database and into {SHARDS}, median of {rounds}");
+    let mut table =
+        Table::new("sql-copy", title, &["", "one database", "through Polyshard", "ratio", "goal"]);
+    table.row([
+        "rows a second".into(),
+        median(&|direct, _| direct.rows_a_second).into(),
+        median(&|_, through| through.rows_a_second).into(),
+        median(&|direct, through| through.rows_a_second / direct.rows_a_second).into(),
+        Cell::None,
+    ]);
+    table.row([
+        "rows a second of a core".into(),
+        median(&|direct, _| direct.rows_a_core).into(),
+        median(&|_, through| through.rows_a_core).into(),
+        median(&|direct, through| through.rows_a_core / direct.rows_a_core).into(),
+        "0.9".into(),
+    ]);
+    let door_ns = |_: &Load, through: &Load| through.door_us * 1000.0 / rows as f64;
+    table.row([
+        "the door's own ns a row".into(),
+        Cell::None,
+        median(&door_ns).into(),
+        Cell::None,
+        Cell::None,
+    ]);
     Ok(table)
 }
 
-fn copy(place: &Place, file: &str, rows: u64) -> Result<f64, Failure> {
+/// What one COPY took.
+struct Load {
+    rows_a_second: f64,
+    /// For each second that a core worked for it: in psql, the door and PostgreSQL together.
+    rows_a_core: f64,
+    door_us: f64,
+}
+
+fn copy(world: &World, place: &Place, file: &str, rows: u64) -> Result<Load, Failure> {
+    let (server, sessions) = world.server_cpu_us()?;
+    let (psql, door) = (children_us()?, cpu_us(world.door.id())?);
     let start = Instant::now();
     place.psql(&format!("\\copy copied FROM '{file}'"))?;
-    Ok(rows as f64 / start.elapsed().as_secs_f64())
+    let took = start.elapsed().as_secs_f64();
+    let door_us = cpu_us(world.door.id())? - door;
+    let mut server_after = world.server_cpu_us()?;
+    // A session is counted once PostgreSQL has taken note of its end; those of the door stay.
+    while server_after.1 > sessions && start.elapsed().as_secs_f64() < took + SESSION_END_S {
+        std::thread::sleep(Duration::from_millis(10));
+        server_after = world.server_cpu_us()?;
+    }
+    let cores_s = (server_after.0 - server + children_us()? - psql + door_us) / 1e6;
+    Ok(Load { rows_a_second: rows as f64 / took, rows_a_core: rows as f64 / cores_s, door_us })
 }

@@ -129,6 +129,25 @@ impl World {
         Ok(())
     }
 
+    /// Processor time that PostgreSQL has used, by its sessions that are there and those that have ended; and how many
+    /// are there.
+    pub fn server_cpu_us(&self) -> Result<(f64, usize), Failure> {
+        let told = fs::read_to_string(self.server.data_directory().join("postmaster.pid"))?;
+        let postmaster = told.lines().next().ok_or("no process in postmaster.pid")?.trim().to_owned();
+        let mut sum = times_us(&postmaster, [11, 12])? + times_us(&postmaster, [13, 14])?;
+        let mut sessions = 0;
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            // Processes come and go while they are looked at.
+            let Ok(stat) = fs::read_to_string(format!("/proc/{name}/stat")) else { continue };
+            if fields(&stat).is_ok_and(|fields| fields.get(1) == Some(&postmaster.as_str())) {
+                sum += times_us(&name, [11, 12]).unwrap_or(0.0);
+                sessions += 1;
+            }
+        }
+        Ok((sum, sessions))
+    }
+
     /// One database, no pooler.
     pub fn plain(&self) -> Place {
         self.database("plain")
@@ -174,11 +193,25 @@ impl World {
 
 /// Processor time that a process has used, in microseconds.
 pub fn cpu_us(process: u32) -> Result<f64, Failure> {
+    times_us(&process.to_string(), [11, 12])
+}
+
+/// Processor time of the programs that this one has run to their end, in microseconds.
+pub fn children_us() -> Result<f64, Failure> {
+    times_us("self", [13, 14])
+}
+
+/// The sum of two times that Linux tells of a process.
+fn times_us(process: &str, places: [usize; 2]) -> Result<f64, Failure> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name may hold spaces; what follows its bracket does not.
-    let fields: Vec<&str> = stat.rsplit_once(')').ok_or("no name in stat")?.1.split_whitespace().collect();
+    let fields = fields(&stat)?;
     let ticks =
         |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).ok_or("no time in stat");
     // Linux counts in hundredths of a second here.
-    Ok((ticks(11)? + ticks(12)?) * 10_000.0)
+    Ok((ticks(places[0])? + ticks(places[1])?) * 10_000.0)
+}
+
+/// What follows the name, which may hold spaces, and its bracket.
+fn fields(stat: &str) -> Result<Vec<&str>, Failure> {
+    Ok(stat.rsplit_once(')').ok_or("no name in stat")?.1.split_whitespace().collect())
 }
