@@ -25,6 +25,10 @@ pub(crate) struct Side {
     pub order: Vec<usize>,
     /// The condition that a row is in the move's ranges.
     inside: String,
+    /// Whether it compares the very column that rows are read in the order of.
+    leads: bool,
+    /// The condition that a row is below the end of the ranges, if so and if they have an end.
+    below: Option<String>,
     /// The same, of a row called `kept`.
     inside_kept: String,
     /// The condition that it is of a dataset of the map.
@@ -74,6 +78,11 @@ impl Side {
         let placed = |row: &str| dataset.placement.in_ranges(dialect, definition, ranges, row);
         let wrong = |error: polyshard_shard::ShardError| refuse(error.to_string());
         let (inside, inside_kept) = (placed("").map_err(wrong)?, placed("kept").map_err(wrong)?);
+        let compared = dataset.placement.compared(dialect, definition, &outer(ranges));
+        let leads = compared.as_ref().is_some_and(|(column, _)| {
+            order.first().is_some_and(|first| place(column).is_some_and(|place| place == *first))
+        });
+        let below = compared.and_then(|(_, below)| below).filter(|_| leads);
         let scope = match &dataset.rows {
             None => String::new(),
             Some((column, _)) => format!(
@@ -93,6 +102,8 @@ impl Side {
             key,
             order,
             inside,
+            leads,
+            below,
             inside_kept,
             scope,
             rows_column,
@@ -181,18 +192,12 @@ impl Side {
         }
     }
 
-    fn order_list(&self) -> String {
-        let parts = self.order.iter().map(|place| self.columns[*place].ordered(self.dialect));
-        parts.collect::<Vec<_>>().join(", ")
-    }
-
-    fn order_parameters(&self, first: usize) -> String {
-        let parts = self
-            .order
-            .iter()
-            .enumerate()
-            .map(|(number, place)| self.columns[*place].parameter(first + number));
-        parts.collect::<Vec<_>>().join(", ")
+    /// The columns that one dataset's rows are put in order by. Its number is the same in all of them, and stands
+    /// between the others where an index has it in front.
+    fn order_of(&self, number: Option<i64>) -> impl Iterator<Item = (usize, &Column)> {
+        let fixed = number.and(self.rows_column.as_deref()).map(|column| column.trim_matches('"'));
+        let columns = self.order.iter().map(|place| &self.columns[*place]).enumerate();
+        columns.filter(move |(_, column)| fixed != Some(column.name.trim_matches('"')))
     }
 
     /// Rows after one position, up to and with another, in order.
@@ -240,21 +245,30 @@ impl Side {
         number: Option<i64>,
         (after, upto): (Option<&RowKey>, Option<&RowKey>),
     ) -> (String, Vec<Value>) {
-        let order = self.order_list();
-        let (inside, rows) = (&self.inside, self.rows_of(number));
-        let mut sql = format!("SELECT {list} FROM {table} WHERE {inside}{rows}");
+        let columns: Vec<(usize, &Column)> = self.order_of(number).collect();
+        let order: Vec<String> = columns.iter().map(|(_, column)| column.ordered(self.dialect)).collect();
+        let order = order.join(", ");
         let mut values: Vec<Value> = Vec::new();
+        let mut conditions: Vec<String> = Vec::new();
         for (bound, comparison) in [(after, ">"), (upto, "<=")] {
             if let Some(RowKey(bound)) = bound {
-                sql.push_str(&format!(
-                    " AND ({order}) {comparison} ({})",
-                    self.order_parameters(values.len() + 1)
-                ));
-                values.extend(bound.iter().cloned());
+                let first = values.len() + 1;
+                let parameters = columns.iter().zip(first..).map(|((_, column), at)| column.parameter(at));
+                let parameters = parameters.collect::<Vec<_>>().join(", ");
+                conditions.push(format!("({order}) {comparison} ({parameters})"));
+                values.extend(columns.iter().map(|(at, _)| bound[*at].clone()));
             }
         }
-        sql.push_str(&format!(" ORDER BY {order}"));
-        (sql, values)
+        if after.is_some() && self.leads {
+            // Both engines would go by the beginning of the range, and pass over what was read before: again with
+            // every page. So they are not shown that it is a comparison of the same column.
+            conditions.push(format!("({} IS TRUE)", self.inside));
+            conditions.extend(self.below.clone().filter(|_| upto.is_none()));
+        } else {
+            conditions.push(self.inside.clone());
+        }
+        let (conditions, rows) = (conditions.join(" AND "), self.rows_of(number));
+        (format!("SELECT {list} FROM {table} WHERE {conditions}{rows} ORDER BY {order}"), values)
     }
 
     /// How many rows there are.
@@ -337,6 +351,13 @@ impl Side {
     }
 }
 
+/// The least range that has all of these in it.
+fn outer(ranges: &[KeyRange]) -> KeyRange {
+    let ends: Option<Vec<_>> = ranges.iter().map(KeyRange::hi).collect();
+    let end = ends.and_then(|ends| ends.into_iter().max().cloned());
+    KeyRange::new(Default::default(), end).unwrap_or_else(|_| KeyRange::all())
+}
+
 fn bound(sql: String, values: Vec<Value>) -> Statement {
     values.into_iter().fold(Statement::new(sql), Statement::bind)
 }
@@ -392,3 +413,6 @@ pub(crate) fn bytes_of(row: &[Value]) -> u64 {
 pub(crate) fn rows_of(rows: impl IntoIterator<Item = Row>) -> Vec<Vec<Value>> {
     rows.into_iter().map(Row::into_values).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,41 +114,73 @@ impl Placement {
         })
     }
 
+    /// The column that [`Placement::in_ranges`] compares as it is stored, where it does that, and the condition that a
+    /// row is below the end of a range: none if the range has no end.
+    pub fn compared(
+        &self,
+        dialect: Dialect,
+        definition: &MapDefinition,
+        range: &KeyRange,
+    ) -> Option<(&str, Option<String>)> {
+        let end = |column: &str, hi: &[u8]| match self {
+            Placement::Column(_) => Some(format!("{column} < {}", bytes(dialect, hi))),
+            Placement::Key(_) => number_side(definition, column, hi, "<", "<="),
+        };
+        let column = match self {
+            Placement::Column(column) => column,
+            Placement::Key(_) => self.number_column(definition)?,
+        };
+        match range.hi() {
+            None => Some((column, None)),
+            Some(hi) => Some((column, Some(end(column, hi.as_slice())?))),
+        }
+    }
+
+    /// The one column of the key, if its numbers are in the order of placements.
+    fn number_column(&self, definition: &MapDefinition) -> Option<&str> {
+        let Placement::Key(columns) = self else { return None };
+        match (columns.as_slice(), definition.scheme(), definition.key_type()) {
+            ([column], Scheme::List | Scheme::Range, KeyType::BigInt | KeyType::Int) => Some(column),
+            _ => None,
+        }
+    }
+
     /// The range as a comparison of numbers, if the key is one.
     fn number_range(&self, definition: &MapDefinition, range: &KeyRange, row: &str) -> Option<String> {
-        let Placement::Key(columns) = self else { return None };
-        let ([column], Scheme::List | Scheme::Range) = (columns.as_slice(), definition.scheme()) else {
-            return None;
-        };
-        let column = of_row(row, column);
-        let width = match definition.key_type() {
-            KeyType::BigInt => 8,
-            KeyType::Int => 4,
-            _ => return None,
-        };
-        let number = |bytes: &[u8]| -> Option<i64> {
-            match definition.key_type().decode(bytes).ok()? {
-                polyshard_map::Key::BigInt(number) => Some(number),
-                polyshard_map::Key::Int(number) => Some(number.into()),
-                _ => None,
-            }
-        };
-        // Bounds are keys, or the bytes next above a key; nothing lies between.
-        let side = |bytes: &[u8], at: &str, above: &str| match bytes.len() {
-            len if len == width => Some(format!("{column} {at} {}", literal(number(bytes)?))),
-            len if len == width + 1 && bytes[width] == 0 => {
-                Some(format!("{column} {above} {}", literal(number(&bytes[..width])?)))
-            }
-            _ => None,
-        };
+        let column = of_row(row, self.number_column(definition)?);
         let lo = match range.lo().as_slice() {
             [] => format!("{column} IS NOT NULL"),
-            bytes => side(bytes, ">=", ">")?,
+            bytes => number_side(definition, &column, bytes, ">=", ">")?,
         };
         Some(match range.hi() {
             None => format!("({lo})"),
-            Some(hi) => format!("({lo} AND {})", side(hi.as_slice(), "<", "<=")?),
+            Some(hi) => format!("({lo} AND {})", number_side(definition, &column, hi.as_slice(), "<", "<=")?),
         })
+    }
+}
+
+/// The comparison of a column with a bound of a range: a key, or the bytes next above a key; nothing lies between.
+fn number_side(
+    definition: &MapDefinition,
+    column: &str,
+    bound: &[u8],
+    at: &str,
+    above: &str,
+) -> Option<String> {
+    let width = if *definition.key_type() == KeyType::BigInt { 8 } else { 4 };
+    let number = |bytes: &[u8]| -> Option<i64> {
+        match definition.key_type().decode(bytes).ok()? {
+            polyshard_map::Key::BigInt(number) => Some(number),
+            polyshard_map::Key::Int(number) => Some(number.into()),
+            _ => None,
+        }
+    };
+    match bound.len() {
+        len if len == width => Some(format!("{column} {at} {}", literal(number(bound)?))),
+        len if len == width + 1 && bound[width] == 0 => {
+            Some(format!("{column} {above} {}", literal(number(&bound[..width])?)))
+        }
+        _ => None,
     }
 }
 

@@ -1,0 +1,105 @@
+//! A page of rows begins where the one before ended: what was read before is not passed over again.
+
+use polyshard_engine::{Database, Dialect, Options, SqliteTarget, Statement, Target, Value};
+use polyshard_map::{HashSpec, Key, KeyRange, KeyType, MapDefinition, MapName, Scheme};
+use polyshard_shard::{Column, Dataset, Placement, RowKey, Shape, Travel};
+
+use super::Side;
+
+fn map(scheme: Scheme) -> MapDefinition {
+    MapDefinition::new(MapName::new("tenants").unwrap(), KeyType::BigInt, scheme).unwrap()
+}
+
+fn shape(columns: &[&str], key: &[usize]) -> Shape {
+    let column =
+        |name: &&str| Column { name: (*name).to_owned(), kind: "ANY".to_owned(), travel: Travel::Plain };
+    Shape {
+        columns: columns.iter().map(column).collect(),
+        primary_key: key.to_vec(),
+        references: Vec::new(),
+        identity: "item".to_owned(),
+        triggers: Vec::new(),
+        is_referred_to: false,
+    }
+}
+
+fn side(
+    placement: Placement,
+    rows: Option<&str>,
+    shape: &Shape,
+    definition: &MapDefinition,
+    range: KeyRange,
+) -> Side {
+    let dataset = Dataset {
+        name: "items".to_owned(),
+        map: definition.name().clone(),
+        table: "item".to_owned(),
+        placement,
+        rows: rows.map(|column| (column.to_owned(), 7)),
+    };
+    Side::new(Dialect::Sqlite, &dataset, shape, shape, definition, &[range]).unwrap()
+}
+
+/// How SQLite finds the rows of a statement.
+async fn plan(table: &str, statement: Statement) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::Sqlite(SqliteTarget { path: folder.path().join("plan.db") });
+    let db = Database::open(target, Options::default(), None).await.unwrap();
+    for sql in table.split(';') {
+        db.write(Statement::new(sql.to_owned()).into()).await.unwrap();
+    }
+    let rows = db.read(statement).await.unwrap();
+    let details: Vec<String> = rows.into_iter().map(|row| row.text(3).unwrap().to_owned()).collect();
+    db.close().await;
+    details.join("; ")
+}
+
+fn explained(sql: &str, values: Vec<Value>) -> Statement {
+    values.into_iter().fold(Statement::new(format!("EXPLAIN QUERY PLAN {sql}")), Statement::bind)
+}
+
+async fn page_plan(table: &str, side: &Side, number: Option<i64>, after: RowKey) -> String {
+    let (sql, values) = side.select(&side.read_list(), "item", number, (Some(&after), None));
+    plan(table, explained(&sql, values)).await
+}
+
+#[tokio::test]
+async fn with_a_column_for_the_placement() {
+    let definition = map(Scheme::Hash(HashSpec::new(0, 16).unwrap()));
+    let shape = shape(&["placement", "id", "body"], &[0, 1]);
+    let placement = Placement::Column("placement".to_owned());
+    let side = side(placement, None, &shape, &definition, definition.buckets(2, 9).unwrap());
+    let table = "CREATE TABLE item (placement BLOB, id INTEGER, body TEXT, PRIMARY KEY (placement, id)) WITHOUT ROWID";
+    let plan =
+        page_plan(table, &side, None, RowKey(vec![Value::Blob(vec![0, 0, 0, 3]), Value::Int(5)])).await;
+    assert_eq!(plan, "SEARCH item USING PRIMARY KEY ((placement,id)>(?,?) AND placement<?)");
+}
+
+#[tokio::test]
+async fn with_the_number_of_a_dataset_in_front() {
+    let definition = map(Scheme::Hash(HashSpec::new(0, 16).unwrap()));
+    let shape = shape(&["dataset", "pk", "rk", "placement", "props"], &[0, 1, 2]);
+    let placement = Placement::Column("placement".to_owned());
+    let side = side(placement, Some("dataset"), &shape, &definition, definition.buckets(2, 9).unwrap());
+    let table = "CREATE TABLE item (dataset INTEGER, pk TEXT, rk TEXT, placement BLOB, props TEXT, \
+                 PRIMARY KEY (dataset, pk, rk)) \
+                 WITHOUT ROWID; CREATE INDEX found ON item (dataset, placement)";
+    let after =
+        [Value::Blob(vec![0, 0, 0, 3]), Value::Int(7), Value::Text("p".into()), Value::Text("r".into())];
+    let plan = page_plan(table, &side, Some(7), RowKey(after.to_vec())).await;
+    assert_eq!(
+        plan,
+        "SEARCH item USING INDEX found (dataset=? AND (placement,pk,rk)>(?,?,?) AND placement<?)"
+    );
+}
+
+#[tokio::test]
+async fn with_the_tenant_in_front() {
+    let definition = map(Scheme::List);
+    let shape = shape(&["tenant", "id", "body"], &[0, 1]);
+    let range = KeyRange::point(definition.placement(&Key::BigInt(42)).unwrap());
+    let side = side(Placement::Key(vec!["tenant".to_owned()]), None, &shape, &definition, range);
+    let table = "CREATE TABLE item (tenant INTEGER, id INTEGER, body TEXT, PRIMARY KEY (tenant, id))";
+    let plan = page_plan(table, &side, None, RowKey(vec![Value::Int(42), Value::Int(5)])).await;
+    assert_eq!(plan, "SEARCH item USING INDEX sqlite_autoindex_item_1 ((tenant,id)>(?,?) AND tenant<?)");
+}
