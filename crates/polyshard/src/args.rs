@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
-use crate::command::{adopt, backup, balance, config, dataset, map, moves, ops, schema, shard, top, up};
+use crate::command::{
+    adopt, backup, balance, check, config, dataset, hot, map, moves, ops, schema, shard, top, up,
+};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
 
@@ -83,7 +85,7 @@ pub enum Command {
     /// Who is busy: shards and the hottest keys, live
     Top(top::TopArgs),
     /// The keys that get the most requests
-    Hot(top::HotArgs),
+    Hot(hot::HotArgs),
     /// Shards: databases that hold data
     #[command(subcommand)]
     Shard(shard::ShardCommand),
@@ -114,12 +116,11 @@ pub enum Command {
     /// Rules that placement heeds: regions, tiers, keys kept apart or alone
     #[command(subcommand)]
     Rule(balance::RuleCommand),
-    /// Look for rows in the wrong place and reference tables that differ; exit with 4 if there are any
-    #[command(after_help = "Examples:\n  polyshard check\n  polyshard check tenants --json")]
-    Check {
-        /// The map alone; all maps, the schema and reference tables if none is named
-        map: Option<polyshard_map::MapName>,
-    },
+    /// Look for rows in the wrong place, tables that differ and links that name nothing; put them right if asked to
+    Check(check::CheckArgs),
+    /// Links: columns that name rows of another table, whose shard may be another too
+    #[command(subcommand)]
+    Link(check::LinkCommand),
     /// SQL tables: how each is placed
     #[command(subcommand)]
     Table(schema::TableCommand),

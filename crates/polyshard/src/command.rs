@@ -4,8 +4,10 @@ pub mod adopt;
 pub mod backup;
 pub mod balance;
 pub mod change;
+pub mod check;
 pub mod config;
 pub mod dataset;
+pub mod hot;
 pub mod map;
 pub mod map_words;
 pub mod moves;
@@ -27,7 +29,7 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Demo(args) => crate::demo::run(args, output),
         Command::Status => status::run(&cli.global.client()?, output),
         Command::Top(args) => top::run(args, &cli.global.client()?, output),
-        Command::Hot(args) => top::hot(args, &cli.global.client()?, output),
+        Command::Hot(args) => hot::run(args, &cli.global.client()?, output),
         Command::Shard(command) => shard::run(command, &cli.global.client()?, output),
         Command::Map(command) => map::run(command, &cli.global.client()?, output),
         Command::Datasets => dataset::list(&cli.global.client()?, output),
@@ -39,7 +41,8 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Isolate(args) => balance::run_isolate(args, &cli.global.client()?, output),
         Command::Adopt(args) => adopt::run(args, &cli.global.client()?, output),
         Command::Rule(command) => balance::run_rule(command, &cli.global.client()?, output),
-        Command::Check { map } => moves::run_check(map.as_ref(), &cli.global.client()?, output),
+        Command::Check(args) => check::run(args, &cli.global.client()?, output),
+        Command::Link(command) => check::run_link(command, &cli.global.client()?, output),
         Command::Table(command) => schema::run_table(command, &cli.global.client()?, output),
         Command::Load(args) => crate::load::run(args, output),
         Command::Schema(command) => schema::run_schema(command, &cli.global.client()?, output),

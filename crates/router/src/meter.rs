@@ -9,8 +9,10 @@ use polyshard_meter::{Counter, Heavy, Histogram, Times, Top, is_counting};
 
 use crate::gate::Access;
 
-/// Of so many requests one is looked at closer, so that the others pay a single addition for it.
+/// Of so many requests one is looked at closer, so that the others pay an addition and a product for it. A power of two.
 const SAMPLE_ONE_OF: u64 = 8;
+/// Spreads the requests that are looked at, so that keys that come in turn are looked at alike: 2⁶⁴ by the golden ratio.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Of so many requests to a shard one is timed and stands for all: the clock costs more than all counting.
 const TIME_ONE_OF: u64 = 4;
 /// Keys whose requests are counted. One that gets more than one in this many of all requests is surely among them.
@@ -82,7 +84,7 @@ impl Default for RouterMeter {
 impl RouterMeter {
     /// A request for these keys came. If it is one to be looked at closer, its ticket takes the sample along.
     pub(crate) fn enter(&self, map: &MapName, keys: &[Key]) -> Option<Box<Sample>> {
-        if !is_counting() || !self.entered.add(1).is_multiple_of(SAMPLE_ONE_OF) {
+        if !is_counting() || self.entered.add(1).wrapping_mul(SPREAD) >= u64::MAX / SAMPLE_ONE_OF {
             return None;
         }
         for key in keys {
@@ -210,23 +212,39 @@ mod tests {
     #[test]
     fn bytes_of_sampled_requests_stand_for_all_and_are_shared_by_their_keys() {
         let (meter, map) = (RouterMeter::default(), MapName::new("tenants").unwrap());
-        for _ in 0..80 {
+        let mut sampled = 0;
+        for _ in 0..800 {
             if let Some(sample) = meter.enter(&map, &[Key::BigInt(1)]) {
                 sample.begin_at(1_000);
                 sample.end_at(1_300);
                 sample.carried(200);
                 meter.leave(&map, *sample);
+                sampled += 1;
             }
         }
+        assert!((99..=101).contains(&sampled), "{sampled}");
         let heaviest = meter.heaviest(2);
-        assert_eq!((heaviest.len(), heaviest[0].count), (1, 80 * 500));
-        for _ in 0..SAMPLE_ONE_OF {
+        assert_eq!((heaviest.len(), heaviest[0].count), (1, sampled * SAMPLE_ONE_OF * 500));
+        let mut pairs = 0;
+        for _ in 0..800 {
             if let Some(sample) = meter.enter(&map, &[Key::BigInt(2), Key::BigInt(3)]) {
                 sample.carried(10);
                 meter.leave(&map, *sample);
+                pairs += 1;
             }
         }
         let of = |key| meter.heaviest(9).iter().find(|heavy| heavy.key.1 == Key::BigInt(key)).unwrap().count;
-        assert_eq!((of(2), of(3)), (5 * SAMPLE_ONE_OF, 5 * SAMPLE_ONE_OF));
+        assert_eq!((of(2), of(3)), (5 * pairs * SAMPLE_ONE_OF, 5 * pairs * SAMPLE_ONE_OF));
+    }
+
+    #[test]
+    fn keys_that_come_in_turn_are_counted_alike() {
+        let (meter, map) = (RouterMeter::default(), MapName::new("tenants").unwrap());
+        for number in 0..8_000 {
+            drop(meter.enter(&map, &[Key::BigInt(number % 8)]));
+        }
+        let counts: Vec<u64> = meter.hottest(9).iter().map(|heavy| heavy.count).collect();
+        assert_eq!(counts.len(), 8);
+        assert!(counts.iter().all(|count| (900..=1_100).contains(count)), "{counts:?}");
     }
 }

@@ -13,7 +13,7 @@ use super::moves;
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
 use crate::selector::{Buckets, Ends, SegmentFlag, Selector};
-use crate::table::table;
+use crate::table::{or_dash, table};
 
 /// `drain`.
 #[derive(Debug, Args)]
@@ -262,7 +262,7 @@ fn plan_words(plan: &BalanceAnswer, nothing: &str) -> String {
         false => format!("{now} → {after}"),
     };
     let loads = table(
-        ["shard", "rows", "bytes", "requests/s"],
+        ["shard", "rows", "bytes", "requests/s", "room"],
         plan.shards.iter().map(|load| {
             [
                 load.shard.to_string(),
@@ -272,6 +272,7 @@ fn plan_words(plan: &BalanceAnswer, nothing: &str) -> String {
                     true => load.requests_per_s.to_string(),
                     false => format!("{} → {}", load.requests_per_s, load.requests_per_s_after),
                 },
+                or_dash(&load.room_bytes),
             ]
         }),
     );
@@ -291,7 +292,11 @@ fn plan_words(plan: &BalanceAnswer, nothing: &str) -> String {
             }),
         ),
     };
-    let notes: String = plan.notes.iter().map(|note| format!("Note: {note}.\n")).collect();
+    let estimated = plan.estimated.then_some(
+        "rows and bytes are estimates from a sample of the larger tables; moves count and compare exactly",
+    );
+    let notes = plan.notes.iter().map(String::as_str).chain(estimated);
+    let notes: String = notes.map(|note| format!("Note: {note}.\n")).collect();
     let begun = plan.procedure.as_ref().map(|id| format!("Operation {id} makes the moves.\n"));
     format!("Map {}:\n{loads}\n{moves}{notes}{}", plan.map, begun.unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! `polyshard top` and `polyshard hot`: who is busy.
+//! `polyshard top`: who is busy.
 
 use std::io::IsTerminal;
 use std::thread;
@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use polyshard_admin::Client;
-use polyshard_admin::types::{HOT_DEFAULT, HotAnswer, ShardTraffic, TrafficAnswer};
+use polyshard_admin::types::{HotAnswer, ShardTraffic, TrafficAnswer};
 use serde::Serialize;
 
+use super::hot::hot_table;
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
 use crate::table::{or_dash, table};
@@ -57,20 +58,6 @@ pub fn run(args: &TopArgs, client: &Client, output: &Output) -> Result<Exit, Fai
     }
 }
 
-/// `hot`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  polyshard hot\n  polyshard hot --limit 5 --json")]
-pub struct HotArgs {
-    /// How many
-    #[arg(long, value_name = "N", default_value_t = HOT_DEFAULT)]
-    limit: u32,
-}
-
-/// The hottest shardlets.
-pub fn hot(args: &HotArgs, client: &Client, output: &Output) -> Result<Exit, Failure> {
-    output.answer(&client.hot(args.limit)?, hot_table)
-}
-
 fn for_people(top: &Top, all: bool) -> String {
     let traffic = &top.traffic;
     let sum: f64 = traffic.shards.iter().map(|shard| shard.requests_per_s).sum();
@@ -108,23 +95,6 @@ fn for_people(top: &Top, all: bool) -> String {
     );
     let more = if left > 0 { format!("… and {left} quieter shards\n") } else { String::new() };
     format!("{head}\n{shown}{more}\n{}", hot_table(&top.hot))
-}
-
-fn hot_table(hot: &HotAnswer) -> String {
-    if hot.shardlets.is_empty() {
-        return "No requests that name a key have come lately.\n".to_owned();
-    }
-    table(
-        ["hot key", "map", "shard", "req/s"],
-        hot.shardlets.iter().map(|one| {
-            [
-                one.key.to_string(),
-                one.map.to_string(),
-                or_dash(&one.shard),
-                format!("{:.1}", one.requests_per_s),
-            ]
-        }),
-    )
 }
 
 fn micros(us: u64) -> String {
