@@ -18,6 +18,9 @@ use crate::translate::{
 };
 use crate::types;
 
+/// Operator classes by which PostgreSQL finds texts that begin with something, whatever the collation.
+const PATTERN_CLASSES: [&str; 3] = ["text_pattern_ops", "varchar_pattern_ops", "bpchar_pattern_ops"];
+
 pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
     if create.query.is_some()
         || create.like.is_some()
@@ -302,9 +305,14 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
     let mut names = Vec::new();
     let mut is_plain = create.predicate.is_none();
     for part in &create.columns {
-        if part.operator_class.is_some() {
-            return Err(unsupported("operator classes"));
-        }
+        // Texts are ordered byte by byte here, as these classes order them.
+        let class = match &part.operator_class {
+            None => String::new(),
+            Some(class) => match class.to_string().to_ascii_lowercase() {
+                class if PATTERN_CLASSES.contains(&class.as_str()) => format!(" {class}"),
+                class => return Err(unsupported(format!("the operator class {class}"))),
+            },
+        };
         let down = matches!(part.column.options.sort, Some(OrderBySort::Desc));
         let direction = if down { " DESC" } else { "" };
         match &part.column.expr {
@@ -318,7 +326,7 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
                     return Err(unsupported(format!("an index on {}", types::display(type_oid))));
                 }
                 texts.push(format!("{}{direction}", quoted(&name)));
-                shown.push(format!("{}{direction}", shown_ident(&name)));
+                shown.push(format!("{}{class}{direction}", shown_ident(&name)));
                 columns.push(name.clone());
                 names.push(name);
             }
@@ -330,7 +338,7 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
                     return Err(unsupported(format!("an index on the expression {expr}")));
                 }
                 texts.push(format!("({sql}){direction}"));
-                shown.push(format!("({expr}){direction}"));
+                shown.push(format!("({expr}){class}{direction}"));
                 names.push("expr".to_owned());
             }
         }

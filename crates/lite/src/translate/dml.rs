@@ -525,7 +525,7 @@ impl Translator<'_> {
         if context.schema.view(schema.as_deref(), &bare, context.search_path).is_some() {
             return Err(unsupported(format!("a write to the view {bare}")));
         }
-        Err(fail("42P01", format!("relation \"{name}\" does not exist")))
+        Err(super::from::no_relation(schema.as_deref(), &bare))
     }
 }
 

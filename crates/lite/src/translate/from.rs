@@ -285,7 +285,7 @@ impl Translator<'_> {
             let sql = format!("{} AS {}", quoted(&relation.name), quoted(&own));
             return named_columns(sql, &own, shown, relation.columns, alias);
         }
-        Err(fail("42P01", format!("relation \"{name}\" does not exist")))
+        Err(no_relation(schema.as_deref(), &bare))
     }
 
     /// A table's rows: of this file, or of all the shards that have some.
@@ -412,4 +412,10 @@ fn rename(columns: &mut [Visible], alias: Option<&TableAlias>, shown: &str) -> R
         column.name = fold(&name.name);
     }
     Ok(())
+}
+
+/// Nothing is called so.
+pub(super) fn no_relation(schema: Option<&str>, name: &str) -> SqlError {
+    let within = schema.map_or_else(String::new, |schema| format!("{schema}."));
+    fail("42P01", format!("relation \"{within}{name}\" does not exist"))
 }
