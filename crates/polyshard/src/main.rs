@@ -14,6 +14,10 @@ mod tests;
 
 use std::process::ExitCode;
 
+/// The memory of everything that is not SQLite's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match args::parse(std::env::args_os()) {
         Ok(cli) => cli,
