@@ -7,6 +7,7 @@ mod engine;
 mod map;
 mod measure;
 mod moves;
+mod overhead;
 mod report;
 mod router;
 mod sql;
@@ -28,6 +29,9 @@ struct Arguments {
     /// Fewer and shorter rounds: for a first look, not for the record.
     #[arg(long)]
     quick: bool,
+    /// Of the queue and table doors, only the operations whose name has this in it.
+    #[arg(long)]
+    only: Option<String>,
     /// Print one JSON document at the end instead of tables as they come.
     #[arg(long)]
     json: bool,
@@ -50,6 +54,8 @@ enum Subject {
     /// The queue and table doors, beside Azurite; alone, since it needs scripts/setup-bench.sh and the release build of
     /// the program beside this one.
     Azure,
+    /// What counting and tracing cost; needs the release build of the program beside this one.
+    Overhead,
     /// Everything else.
     All,
 }
@@ -71,20 +77,22 @@ impl Effort {
 }
 
 /// One subject's tables.
-type Part = fn(Effort) -> Result<Vec<report::Table>, Failure>;
+type Part<'a> = &'a dyn Fn(Effort) -> Result<Vec<report::Table>, Failure>;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let mut all = Vec::new();
-    let parts: [(Subject, Part); 7] = [
-        (Subject::Azure, azure::run),
-        (Subject::Map, map::run),
-        (Subject::Router, router::run),
-        (Subject::Engine, engine::run),
-        (Subject::Catalog, catalog::run),
-        (Subject::Move, moves::run),
-        (Subject::Sql, sql::run),
+    let only = arguments.only.as_deref().unwrap_or_default();
+    let parts: [(Subject, Part<'_>); 8] = [
+        (Subject::Azure, &|effort| azure::run(effort, only)),
+        (Subject::Map, &map::run),
+        (Subject::Router, &router::run),
+        (Subject::Engine, &engine::run),
+        (Subject::Catalog, &catalog::run),
+        (Subject::Move, &moves::run),
+        (Subject::Sql, &sql::run),
+        (Subject::Overhead, &overhead::run),
     ];
     let is_asked = |subject: Subject| match arguments.subject {
         Subject::All => subject != Subject::Azure,

@@ -1,6 +1,7 @@
 //! The queue and table doors beside Azurite, the emulator, both driven by the same load generator in the same run.
 
 mod client;
+mod raw;
 mod servers;
 mod work;
 
@@ -48,8 +49,9 @@ impl Figures {
     }
 }
 
-/// Measures everything.
-pub fn run(effort: Effort) -> Result<Vec<Table>, Failure> {
+/// Measures the operations whose name has `only` in it.
+pub fn run(effort: Effort, only: &str) -> Result<Vec<Table>, Failure> {
+    let alone = raw::run(effort)?;
     let servers = Servers::start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut table = Table::new(
@@ -73,7 +75,7 @@ pub fn run(effort: Effort) -> Result<Vec<Table>, Failure> {
         for server in servers.all() {
             work::prepare(server).await?;
         }
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.name().contains(only)) {
             for connections in CONNECTIONS {
                 eprintln!("{} with {connections} connections", kind.name());
                 let mut figures = [Figures::default(), Figures::default()];
@@ -95,7 +97,7 @@ pub fn run(effort: Effort) -> Result<Vec<Table>, Failure> {
         }
         Ok::<_, Failure>(())
     })?;
-    Ok(vec![table])
+    Ok(vec![table, alone])
 }
 
 fn row(kind: Kind, connections: usize, ours: &mut Figures, theirs: &mut Figures) -> [Cell; 11] {

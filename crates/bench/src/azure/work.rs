@@ -19,7 +19,7 @@ const SCAN_FOUND: u64 = 100;
 /// Entities in a batch: the most there can be.
 const BATCH_ENTITIES: u64 = 100;
 /// The text of a small job or entity.
-const TEXT: &str = "an order of three small things, to be sent to a street in a town, by a customer who has been \
+pub const TEXT: &str = "an order of three small things, to be sent to a street in a town, by a customer who has been \
     here before, with a remark about the door and the neighbours, paid in advance; and so on until it is two \
     hundred bytes long.";
 const JSON: &str = "application/json";
