@@ -5,6 +5,7 @@
 mod auth;
 mod backups;
 mod balancer;
+mod checker;
 mod client;
 pub mod convert;
 mod extract;
@@ -21,6 +22,7 @@ mod watch;
 pub use auth::{Auth, AuthError, DEVELOPMENT_TOKEN, TOKEN_BYTES_MIN};
 pub use backups::{Backups, backup_router};
 pub use balancer::{Balancer, balancer_router};
+pub use checker::{Checker, checker_router};
 pub use client::{Client, ClientError};
 pub use extract::{BODY_BYTES_MAX, IMPORT_BYTES_MAX};
 pub use handlers::router;

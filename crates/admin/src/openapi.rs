@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
-use crate::{backups, balancer, watch};
+use crate::{backups, balancer, checker, watch};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -53,6 +53,12 @@ use crate::{backups, balancer, watch};
         balancer::rules,
         balancer::add_rule,
         balancer::remove_rule,
+        checker::last,
+        checker::repair,
+        checker::links,
+        checker::add_link,
+        checker::check_links,
+        checker::remove_link,
         operations::list,
         backups::begin,
         backups::list,

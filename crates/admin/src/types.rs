@@ -3,6 +3,7 @@
 mod adopt;
 mod backup;
 mod change;
+mod checker;
 mod dataset;
 mod map;
 mod moves;
@@ -25,6 +26,10 @@ pub use change::{
     AddChange, AddSegmentChange, AssignChange, ChangeAnswer, ChangeRequest, LockChange, MergeChange,
     NewEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,
     UnlockChange,
+};
+pub use checker::{
+    BrokenLink, LastCheckAnswer, LinkView, LinksAnswer, LinksCheckAnswer, NewLink, RepairRowsAnswer,
+    RepairRowsRequest, RepairedRows, RepairedTable, UncheckedLink,
 };
 pub use dataset::{BindRequest, DatasetView, DatasetsAnswer, KeyRuleText, UnbindRequest};
 pub use map::{

@@ -106,6 +106,6 @@ fn statements(dialect: Dialect) -> Vec<String> {
     out.extend(crate::barrier::statements(dialect));
     out.extend(crate::procedures::statements(dialect));
     out.extend(crate::heat::statements(dialect));
-    out.push(crate::links::statement(dialect));
+    out.extend(crate::links::statements(dialect));
     out
 }

@@ -54,6 +54,8 @@ pub struct Config {
     pub router: RouterConfig,
     /// Load that is evened out by itself.
     pub rebalance: RebalanceConfig,
+    /// How often the checker runs by itself; never if zero.
+    pub check_every: Duration,
     /// The databases.
     pub engine: EngineConfig,
     /// What is logged and how.

@@ -1,6 +1,7 @@
 //! Config and wiring: the only crate that names all stores.
 
 mod backups;
+mod checking;
 pub mod config;
 mod connect;
 mod data_dir;

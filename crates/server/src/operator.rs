@@ -2,6 +2,7 @@
 
 mod adopt;
 mod balance;
+mod check;
 mod datasets;
 mod maps;
 mod moves;
@@ -35,6 +36,7 @@ pub(crate) use balance::Manner;
 pub(crate) use datasets::is_shown as is_shown_dataset;
 pub(crate) use views::shard_engine;
 
+use crate::checking::Found;
 use crate::config::Config;
 use crate::problem;
 
@@ -54,6 +56,8 @@ pub(crate) struct Operations {
     procedures: Arc<Procedures>,
     /// How busy shards and keys are, once somebody measures it.
     heat: OnceLock<Box<dyn Fn() -> Heat + Send + Sync>>,
+    /// What the checker found last.
+    found: Found,
 }
 
 impl Operations {
@@ -67,14 +71,19 @@ impl Operations {
         procedures: Arc<Procedures>,
     ) -> Operations {
         let mover = Mover::new(router.shard_source());
-        let heat = OnceLock::new();
-        Operations { config, doors, catalog, router, driver, journal, mover, procedures, heat }
+        let (heat, found) = (OnceLock::new(), Found::default());
+        Operations { config, doors, catalog, router, driver, journal, mover, procedures, heat, found }
     }
 
     /// Says who measures how busy shards and keys are. The first one stays.
     pub(crate) fn set_heat(&self, heat: impl Fn() -> Heat + Send + Sync + 'static) {
         // A second one would measure the same.
         let _ = self.heat.set(Box::new(heat));
+    }
+
+    /// What the checker found when it last ran by itself.
+    pub(crate) fn found(&self) -> &Found {
+        &self.found
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {

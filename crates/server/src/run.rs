@@ -24,7 +24,7 @@ use crate::error::ServerError;
 use crate::operator::Operations;
 use crate::traces::Traces;
 use crate::watch::{Sources, SqlClient, Watcher};
-use crate::{RunOptions, connect, doors, failpoint, logging, rebalancing, sql_door};
+use crate::{RunOptions, checking, connect, doors, failpoint, logging, rebalancing, sql_door};
 
 /// A request that waits for a fence gives up after so many times the hold limit: a few attempts, and the time
 /// that another process needs to take over from one that died.
@@ -82,12 +82,14 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     operator.set_heat(move || measured.upgrade().map(|watcher| watcher.heat()).unwrap_or_default());
     let balancing =
         tokio::spawn(rebalancing::run(operator.clone(), config.rebalance.clone(), shutdown.clone()));
+    let checking = tokio::spawn(checking::run(operator.clone(), config.check_every, shutdown.clone()));
     let shard_options = shard_options(&config);
     let backups =
         Taking::new(server.router.clone(), server.catalog.clone(), &config, &options, shard_options);
     backups.mark_left().await;
     let scheduling = Scheduling::start(&backups);
     let routes = polyshard_admin::router(operator.clone(), auth.clone())
+        .merge(polyshard_admin::checker_router(operator.clone(), auth.clone()))
         .merge(polyshard_admin::balancer_router(operator, auth.clone()))
         .merge(polyshard_admin::watch_router(watcher, auth.clone()))
         .merge(polyshard_admin::backup_router(Arc::new(backups::Door(backups.clone())), auth))
@@ -103,6 +105,9 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     }
     if let Err(error) = balancing.await {
         tracing::error!(%error, "the task that evens out load failed");
+    }
+    if let Err(error) = checking.await {
+        tracing::error!(%error, "the task that checks failed");
     }
     procedures.stop().await;
     scheduling.stop().await;

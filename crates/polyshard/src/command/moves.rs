@@ -1,14 +1,11 @@
-//! `polyshard move` and `check`: rows that change their shard, and rows that should.
+//! `polyshard move`: rows that change their shard while requests go on.
 
 use std::time::Duration;
 
 use clap::Args;
-use polyshard_admin::types::{
-    Meanwhile, MoveAnswer, MoveRequest, OperationState, OperationView, RowsCheckAnswer, SchemaCheckAnswer,
-};
+use polyshard_admin::types::{Meanwhile, MoveAnswer, MoveRequest, OperationState, OperationView};
 use polyshard_admin::{Client, ErrorCode, Problem};
 use polyshard_map::{MapName, ShardId};
-use serde::Serialize;
 
 use super::BasisFlag;
 use super::change::Lease;
@@ -107,66 +104,6 @@ pub fn wait(id: &str, client: &Client, output: &Output) -> Result<OperationView,
                 return Err(Problem::new(ErrorCode::Conflict, format!("it was rolled back: {why}")).into());
             }
         }
-    }
-}
-
-/// `check`.
-pub fn run_check(name: Option<&MapName>, client: &Client, output: &Output) -> Result<Exit, Failure> {
-    let names = match name {
-        Some(name) => vec![name.clone()],
-        None => client.maps()?.maps.into_iter().map(|map| map.name).collect(),
-    };
-    let mut answers: Vec<RowsCheckAnswer> = Vec::new();
-    for name in &names {
-        answers.push(client.check_rows(name)?);
-    }
-    let found = answers.iter().any(|answer| !answer.misplaced.is_empty());
-    let away = answers.iter().any(|answer| !answer.unreachable.is_empty());
-    if name.is_some() {
-        output.answer(&answers, |answers| check_words(answers))?;
-        return Ok(checked(found, away));
-    }
-    // Everything: also what every shard must have alike, the rows of reference tables among it.
-    let all = Checked { maps: answers, schema: client.check_schema()? };
-    output.answer(&all, |all| check_words(&all.maps) + &super::schema::check_words(&all.schema))?;
-    let found = found || !all.schema.differences.is_empty();
-    Ok(checked(found, away || !all.schema.unreachable.is_empty()))
-}
-
-/// What `check` says of everything.
-#[derive(Serialize)]
-struct Checked {
-    maps: Vec<RowsCheckAnswer>,
-    schema: SchemaCheckAnswer,
-}
-
-fn checked(found: bool, away: bool) -> Exit {
-    match (found, away) {
-        (true, _) => Exit::Conflict,
-        (false, true) => Exit::Unavailable,
-        (false, false) => Exit::Ok,
-    }
-}
-
-fn check_words(answers: &[RowsCheckAnswer]) -> String {
-    let mut text = String::new();
-    for answer in answers {
-        for away in &answer.unreachable {
-            text.push_str(&format!(
-                "{}: shard {} cannot be asked: {}\n",
-                answer.map, away.shard, away.reason
-            ));
-        }
-    }
-    let rows = answers.iter().flat_map(|answer| {
-        answer.misplaced.iter().map(|one| {
-            [answer.map.to_string(), one.shard.to_string(), one.dataset.clone(), one.rows.to_string()]
-        })
-    });
-    let rows: Vec<[String; 4]> = rows.collect();
-    match rows.is_empty() {
-        true => text + "All rows are on the shards that own them.\n",
-        false => text + &table(["map", "shard", "dataset", "rows that are not its own"], rows),
     }
 }
 

@@ -262,6 +262,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "20",
         "How far a shard may be above the mean before anything is moved, in percent.",
     ),
+    option(
+        "check.every_s",
+        Kind::Integer { min: 0, max: 31_536_000 },
+        "0",
+        "How often the checker runs by itself, in seconds: 86400 is daily, 0 never. It reads all tables, in one process \
+         of the cluster at a time; what it finds is in the log, in the metrics, and in the console as a warning.",
+    ),
     option("engine.sqlite_readers", COUNT, "4", "Idle read connections kept for each SQLite database."),
     option(
         "engine.postgres_pool_max",

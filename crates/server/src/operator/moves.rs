@@ -176,11 +176,15 @@ impl Operations {
         let (mut misplaced, mut unreachable) = (Vec::new(), Vec::new());
         for shard in self.catalog.shards().await.map_err(fail)? {
             match self.mover.misplaced(&record.definition, &entries, &busy, &shard.id).await {
-                Ok(found) => misplaced.extend(found.into_iter().map(|one| MisplacedRows {
-                    shard: one.shard,
-                    dataset: one.dataset,
-                    rows: one.rows,
-                })),
+                // Rows of an operation under way are not there by right yet, or no more: it sees to them.
+                Ok(found) => {
+                    let found = found.into_iter().filter(|one| one.rows > one.moving);
+                    misplaced.extend(found.map(|one| MisplacedRows {
+                        shard: one.shard,
+                        dataset: one.dataset,
+                        rows: one.rows - one.moving,
+                    }));
+                }
                 Err(error) => unreachable.push(Unreachable { shard: shard.id, reason: error.to_string() }),
             }
         }

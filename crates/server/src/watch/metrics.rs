@@ -17,6 +17,7 @@ impl Watcher {
         self.door_metrics(&mut page);
         self.map_metrics(&mut page);
         self.span_metrics(&mut page);
+        self.check_metrics(&mut page);
         self.catalog_metrics(&mut page).await;
         process::write(&mut page);
         page.finish()
@@ -191,6 +192,27 @@ impl Watcher {
         page.metric(name, Kind::Gauge, "When the last backup of a class that was done began.");
         for (class, at_ms) in last {
             page.sample(name, &[("class", &class)], at_ms / 1000);
+        }
+    }
+
+    /// What the checker found when it last ran by itself.
+    fn check_metrics(&self, page: &mut Text) {
+        let found = self.operations.found().get();
+        let Some(at_ms) = found.at_ms else { return };
+        let name = "polyshard_check_time_seconds";
+        page.metric(name, Kind::Gauge, "When the checker last ran by itself, in seconds since 1970.");
+        page.sample(name, &[], at_ms / 1000);
+        let name = "polyshard_check_found";
+        page.metric(name, Kind::Gauge, "What the checker found then: more than 0 needs a look.");
+        let misplaced: u64 = found.misplaced.values().sum();
+        let counts = [
+            ("misplaced_rows", misplaced),
+            ("differences", found.differences),
+            ("broken_links", found.broken),
+            ("unchecked", found.unchecked.len() as u64),
+        ];
+        for (kind, count) in counts {
+            page.sample(name, &[("kind", kind)], count);
         }
     }
 

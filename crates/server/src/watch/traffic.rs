@@ -40,6 +40,7 @@ impl Watcher {
             if let (Some(bytes), Some(limit)) = (shown.bytes, shown.bytes_max) {
                 shown.warnings.extend(self.full_soon(&record.id, bytes, limit));
             }
+            shown.warnings.extend(self.operations.found().warning(&record.id));
             shown
         });
         let shards = shards.collect();
