@@ -1,6 +1,7 @@
 //! What onlookers can ask for: traffic, heat, windows onto maps, live events, metrics.
 
 mod heat;
+mod keys;
 mod large;
 mod metrics;
 mod process;

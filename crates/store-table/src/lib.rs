@@ -40,7 +40,7 @@ pub use etag::IfMatch;
 pub use filter::{COMPARISONS_MAX, Filter, FilterError};
 pub use handler::TableService;
 pub use name::{NameError, TableName};
-pub use schema::schema;
+pub use schema::{PARTITION_KEY_COLUMN, schema};
 pub use store::{
     CHANGES_MAX, Change, ChangeKind, Clock, DEFAULT_MAP, Listed, PAGE_ROWS_MAX, Page, Policy, Query, STORE,
     StoreError, TableStore, default_rule,

@@ -6,6 +6,9 @@ use polyshard_shard::StoreSchema;
 /// The table of entities, as the dialect's [`Dialect::own_table`] knows it.
 pub(crate) const ENTITIES: &str = "entity";
 
+/// The column of entities that holds their PartitionKey.
+pub const PARTITION_KEY_COLUMN: &str = "pk";
+
 /// The tables to be made on every shard.
 pub fn schema() -> StoreSchema {
     StoreSchema { statements }

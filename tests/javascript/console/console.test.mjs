@@ -33,6 +33,13 @@ before(async () => {
       await orders.createEntity({ partitionKey, rowKey: `${row}`, note: "x".repeat(100) });
     }
   }
+  // On a map that hashes, the PartitionKey tells the key.
+  await server.ask("/v1/datasets/bind", { dataset: "table:visits", map: "users" });
+  const visits = new TableClient(`${server.addresses.table}/${ACCOUNT}`, "visits", credential, {
+    allowInsecureConnection: true,
+  });
+  await visits.createTable();
+  for (let row = 0; row < 3; row += 1) await visits.createEntity({ partitionKey: "42", rowKey: `${row}` });
   page = await browser.page();
 });
 
@@ -151,8 +158,11 @@ test("shards tell live how busy and quick they are", async () => {
 test("the hottest shardlet is found, and its page lists what belongs to it in all stores", async () => {
   await go("shardlets", "#hot");
   await settled("#hot tbody tr", /acme/);
+  await settled("#large tbody", /acme\s+tenants\s+s1\s+60\b/);
+  assert.match(await text("#large tbody"), /\b42\s+users\s+s\d\s+3\b/);
+  assert.match(await text("#large-said"), /^Counted \d+ s ago/);
   await shot(page, "shardlets");
-  await page.getByRole("link", { name: "acme" }).click();
+  await page.locator("#hot").getByRole("link", { name: "acme" }).click();
   await page.waitForSelector("#datasets");
   assert.match(await text("#datasets"), /table:devstoreaccount1\/orders\s+60\s+of this key/);
   await shot(page, "shardlet");
@@ -256,6 +266,9 @@ test("SQL is run, and what is wrong with it is said", async () => {
   assert.match(await text("table.result"), /^answer\s+42$/);
   assert.match(await text("main"), /, 1 answer\b/);
   await shot(page, "query");
+  await page.check("#timed");
+  await page.getByRole("button", { name: "Run" }).click();
+  await settled("#route", /any shard[\s\S]*only the whole is timed/);
   await page.fill("#sql", "SELEC");
   await page.getByRole("button", { name: "Run" }).click();
   await settled(".notice.bad", /SQLSTATE 42601/);

@@ -46,11 +46,13 @@ export default async function query(into, _rest, { status }) {
   });
   const answer = h("div", { "aria-live": "polite" });
   const go = h("button", { className: "main" }, "Run");
+  const timed = h("input", { type: "checkbox", id: "timed" });
   async function run() {
     sessionStorage.setItem(KEPT, text.value);
     go.disabled = true;
     try {
-      put(answer, result(await post("/v1/query", { sql: text.value })));
+      const times = timed.checked ? await explained(text.value) : null;
+      put(answer, result(await post("/v1/query", { sql: text.value }), times));
     } catch (error) {
       if (!error.code) throw error;
       put(answer, failure(error));
@@ -74,21 +76,79 @@ export default async function query(into, _rest, { status }) {
         },
       },
       text,
-      h("div", { className: "actions" }, go, h("span", { className: "small dim" }, "or Ctrl+Enter")),
+      h(
+        "div",
+        { className: "actions" },
+        go,
+        h("span", { className: "small dim" }, "or Ctrl+Enter"),
+        h("label", { className: "small check" }, timed, "and what each shard took (a query then runs twice)"),
+      ),
     ),
     answer,
+    await tables((name) => {
+      text.value = `SELECT * FROM ${name.split(".").map(quoted).join(".")} LIMIT 20`;
+      text.focus();
+    }),
   );
 }
 
-function result(given) {
+// What there is to ask: a click writes a first statement.
+async function tables(choose) {
+  // Without the catalog there is no list, and statements can be run all the same.
+  const known = await get("/v1/tables").then(
+    (answer) => answer.tables,
+    () => null,
+  );
+  if (known === null) return h("p", { className: "dim" }, "The list of tables cannot be read now.");
+  if (known.length === 0) return h("p", { className: "dim" }, "There are no tables yet.");
+  const rows = known.map((one) =>
+    h(
+      "tr",
+      {},
+      h(
+        "td",
+        { "data-label": "table" },
+        h("button", { type: "button", className: "link", onclick: () => choose(one.table) }, one.table),
+      ),
+      h("td", { "data-label": "placed" }, placed(one)),
+    ),
+  );
+  const heads = ["Table", "Placed"].map((name) => h("th", { scope: "col" }, name));
+  return h(
+    "details",
+    { open: known.length <= 10, id: "tables" },
+    h("summary", {}, count(known.length, "table")),
+    h("table", { className: "cards" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows)),
+  );
+}
+
+const quoted = (name) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+
+function placed({ placement, map, key, shard }) {
+  if (placement === "sharded") return `by ${key}, in map ${map}`;
+  return placement === "local" ? `on ${shard} alone` : "on every shard";
+}
+
+// The route with the time that each shard took; nothing for what is no single query.
+async function explained(sql) {
+  if (!/^\s*(select|values|table)\b/i.test(sql) || /;\s*\S/.test(sql)) return null;
+  const [told] = (await post("/v1/query", { sql: `EXPLAIN ANALYZE ${sql}` })).results;
+  return told.rows.map(([line]) => line);
+}
+
+function result(given, times) {
+  const route = times ?? given.route;
   const plan =
-    given.route.length === 0
+    route.length === 0
       ? null
       : h(
           "details",
-          { open: true },
+          { open: true, id: "route" },
           h("summary", {}, "Route"),
-          h("pre", { className: "panel mono" }, given.route.join("\n")),
+          h("pre", { className: "panel mono" }, route.join("\n")),
+          times && !times.some((line) => /\d ms\b/.test(line))
+            ? h("p", { className: "small dim" }, "Embedded shards are read together: only the whole is timed.")
+            : null,
         );
   const results = given.results.map((one) => {
     if (one.columns.length === 0) return h("p", {}, one.tag);

@@ -2,7 +2,7 @@
 
 import { get, path } from "../api.js";
 import { colour } from "../colours.js";
-import { ago, bytes, failure, h, keyText, number, rangeText, rate, stateChip, put } from "../dom.js";
+import { ago, bytes, count, failure, h, keyText, number, rangeText, rate, stateChip, put } from "../dom.js";
 import { live } from "../live.js";
 import { isolate, move } from "../moves.js";
 
@@ -162,7 +162,10 @@ async function one(map, key, status) {
   const word = { list: "Move this shardlet…", hash: `Move bucket ${bucket}…` }[kind] ?? "Move its entry…";
   const shards = status.shards.map((shard) => shard.id);
   const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
-  const rows = datasets.map((data) =>
+  // Those that hold nothing of it may be many, as with a queue for each tenant.
+  const empty = datasets.filter((data) => data.rows === 0);
+  const held = datasets.filter((data) => data.rows !== 0);
+  const rows = held.map((data) =>
     h(
       "tr",
       {},
@@ -223,21 +226,19 @@ async function one(map, key, status) {
           h("code", {}, "polyshard bind"),
           " binds one.",
         )
+      : null,
+    held.length > 0
+      ? table("datasets", [["Dataset"], ["Rows", "num"], [""]], h("tbody", {}, rows))
+      : datasets.length > 0
+        ? h("p", { className: "dim", id: "datasets" }, "Nothing is stored under this key.")
+        : null,
+    empty.length === 0
+      ? null
       : h(
-          "table",
-          { className: "cards", id: "datasets" },
-          h(
-            "thead",
-            {},
-            h(
-              "tr",
-              {},
-              h("th", { scope: "col" }, "Dataset"),
-              h("th", { scope: "col", className: "num" }, "Rows"),
-              h("th", { scope: "col" }, ""),
-            ),
-          ),
-          h("tbody", {}, rows),
+          "details",
+          {},
+          h("summary", {}, `${count(empty.length, "dataset")} of this map without a row of it`),
+          h("ul", {}, empty.map((data) => h("li", {}, h("code", {}, data.dataset)))),
         ),
   ];
 }

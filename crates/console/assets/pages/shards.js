@@ -186,10 +186,17 @@ function makeRow(shard) {
     cell("size", "", size(shard)),
     cell("entries", "num", number(shard.ranges)),
     cell("place", "", [shard.region, shard.tier].filter(Boolean).join(" · ")),
-    cell("last hour", "", spark(shard.minutes, `Requests a second of ${shard.shard} in the last hour`)),
+    cell("last hour", "", lastHour(shard)),
     cell("look at", "wide small", shard.warnings.join("; ")),
   );
   return { element, tick };
+}
+
+// Each minute of the last hour, and the last seconds.
+function lastHour(shard) {
+  if (shard.minutes.length === 0) return h("span", { className: "small dim" }, "after a minute");
+  const values = [...shard.minutes, shard.requests_per_s];
+  return spark(values, `Requests a second of ${shard.shard} in the last hour`);
 }
 
 function sessions({ connections, connections_max: most }) {

@@ -136,9 +136,11 @@ impl Demo<'_> {
         let map: MapName =
             sample::MAP.parse().map_err(|error| Failure::new(format!("{error}"), "report this"))?;
         let sql = self.running.door("sql")?.replace("polyshard@", "polyshard:polyshard@");
+        let admin = self.running.door("admin")?;
         self.say(&format!(
-            "A server is up. Look on at {}\n  SQL: psql {sql}\n",
-            self.running.door("admin")?
+            "A server is up. Look on at {admin}\n  in the terminal: polyshard top --server {admin}\n  \
+             SQL: psql {sql}\nIt takes about {} s; Ctrl-C ends it.\n\n",
+            self.args.seconds
         ))?;
         sample::make(&sql, &self.client, self.running, self.args.tenants, self.args.rows).await?;
         self.say(&format!(
@@ -165,7 +167,11 @@ impl Demo<'_> {
         match &plan.procedure {
             None => self.say("It is even enough already.\n")?,
             Some(id) => {
-                self.say(&format!("{} moves.\n", plan.moves.len()))?;
+                let moves = plan.moves.len();
+                self.say(&format!(
+                    "{moves} {} under way.\n",
+                    if moves == 1 { "move is" } else { "moves are" }
+                ))?;
                 self.follow(&traffic, std::slice::from_ref(id)).await?;
             }
         }

@@ -8,11 +8,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use polyshard_admin::Problem;
 use polyshard_admin::types::{HOT_MAX, KeyText, LargeAnswer, LargeShardlet, LeftOut};
+use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{Database, Dialect, Error, Row, Statement, Value};
-use polyshard_map::{Key, KeyBytes, Map, MapName, Scheme, ShardId};
+use polyshard_map::{Key, KeyBytes, Map, MapName, ShardId};
 use polyshard_shard::{Dataset, Placement, Shard, ShardError};
 
 use super::Watcher;
+use super::keys::Tells;
 use crate::operator::now_ms;
 
 /// What was counted holds for so long.
@@ -144,24 +146,34 @@ impl Watcher {
 
     async fn count_maps(&self, id: &ShardId, one: &mut OnShard) -> Result<(), ShardError> {
         let view = self.router.view();
-        let placing = view.datasets.values().map(|record| &record.map);
-        let mut maps: Vec<&MapName> = placing.collect();
+        let mut maps: Vec<&MapName> = view.datasets.values().map(|record| &record.map).collect();
         maps.sort_unstable();
         maps.dedup();
+        let records: Records<'_> =
+            view.datasets.values().map(|record| (record.name_on_shards(), record.as_ref())).collect();
         let shard = self.router.administer(id).await?;
         for known in maps.into_iter().filter_map(|map| view.maps.get(map)) {
             if known.map.count_by_shard().contains_key(id) {
-                count_map(&shard, id, &known.map, one).await?;
+                count_map(&shard, &known.map, &records, one).await?;
             }
         }
         Ok(())
     }
 }
 
-async fn count_map(shard: &Shard, id: &ShardId, map: &Map, one: &mut OnShard) -> Result<(), ShardError> {
-    let name = map.definition().name();
+/// What the catalog knows of datasets, by what shards call them.
+type Records<'v> = HashMap<String, &'v DatasetRecord>;
+
+async fn count_map(
+    shard: &Shard,
+    map: &Map,
+    records: &Records<'_>,
+    one: &mut OnShard,
+) -> Result<(), ShardError> {
+    let (id, name) = (shard.id(), map.definition().name());
     for dataset in shard.datasets(name).await? {
-        let counted = count_dataset(shard.carrier().await?, &dataset, map).await;
+        let tells = Tells::of(&dataset, records.get(&dataset.name).copied(), map.definition());
+        let counted = count_dataset(shard.carrier().await?, &dataset, map, &tells).await;
         let why = match counted {
             Ok(Some(counted)) => {
                 for (placement, key, size) in counted {
@@ -186,7 +198,12 @@ async fn count_map(shard: &Shard, id: &ShardId, map: &Map, one: &mut OnShard) ->
 type Sizes = Vec<(KeyBytes, Option<Key>, Size)>;
 
 /// The largest shardlets of one table on one shard; none if there are too many rows to count and to sample.
-async fn count_dataset(db: &Database, dataset: &Dataset, map: &Map) -> Result<Option<Sizes>, ShardError> {
+async fn count_dataset(
+    db: &Database,
+    dataset: &Dataset,
+    map: &Map,
+    tells: &Tells,
+) -> Result<Option<Sizes>, ShardError> {
     let (table, dialect) = (&dataset.table, db.dialect());
     let rows_of = dataset.rows.as_ref().map(|(column, number)| format!("{column} = {number}"));
     let condition = rows_of.map_or_else(String::new, |rows_of| format!(" WHERE {rows_of}"));
@@ -209,16 +226,15 @@ async fn count_dataset(db: &Database, dataset: &Dataset, map: &Map) -> Result<Op
         },
     };
     let definition = map.definition();
-    let columns = match &dataset.placement {
-        Placement::Column(column) => column.clone(),
-        Placement::Key(columns) => columns.join(", "),
+    let mut columns = match &dataset.placement {
+        Placement::Column(column) => vec![column.as_str()],
+        Placement::Key(columns) => columns.iter().map(String::as_str).collect(),
     };
+    columns.extend(tells.column().filter(|column| !columns.contains(column)));
+    let columns = columns.join(", ");
     // The placement is computed once for a key, not for each of its rows.
     let placement = dataset.placement.expression(dialect, definition, "")?;
-    let text = match &dataset.placement {
-        Placement::Key(columns) if columns.len() == 1 => format!("CAST({} AS TEXT)", columns[0]),
-        _ => "CAST(NULL AS TEXT)".to_owned(),
-    };
+    let text = format!("CAST({} AS TEXT)", tells.column().unwrap_or("NULL"));
     let statement = format!(
         "SELECT {placement}, {text}, polyshard_rows FROM (SELECT {columns}, count(*) AS polyshard_rows FROM {from} \
          GROUP BY {columns} ORDER BY polyshard_rows DESC LIMIT {KEPT_MAX}) AS large"
@@ -231,22 +247,12 @@ async fn count_dataset(db: &Database, dataset: &Dataset, map: &Map) -> Result<Op
             hits += count;
             let count = u64::try_from(count).unwrap_or(0);
             let rows = scale.map_or(count, |scale| (count as f64 * scale) as u64);
-            let key = key_of(map, placement, row.opt_text(1)?);
+            let key = tells.key(definition, placement, row.opt_text(1)?);
             let size = Size { rows, bytes: rows.saturating_mul(mean), sampled: scale.is_some() };
             found.push((KeyBytes::from(placement), key, size));
         }
     }
     Ok((scale.is_none() || hits >= HITS_MIN).then_some(found))
-}
-
-/// The key of a placement: it is the key itself, or the text of a column says it. Only one that is placed there counts.
-fn key_of(map: &Map, placement: &[u8], text: Option<&str>) -> Option<Key> {
-    let key_type = map.definition().key_type();
-    let key = match (map.definition().scheme(), text) {
-        (Scheme::List | Scheme::Range, _) => key_type.decode(placement).ok()?,
-        (_, text) => key_type.parse(text?).ok()?,
-    };
-    map.placement(&key).is_ok_and(|at| at.as_slice() == placement).then_some(key)
 }
 
 /// A source of some of a table's rows, and how many rows of the table each of them stands for.

@@ -2,12 +2,14 @@
 
 use polyshard_admin::types::{ShardletAnswer, ShardletData};
 use polyshard_admin::{Operator, Problem};
+use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{Dialect, Statement, Value};
 use polyshard_map::{Key, KeyRange, MapDefinition, MapName, Scheme};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_shard::{Dataset, Placement};
 
 use super::Watcher;
+use super::keys::Tells;
 use crate::operator::is_shown_dataset;
 use crate::problem;
 
@@ -26,10 +28,10 @@ impl Watcher {
         let position = self.index(&map).await?.position(&placement).unwrap_or(0);
         let view = self.router.view();
         let records = view.datasets.values().filter(|record| record.map == map && is_shown_dataset(record));
-        let mut datasets: Vec<(String, ShardletData)> = records
+        let mut datasets: Vec<(&DatasetRecord, ShardletData)> = records
             .map(|record| {
                 let dataset = format!("{}:{}", record.store, record.name);
-                (record.name_on_shards(), ShardletData { dataset, rows: None, of_key: true })
+                (record.as_ref(), ShardletData { dataset, rows: None, of_key: true })
             })
             .collect();
         let counted = self.count(definition, &key, &mut datasets).await;
@@ -46,7 +48,7 @@ impl Watcher {
         &self,
         definition: &MapDefinition,
         key: &Key,
-        datasets: &mut [(String, ShardletData)],
+        datasets: &mut [(&DatasetRecord, ShardletData)],
     ) -> Result<(), Problem> {
         let fail = |error: RouterError| problem::of_router(&error);
         let ticket = self.router.enter(definition.name(), std::slice::from_ref(key), Access::Read).await;
@@ -57,12 +59,14 @@ impl Watcher {
         let there = shard.datasets(definition.name()).await;
         let there =
             there.map_err(|error| fail(RouterError::Shard { shard: ticket.shard().clone(), error }))?;
-        for (name, data) in datasets {
-            let Some(dataset) = there.iter().find(|dataset| dataset.name == *name) else {
+        for (record, data) in datasets {
+            let name = record.name_on_shards();
+            let Some(dataset) = there.iter().find(|dataset| dataset.name == name) else {
                 data.rows = Some(0);
                 continue;
             };
-            let (rows, of_key) = count_one(&ticket, dataset, definition, key).await?;
+            let tells = Tells::of(dataset, Some(record), definition);
+            let (rows, of_key) = count_one(&ticket, dataset, &tells, definition, key).await?;
             data.rows = Some(rows);
             data.of_key = of_key;
         }
@@ -74,12 +78,13 @@ impl Watcher {
 async fn count_one(
     ticket: &Ticket,
     dataset: &Dataset,
+    tells: &Tells,
     definition: &MapDefinition,
     key: &Key,
 ) -> Result<(u64, bool), Problem> {
     let internal = |message: String| Problem::new(polyshard_admin::ErrorCode::Unavailable, message);
     let placement = definition.placement(key).map_err(Problem::from)?;
-    let ranges = [KeyRange::point(placement)];
+    let ranges = [KeyRange::point(placement.clone())];
     let dialect = ticket.dialect();
     let condition = dataset.placement.in_ranges(dialect, definition, &ranges, "");
     let mut condition = condition.map_err(|error| internal(error.to_string()))?;
@@ -95,14 +100,37 @@ async fn count_one(
     if let Some((column, number)) = &dataset.rows {
         condition = format!("{condition} AND {column} = {number}");
     }
+    if let (Tells::Name(of), false) = (tells, of_key) {
+        if of != key {
+            return Ok((0, true));
+        }
+        of_key = true;
+    }
     let limit = ROWS_COUNTED_MAX;
     let table = &dataset.table;
-    let text =
-        format!("SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {condition} LIMIT {limit}) AS rows");
+    // Where a column tells the key, rows of other keys in the bucket are told apart by it.
+    let column = if of_key { None } else { tells.column() };
+    let told =
+        column.map_or_else(|| "CAST(NULL AS TEXT)".to_owned(), |column| format!("CAST({column} AS TEXT)"));
+    let text = format!(
+        "SELECT told, count(*) FROM (SELECT {told} AS told FROM {table} WHERE {condition} LIMIT {limit}) AS rows \
+         GROUP BY told"
+    );
     let statement = values.into_iter().fold(Statement::new(text), Statement::bind);
-    let counted = ticket.read(statement).await.and_then(|rows| rows.one()?.int(0));
-    let counted = counted.map_err(|error| internal(error.to_string()))?;
-    Ok((u64::try_from(counted).unwrap_or(0), of_key))
+    let counted = async {
+        let (mut all, mut own) = (0, 0);
+        for row in ticket.read(statement).await?.iter() {
+            let rows = u64::try_from(row.int(1)?).unwrap_or(0);
+            all += rows;
+            if tells.key(definition, placement.as_slice(), row.opt_text(0)?).as_ref() == Some(key) {
+                own += rows;
+            }
+        }
+        Ok::<_, polyshard_engine::Error>((all, own))
+    };
+    let (all, own) = counted.await.map_err(|error| internal(error.to_string()))?;
+    // If not all rows of the bucket were looked at, nobody knows how many are of this key.
+    Ok(if column.is_some() && all < limit { (own, true) } else { (all, of_key) })
 }
 
 /// A condition that the key's columns have its values, for the kinds of keys that both engines compare alike.
