@@ -1,13 +1,14 @@
 //! ALTER TABLE, as far as SQLite can.
 
 use polyshard_sql::ast::{AlterColumnOperation, AlterTable, AlterTableOperation, RenameTableNameKind};
-use polyshard_sql::{Context, SqlError, Table, TableName};
+use polyshard_sql::{Context, Placement, SqlError, Table, TableName, TypeOid};
 
 use super::constraint::{Constraint, constraint_of};
 use super::create::{check_default, column, column_text, describe_column, describe_constraint, exists};
 use super::{literal_option, literal_text, new_name, trigger};
 use crate::fail::{fail, unsupported};
-use crate::translate::{fold, name_parts, quoted};
+use crate::translate::{data_type_of, fold, name_parts, quoted};
+use crate::types;
 
 pub(super) fn table(alter: &AlterTable, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
     let (schema, name) = name_parts(&alter.name)?;
@@ -255,18 +256,44 @@ fn alter_column(
                 return Err(fail("42P16", format!("column \"{}\" is in a primary key", column.name)));
             }
             let mut out = trigger::drop_not_null(&name, &column.name);
-            let inline = format!("NOT NULL of column {}, which was written in CREATE TABLE", column.name);
-            out.push(format!(
-                "SELECT pg_raise('0A000', {}) FROM pragma_table_info({}) WHERE name = {} AND \"notnull\" = 1",
-                literal_text(&inline),
-                literal_text(&name),
-                literal_text(&column.name)
-            ));
+            let text = format!("pg_without_not_null(sql, {})", literal_text(&quoted(&column.name)));
+            out.extend(trigger::rewrite(&name, &text));
             out.push(format!("UPDATE polyshard_sql_column SET not_null = 0 WHERE {of}"));
             out
         }
+        AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
+            let (type_oid, type_mod) = data_type_of(data_type)?;
+            let is_key = matches!(table.placement, Placement::Sharded { column, .. } if column == place);
+            if is_key || !holds((column.type_oid, column.type_mod), (type_oid, type_mod)) {
+                let (from, to) = (&column.type_name, types::display_with(type_oid, type_mod));
+                return Err(unsupported(format!(
+                    "changing the type of column {} from {from} to {to}",
+                    column.name
+                )));
+            }
+            (column.type_oid, column.type_mod) = (type_oid, type_mod);
+            column.type_name = types::display_with(type_oid, type_mod);
+            vec![format!(
+                "UPDATE polyshard_sql_column SET type_oid = {}, type_mod = {type_mod}, type_name = {} WHERE {of}",
+                type_oid.0,
+                literal_text(&column.type_name)
+            )]
+        }
         other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
     })
+}
+
+/// Whether every value of a type is one of another, and kept in the same way.
+fn holds((from, from_mod): (TypeOid, i32), (to, to_mod): (TypeOid, i32)) -> bool {
+    let wider = to_mod < 0 || from_mod >= 0 && to_mod >= from_mod;
+    let whole = |oid| [TypeOid::INT2, TypeOid::INT4, TypeOid::INT8].iter().position(|known| *known == oid);
+    match (from, to) {
+        (TypeOid::TEXT, TypeOid::VARCHAR) => to_mod < 0,
+        (TypeOid::VARCHAR | TypeOid::TEXT, TypeOid::TEXT) => true,
+        (TypeOid::VARCHAR, TypeOid::VARCHAR) => wider,
+        (from, to) if from == to && from_mod == to_mod => true,
+        (from, to) => whole(from).zip(whole(to)).is_some_and(|(from, to)| from <= to),
+    }
 }
 
 /// The value that the rows of a table get for a new column.

@@ -203,7 +203,7 @@ impl Reference<'_> {
 
 /// Gives a table another text: only for what makes no difference to how its rows are kept. A view that comes and goes
 /// tells every connection to read the schema anew.
-fn rewrite(table: &str, text: &str) -> Vec<String> {
+pub(super) fn rewrite(table: &str, text: &str) -> Vec<String> {
     let own = literal_text(table);
     vec![
         "PRAGMA writable_schema = ON".to_owned(),

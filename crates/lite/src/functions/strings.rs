@@ -163,6 +163,9 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
         strict("pg_without_reference", 2, |a| {
             Ok(Value::Text(table_text::without_reference(text(&a[0])?, text(&a[1])?)))
         }),
+        strict("pg_without_not_null", 2, |a| {
+            Ok(Value::Text(table_text::without_not_null(text(&a[0])?, text(&a[1])?)))
+        }),
         strict("pg_same_length", 2, |a| {
             if array::elements(text(&a[0])?)?.len() == array::elements(text(&a[1])?)?.len() {
                 return Ok(Value::Int(1));

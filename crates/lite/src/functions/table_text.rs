@@ -27,7 +27,26 @@ pub(super) fn without_reference(table: &str, name: &str) -> String {
     table.to_owned()
 }
 
-/// The commas and closing parentheses outside of quotes, each with its place and how deep it is.
+/// With a column that may be NULL; its name is quoted.
+pub(super) fn without_not_null(table: &str, column: &str) -> String {
+    let head = format!("{column} ");
+    let mut begin = None;
+    for (at, mark, depth) in marks(table) {
+        if !matches!((mark, depth), (b'(' | b',', 1) | (b')', 0)) {
+            continue;
+        }
+        if let Some(begin) = begin
+            && table[begin..at].trim_start().starts_with(&head)
+        {
+            let definition = table[begin..at].trim_end_matches(" NOT NULL");
+            return format!("{}{definition}{}", &table[..begin], &table[at..]);
+        }
+        begin = Some(at + 1);
+    }
+    table.to_owned()
+}
+
+/// The commas and parentheses outside of quotes, each with its place and how deep one is behind it.
 fn marks(text: &str) -> impl Iterator<Item = (usize, u8, usize)> + '_ {
     let (mut depth, mut quote) = (0_usize, None);
     text.bytes().enumerate().filter_map(move |(at, byte)| {
@@ -36,7 +55,10 @@ fn marks(text: &str) -> impl Iterator<Item = (usize, u8, usize)> + '_ {
             (Some(open), byte) if byte == open => quote = None,
             (Some(_), _) => {}
             (None, b'\'' | b'"') => quote = Some(byte),
-            (None, b'(') => depth += 1,
+            (None, b'(') => {
+                depth += 1;
+                return Some((at, byte, depth));
+            }
             (None, b')') => {
                 depth = depth.saturating_sub(1);
                 return Some((at, byte, depth));
@@ -65,5 +87,14 @@ mod tests {
         assert_eq!(without_reference(&both, "\"k\""), with_constraint(table, other).unwrap());
         assert_eq!(without_reference(table, "\"k\""), table);
         assert_eq!(without_reference(table, "\"p\""), table);
+    }
+
+    #[test]
+    fn a_column_may_be_null() {
+        let table = "CREATE TABLE \"(a\" (\"b\" INT NOT NULL, \"a b\" TEXT COLLATE pg_numeric NOT NULL, \"c\" INT) STRICT";
+        let numeric = table.replace("pg_numeric NOT NULL", "pg_numeric");
+        assert_eq!(without_not_null(table, "\"a b\""), numeric);
+        assert_eq!(without_not_null(table, "\"b\""), table.replace("INT NOT NULL", "INT"));
+        assert_eq!(without_not_null(table, "\"c\""), table);
     }
 }
