@@ -290,9 +290,9 @@ impl Backend {
         self.steps.push_back(Step::Bind);
     }
 
-    /// Runs a prepared statement with these values as texts, and ends the series: rows and the end are passed on, after
-    /// the columns as they are given here.
-    pub fn run_prepared<'v>(&mut self, id: u64, values: impl Iterator<Item = &'v str>, columns: Bytes) {
+    /// Runs a prepared statement with these values as texts, and ends the series: columns, rows and the end are passed
+    /// on, as those of a simple query are.
+    pub fn run_prepared<'v>(&mut self, id: u64, values: impl Iterator<Item = &'v str>) {
         let out = self.lent().outgoing();
         reply::message(out, b'B', |out| {
             out.put_u8(0);
@@ -310,7 +310,9 @@ impl Backend {
             out[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
             out.put_u16(0);
         });
-        self.steps.extend([Step::Skip, Step::Own(columns)]);
+        self.steps.push_back(Step::Skip);
+        // Asked of this very shard: its table may have a column that others have not.
+        self.describe_portal("");
         self.execute("", 0);
         self.sync();
     }
@@ -393,12 +395,6 @@ impl Backend {
             // A Flush that came before the data was passed over.
             self.ask_answers();
         }
-    }
-
-    /// Adds a row to the data that is copied.
-    pub fn pass_row(&mut self, row: &[u8]) {
-        let out = self.lent().outgoing();
-        reply::message(out, b'd', |out| out.put_slice(row));
     }
 
     /// An error that came in answer to something quiet.

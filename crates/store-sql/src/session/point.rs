@@ -51,7 +51,7 @@ impl Session {
         let said = self.client.said();
         let Some(backend) = &mut self.backend else { return Ok(false) };
         backend.prepare(description.id, &prepared.text, &prepared.types);
-        backend.run_prepared(description.id, shape.values(), description.row_message.clone());
+        backend.run_prepared(description.id, shape.values());
         match self.drain().await {
             Ok(()) => {}
             // The session was dead already, or died of this: the text is sent on another.

@@ -1,7 +1,7 @@
 //! Rows read by their primary key in the simple protocol are asked of prepared statements; nobody may notice. G1, C2.
 
-use tokio_postgres::Client;
 use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::support::{Cluster, Setup, refusal, rows};
 
@@ -99,6 +99,23 @@ async fn prepared_statements_that_are_gone_or_changed_are_no_errors() {
     for _ in 0..8 {
         assert_eq!(rows(&client, all).await, [["1", "1", "of 1"]]);
     }
+    // On one shard alone: each tells its own columns.
+    cluster.on_shard("s2", "ALTER TABLE notes ADD COLUMN strange int DEFAULT 7");
+    let strange = cluster.on_shard("s2", "SELECT tenant FROM notes WHERE id = 1");
+    let strange: Vec<&str> = strange.lines().collect();
+    for _ in 0..6 {
+        for tenant in ["0", "1", "2", "3"] {
+            let sql = format!("SELECT * FROM notes WHERE tenant = {tenant} AND id = 1");
+            let told = client.simple_query(&sql).await.unwrap();
+            let columns = told.iter().find_map(|message| match message {
+                SimpleQueryMessage::RowDescription(columns) => Some(columns.len()),
+                _ => None,
+            });
+            let count = if strange.contains(&tenant) { 4 } else { 3 };
+            assert_eq!((columns, rows(&client, &sql).await[0].len()), (Some(count), count));
+        }
+    }
+    cluster.on_shard("s2", "ALTER TABLE notes DROP COLUMN strange");
     let end = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
          WHERE datname IN ('s1', 's2') AND pid <> pg_backend_pid() AND query LIKE '%notes%'";
     let ended: u32 = cluster.on_shard("s1", end).parse().unwrap();
