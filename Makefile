@@ -14,6 +14,7 @@ test: ## install what the tests need if it is missing, then run every suite
 
 test-all: ## the same, with the long matrices and many more seeds
 	@scripts/setup-test.sh
+	@scripts/setup-bench.sh
 	@POLYSHARD_LONG=1 POLYSHARD_SEEDS=$${POLYSHARD_SEEDS:-5000} PROPTEST_CASES=$${PROPTEST_CASES:-4096} scripts/test.sh
 
 bench: ## measure, beside the raw libraries in the same run

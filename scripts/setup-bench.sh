@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs Azurite, the emulator that `polyshard-bench azure` measures beside, into the ignored build folder.
+# Installs Azurite, the emulator that `polyshard-bench azure` measures beside and the long tests keep backups in, into
+# the ignored build folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

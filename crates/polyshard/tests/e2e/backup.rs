@@ -16,11 +16,11 @@ fn with_map() -> Server {
     server
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn psql(server: &Server, sql: &str) -> String {
+pub fn psql(server: &Server, sql: &str) -> String {
     let url = url_of(server);
     let mut command = Command::new("psql");
     let ran = command.args(["-X", "-At", "-v", "ON_ERROR_STOP=1", "-c", sql, &url]).output().unwrap();
@@ -29,7 +29,7 @@ fn psql(server: &Server, sql: &str) -> String {
 }
 
 /// Makes the table of the tests and fills it: tenants 1 to 20, each with so many orders.
-fn with_orders(server: &Server, each: u32) {
+pub fn with_orders(server: &Server, each: u32) {
     for sql in [
         "CREATE TABLE orders (tenant bigint, id bigint, what text, PRIMARY KEY (tenant, id))",
         "SELECT polyshard.create_map('tenants', 'hash', 'bigint')",
@@ -43,32 +43,32 @@ fn with_orders(server: &Server, each: u32) {
     }
 }
 
-fn orders(server: &Server, tenant: u32) -> String {
+pub fn orders(server: &Server, tenant: u32) -> String {
     psql(server, &format!("SELECT count(*), min(what), max(what) FROM orders WHERE tenant = {tenant}"))
 }
 
 /// The program on its own, as a supervisor would start it.
-fn program(arguments: &[&str]) -> Child {
+pub fn program(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_polyshard"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
 }
 
 /// How many restorations there were.
-fn restores(server: &Server) -> usize {
+pub fn restores(server: &Server) -> usize {
     let listed = json(server, "backup list");
     let listed = listed["backups"].as_array().unwrap();
     listed.iter().filter(|one| one["kind"] == "restore").count()
 }
 
-fn address(server: &Server) -> String {
+pub fn address(server: &Server) -> String {
     format!("http://{}", server.door("admin").trim_start_matches("http://"))
 }
 
 /// How long something that must come by itself may take; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn wait_for(path: &Path) {
+pub fn wait_for(path: &Path) {
     let end = Instant::now() + PATIENCE;
     while !path.exists() {
         assert!(Instant::now() < end, "{} does not come", path.display());
@@ -77,11 +77,11 @@ fn wait_for(path: &Path) {
 }
 
 /// A psql that holds a transaction open until it is let go, as a careless person would.
-struct Holding(Child);
+pub struct Holding(Child);
 
 impl Holding {
     /// Runs statements in a transaction and leaves it open.
-    fn begin(url: &str, sql: &str) -> Holding {
+    pub fn begin(url: &str, sql: &str) -> Holding {
         let mut command = Command::new("psql");
         command.args(["-X", "-At", "-v", "ON_ERROR_STOP=1", url]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -93,40 +93,40 @@ impl Holding {
     }
 
     /// Ends it, which rolls the transaction back.
-    fn end(mut self) {
+    pub fn end(mut self) {
         drop(self.0.stdin.take());
         self.0.wait().unwrap();
     }
 }
 
 /// The chunks of a part of a backup, in order.
-fn chunks_of(backup: &Path, part: &str) -> Vec<PathBuf> {
+pub fn chunks_of(backup: &Path, part: &str) -> Vec<PathBuf> {
     let list = std::fs::read_to_string(backup.join(format!("{part}.chunks"))).unwrap();
     let path = |line: &str| backup.join(format!("../chunks/{}/{}", &line[..2], &line[..64]));
     list.lines().map(path).collect()
 }
 
 /// A pipe that nobody writes to in the place of a file: whoever reads it waits there.
-struct Blocked {
+pub struct Blocked {
     file: PathBuf,
     kept: PathBuf,
 }
 
 impl Blocked {
-    fn new(file: &Path) -> Blocked {
+    pub fn new(file: &Path) -> Blocked {
         let kept = file.with_extension("kept");
         std::fs::rename(file, &kept).unwrap();
         assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
         Blocked { file: file.to_owned(), kept }
     }
 
-    fn end(self) {
+    pub fn end(self) {
         std::fs::remove_file(&self.file).unwrap();
         std::fs::rename(&self.kept, &self.file).unwrap();
     }
 }
 
-fn url_of(server: &Server) -> String {
+pub fn url_of(server: &Server) -> String {
     // The door is told with its user and database, or by its address alone.
     let door = server.door("sql").rsplit('@').next().unwrap().split('/').next().unwrap();
     format!("postgres://polyshard:polyshard@{door}/polyshard")
