@@ -25,14 +25,6 @@ pub(crate) fn refusal(statement: &Statement) -> Option<SqlError> {
             "Use CREATE TEMP TABLE … ON COMMIT DROP inside a transaction, WITH … AS (…), or an ordinary table.",
         ));
     }
-    if let Kind::Declare(declare) = statement.kind()
-        && declare.hold
-    {
-        return Some(SqlError::unsupported(
-            "cursors WITH HOLD are not offered: sessions of shards are shared",
-            "Fetch the rows inside the transaction.",
-        ));
-    }
     let (function, hint) =
         SESSION_FUNCTIONS.iter().find(|(function, _)| contains(statement.text(), function))?;
     if *function == "set_config" && is_local_config(statement.text()) {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use polyshard_map::ShardId;
+
 /// Settings by name, each as the statement that sets it. What is not here has the shard's own default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -110,8 +112,13 @@ pub(crate) fn is_one_snapshot(said: &str) -> bool {
     said.contains("repeatable") || said.contains("serializable")
 }
 
+/// Whether it says that transactions are to be as if no other ran beside them.
+pub(crate) fn is_serializable(said: &str) -> bool {
+    said.to_ascii_lowercase().contains("serializable")
+}
+
 /// Settings of the door's own, `SET polyshard.…`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Own {
     /// What happens to a write that concerns several shards.
     pub multi_shard: MultiShard,
@@ -121,6 +128,8 @@ pub(crate) struct Own {
     pub strict: bool,
     /// Whether an UPDATE of a key column moves the rows.
     pub move_rows: bool,
+    /// The shard that statements without a key are asked of.
+    pub shard: Option<ShardId>,
 }
 
 /// What happens to a transaction or write that concerns several shards.
@@ -134,7 +143,13 @@ pub(crate) enum MultiShard {
 
 impl Default for Own {
     fn default() -> Own {
-        Own { multi_shard: MultiShard::Refuse, partial_results: false, strict: true, move_rows: false }
+        Own {
+            multi_shard: MultiShard::Refuse,
+            partial_results: false,
+            strict: true,
+            move_rows: false,
+            shard: None,
+        }
     }
 }
 
@@ -163,10 +178,14 @@ impl Own {
             ("polyshard.strict", Some(value)) => self.strict = truth(value)?,
             ("polyshard.move_rows", None) => self.move_rows = default.move_rows,
             ("polyshard.move_rows", Some(value)) => self.move_rows = truth(value)?,
+            ("polyshard.shard", None | Some("")) => self.shard = None,
+            ("polyshard.shard", Some(value)) => {
+                self.shard = Some(ShardId::new(value).map_err(|error| format!("{name}: {error}"))?);
+            }
             _ => {
                 return Err(format!(
                     "there is no setting {name}: polyshard.multi_shard, polyshard.move_rows, \
-                     polyshard.partial_results and polyshard.strict are known"
+                     polyshard.partial_results, polyshard.shard and polyshard.strict are known"
                 ));
             }
         }
@@ -174,7 +193,7 @@ impl Own {
     }
 
     /// What one is set to.
-    pub fn show(&self, name: &str) -> Option<&'static str> {
+    pub fn show(&self, name: &str) -> Option<&str> {
         let word = |truth| if truth { "on" } else { "off" };
         match name {
             "polyshard.multi_shard" => Some(match self.multi_shard {
@@ -184,6 +203,7 @@ impl Own {
             "polyshard.partial_results" => Some(word(self.partial_results)),
             "polyshard.strict" => Some(word(self.strict)),
             "polyshard.move_rows" => Some(word(self.move_rows)),
+            "polyshard.shard" => Some(self.shard.as_ref().map_or("", ShardId::as_str)),
             _ => None,
         }
     }

@@ -31,7 +31,7 @@ use worker::{Passed, Sink, Trouble, Worker};
 const FETCH_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
 
 /// `s`: there may be more rows than were asked for.
-const PORTAL_SUSPENDED: &[u8] = b"s\0\0\0\x04";
+pub(crate) const PORTAL_SUSPENDED: &[u8] = b"s\0\0\0\x04";
 
 /// The fragments' texts by shard.
 type Texts = BTreeMap<ShardId, Vec<String>>;
@@ -48,7 +48,7 @@ enum Delivery<'d> {
     /// As EXPLAIN ANALYZE tells of it; these are its words up to the query.
     Analyzed { prefix: &'d str },
     /// By FETCH; this is DECLARE up to the query.
-    Cursor { name: &'d str, declare: &'d str },
+    Cursor { name: &'d str, declare: &'d str, hold: bool },
 }
 
 impl Session {
@@ -81,7 +81,7 @@ impl Session {
             Kind::Select => (false, statement),
             Kind::Declare(cursor) => {
                 let declare = self.check_declare(statement, cursor)?;
-                delivery = Delivery::Cursor { name: &cursor.name, declare };
+                delivery = Delivery::Cursor { name: &cursor.name, declare, hold: cursor.hold };
                 (false, cursor.query.as_ref())
             }
             Kind::Copy(copy) => {
@@ -184,8 +184,8 @@ impl Session {
                     Err(trouble) => Err(trouble),
                 };
                 match (&done, delivery) {
-                    (Ok(true), Delivery::Portal { name, .. }) => self.hold(name, combine),
-                    (Ok(true), Delivery::Cursor { name, .. }) => self.hold(name, combine),
+                    (Ok(true), Delivery::Portal { name, .. }) => self.hold(name, combine, false),
+                    (Ok(true), Delivery::Cursor { name, hold, .. }) => self.hold(name, combine, hold),
                     (Ok(_), Delivery::Portal { name, .. }) => {
                         self.note_taken(name);
                         working.put_back(combine);

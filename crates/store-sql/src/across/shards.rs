@@ -47,6 +47,8 @@ impl Shards {
                     backend.hold(tickets);
                     Ok(Worker::new(backend, true))
                 }
+                // It came since the snapshots were opened.
+                None if session.transaction.has_one_snapshot() => Err(crate::session::moved()),
                 None => lend(session, &id, tickets).await,
             };
             match lent {
@@ -209,6 +211,7 @@ async fn enter(
     loop {
         let entered = async {
             let mut tickets = router.enter_ranges(ranges, Access::Read).await?;
+            tickets.retain(|shard, _| session.own.shard.as_ref().is_none_or(|only| only == shard));
             for shard in named {
                 if !tickets.contains_key(shard) {
                     tickets.insert(shard.clone(), vec![router.enter_unmapped(shard, Access::Read).await?]);

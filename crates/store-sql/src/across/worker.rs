@@ -3,6 +3,7 @@
 use bytes::{Buf, BufMut, BytesMut};
 use polyshard_engine::RawLent;
 use polyshard_map::ShardId;
+use polyshard_router::Ticket;
 use polyshard_sql::SqlError;
 
 use crate::backend::{Backend, Broken, field, optional_texts};
@@ -101,6 +102,8 @@ pub(crate) struct Worker {
     pub copying: bool,
     /// Whether the end of a COPY is still to be heard.
     ending_copy: bool,
+    /// Whether it has cursors that have outlived their transaction.
+    pub cursors: bool,
     /// Whether a message of its is taken in part, so that what comes next cannot be read.
     in_message: bool,
 }
@@ -117,6 +120,7 @@ impl Worker {
             ending: false,
             copying: false,
             ending_copy: false,
+            cursors: false,
             in_message: false,
         }
     }
@@ -520,6 +524,17 @@ impl Worker {
                 }
             };
         }
+        if self.cursors && self.waiting == 0 {
+            self.ask("CLOSE ALL");
+            let closed = match self.send().await {
+                Ok(()) => self.answer(client).await,
+                Err(trouble) => Err(trouble),
+            };
+            if let Err(trouble) = closed {
+                self.backend.abandon().await;
+                return if let Trouble::Gone(gone) = trouble { Err(gone) } else { Ok(None) };
+            }
+        }
         if self.waiting == 0 && (self.open || self.backend.status != b'I') {
             self.ask("ROLLBACK");
             self.ending = true;
@@ -540,6 +555,26 @@ impl Worker {
         }
         self.backend.finish();
         Ok(None)
+    }
+
+    /// Ends the transaction with a cursor that outlives it: its rows are PostgreSQL's own from now on.
+    pub async fn keep_cursor(&mut self, ticket: Ticket, client: &mut Client) -> Result<(), Trouble> {
+        self.ask("COMMIT");
+        // The tables that its rows were fetched into.
+        self.ask("DISCARD TEMP");
+        self.send().await?;
+        let committed = self.answer(client).await;
+        self.open = false;
+        match committed {
+            Ok(_) => {
+                self.answer(client).await?;
+                self.backend.keep_only(ticket);
+                self.cursors = true;
+                Ok(())
+            }
+            Err(trouble @ Trouble::Said(_)) => self.rest(client).await.and(Err(trouble)),
+            Err(trouble) => Err(trouble),
+        }
     }
 
     /// Passes over all answers that are still to come.

@@ -57,6 +57,8 @@ pub(crate) struct Backend {
     pub in_series: bool,
     /// Whether the server waits for the client's data.
     copying: bool,
+    /// Cursors on it that outlive the transaction, if that is committed.
+    pub cursors: Vec<String>,
     /// Whether something was set inside a transaction that is not committed: the notes hold only if it is.
     pub set_inside: bool,
     /// Whether it may have something that is not noted, so that nobody else is to have it.
@@ -134,6 +136,7 @@ impl Backend {
             in_series: false,
             wrote: false,
             gathering: None,
+            cursors: Vec::new(),
             set_inside: false,
             closing: false,
         }
@@ -176,6 +179,12 @@ impl Backend {
         self.keys.iter().any(|(known, mine, with)| {
             known == map && enough(*with) && keys.iter().all(|key| mine.contains(key))
         })
+    }
+
+    /// Lets all tickets go but this one: nothing of its keys is read or written on the session any more.
+    pub fn keep_only(&mut self, ticket: Ticket) {
+        self.tickets = vec![ticket];
+        self.keys.clear();
     }
 
     /// Takes in a ticket for more keys.
@@ -410,7 +419,7 @@ impl Backend {
     /// Gives the session back: it is idle, and in no transaction.
     pub fn finish(mut self) {
         debug_assert!(self.steps.is_empty());
-        if !self.is_as_noted() {
+        if !self.is_as_noted() || !self.cursors.is_empty() {
             // It ends when it is dropped.
             return;
         }

@@ -24,9 +24,14 @@ impl Session {
         types: &[u32],
     ) -> Done {
         let Route::Many { shards, ranges } = route else { return Ok(()) };
-        if self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some())
-            || self.transaction.has_one_snapshot()
-        {
+        if self.transaction.has_one_snapshot() {
+            return Err(SqlError::unsupported(
+                "a transaction whose statements share one snapshot cannot query across SQLite shards",
+                "Use READ COMMITTED; each statement then reads one snapshot of each shard.",
+            )
+            .into());
+        }
+        if self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some()) {
             return Err(SqlError::unsupported(
                 "a transaction that has written cannot query across SQLite shards",
                 "End the transaction first.",
@@ -36,6 +41,7 @@ impl Session {
         let router = self.door.router.clone();
         let mut tickets =
             router.enter_ranges(ranges, Access::Read).await.map_err(|error| reply::of_router(&error))?;
+        tickets.retain(|shard, _| self.own.shard.as_ref().is_none_or(|only| only == shard));
         for shard in shards {
             if !tickets.contains_key(shard) {
                 let ticket = router.enter_unmapped(shard, Access::Read).await;

@@ -2,6 +2,7 @@
 
 mod across;
 mod copy;
+mod cursor;
 mod enlist;
 mod everywhere;
 mod run;
@@ -11,6 +12,7 @@ mod translate;
 use polyshard_engine::{Dialect, Options};
 use polyshard_shard::StoreSchema;
 
+pub(crate) use cursor::Kept;
 pub(crate) use everywhere::LiteTurn;
 pub(crate) use run::Lite;
 

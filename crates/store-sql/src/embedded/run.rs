@@ -60,6 +60,14 @@ impl Session {
         if let Kind::Show(name) = analysed.statement.kind() {
             return self.show_lite(name);
         }
+        if let Kind::Declare(cursor) = analysed.statement.kind() {
+            return Box::pin(self.declare_lite(cursor, params, types)).await;
+        }
+        if let Some(asked) = self.portal_asked()
+            && *analysed.statement.kind() == Kind::Select
+        {
+            return Box::pin(self.begin_portal_lite(asked, analysed, params, types)).await;
+        }
         let (route, analysis) = self.route(analysed, params).await?;
         if let Kind::Explain(_) = analysed.statement.kind() {
             return self.explain_lite(&analysis.describe());
@@ -127,6 +135,11 @@ impl Session {
         let prepared = match analysed.statement.kind() {
             Kind::Select | Kind::Insert | Kind::Update | Kind::Delete => {
                 self.lite_prepared(analysed, &schema, &known.types)?
+            }
+            Kind::Declare(cursor) => {
+                let query =
+                    self.lite_prepared(&Analysed::new(cursor.query.clone()), &schema, &known.types)?;
+                return Ok(Description::of_columns(&[], &query.parameters));
             }
             Kind::Explain(_) => return Ok(Description::of_columns(&[Field::text("QUERY PLAN")], &[])),
             Kind::Show(name) => return Ok(Description::of_columns(&[Field::text(name)], &[])),
@@ -338,6 +351,9 @@ impl Session {
     }
 
     pub(super) fn tell_columns(&mut self, prepared: &Prepared) {
+        if let Some(kept) = &mut self.keeping {
+            return kept.describe(prepared.columns.as_deref().unwrap_or_default());
+        }
         if let (Some(form), Some(columns)) = (&self.copy_out, &prepared.columns) {
             form.begin(&mut self.client.out, columns.iter().map(|column| column.name.as_str()));
         } else if let Some(columns) = &prepared.columns
@@ -354,6 +370,9 @@ impl Session {
         rows: &Rows,
         formats: &[bool],
     ) -> Result<(), SqlError> {
+        if let Some(kept) = &mut self.keeping {
+            return kept.add(rows);
+        }
         let out = &mut self.client.out;
         match &self.copy_out {
             None => put_rows(out, prepared, rows, formats, self.extended, &self.lite_settings),
@@ -363,6 +382,9 @@ impl Session {
 
     /// The end of rows that were selected.
     pub(super) fn tell_selected(&mut self, count: u64) {
+        if self.keeping.is_some() {
+            return;
+        }
         let tag = if self.copy_out.is_some() {
             self.client.out.put_slice(b"c\0\0\0\x04");
             format!("COPY {count}")
@@ -380,7 +402,7 @@ impl Session {
             self.put_rows(prepared, rows, &formats)?;
         }
         let count = if prepared.columns.is_some() { rows.len() as u64 } else { rows.affected() };
-        if self.copy_out.is_some() {
+        if self.copy_out.is_some() || self.keeping.is_some() {
             self.tell_selected(count);
             return Ok(());
         }
@@ -440,44 +462,51 @@ pub(super) fn put_rows(
     settings: &polyshard_lite::Settings,
 ) -> Result<(), SqlError> {
     let columns = prepared.columns.as_deref().unwrap_or_default();
-    let binary = |at: usize| {
-        extended
-            && match formats {
-                [] => false,
-                [one] => *one,
-                many => many.get(at).copied().unwrap_or(false),
-            }
+    let formats = if extended { formats } else { &[] };
+    rows.iter().try_for_each(|row| put_row(out, columns, row.values(), formats, settings))
+}
+
+/// A row as a DataRow message, in these forms: none for text, one for all, or one each; true is binary.
+pub(super) fn put_row(
+    out: &mut BytesMut,
+    columns: &[polyshard_lite::OutColumn],
+    values: &[polyshard_engine::Value],
+    formats: &[bool],
+    settings: &polyshard_lite::Settings,
+) -> Result<(), SqlError> {
+    let binary = |at: usize| match formats {
+        [] => false,
+        [one] => *one,
+        many => many.get(at).copied().unwrap_or(false),
     };
     let mut bytes = Vec::new();
-    for row in rows.iter() {
-        let mut failure = None;
-        let start = out.len();
-        reply::message(out, b'D', |out| {
-            out.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
-            for (at, (value, column)) in row.values().iter().zip(columns).enumerate() {
-                if value.is_null() {
-                    out.put_i32(-1);
-                    continue;
-                }
-                bytes.clear();
-                let format = if binary(at) { Format::Binary } else { Format::Text };
-                if let Err(error) =
-                    polyshard_lite::encode(column.type_oid, value, format, settings, &mut bytes)
-                {
-                    failure = Some(error);
-                    return;
-                }
-                out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-                out.put_slice(&bytes);
+    let mut failure = None;
+    let start = out.len();
+    reply::message(out, b'D', |out| {
+        out.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
+        for (at, (value, column)) in values.iter().zip(columns).enumerate() {
+            if value.is_null() {
+                out.put_i32(-1);
+                continue;
             }
-        });
-        if let Some(error) = failure {
+            bytes.clear();
+            let format = if binary(at) { Format::Binary } else { Format::Text };
+            if let Err(error) = polyshard_lite::encode(column.type_oid, value, format, settings, &mut bytes) {
+                failure = Some(error);
+                return;
+            }
+            out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            out.put_slice(&bytes);
+        }
+    });
+    match failure {
+        None => Ok(()),
+        Some(error) => {
             // Half a message must not be sent.
             out.truncate(start);
-            return Err(error);
+            Err(error)
         }
     }
-    Ok(())
 }
 
 /// Rows as COPY writes them.

@@ -379,6 +379,11 @@ impl Session {
         if let Kind::Polyshard(call) = analysed.statement.kind() {
             return self.command(call, params).await;
         }
+        if self.outlives_statement(analysed.statement.kind()) {
+            self.begin_implicitly();
+            let done = Box::pin(self.run_extended(analysed, params)).await;
+            return self.end_alone(true, done).await;
+        }
         if self.run_own(analysed).await? {
             return if self.told && self.transaction.is_none() { Err(Stop::Told) } else { Ok(()) };
         }
@@ -478,7 +483,7 @@ impl Session {
         if self.transaction.is_none() {
             self.transaction.wrote = false;
             self.portals.clear();
-            self.close_all_held().await?;
+            self.end_cursors(false).await?;
             self.release().await;
         }
         ended
@@ -554,6 +559,7 @@ fn is_own(kind: &Kind, own: &crate::settings::Own) -> bool {
         | Kind::Copy(_)
         | Kind::Polyshard(_) => true,
         Kind::Show(name) => own.show(name).is_some(),
+        Kind::Declare(cursor) => cursor.hold,
         _ => false,
     }
 }

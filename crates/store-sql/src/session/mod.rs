@@ -9,6 +9,7 @@ mod lane;
 mod load;
 mod moving;
 mod numbers;
+mod pin;
 mod place;
 mod point;
 mod ports;
@@ -19,6 +20,7 @@ mod savepoint;
 mod set;
 mod several;
 mod simple;
+mod snapshot;
 mod spool;
 mod statement;
 mod target;
@@ -42,7 +44,7 @@ use crate::cancel::Cancellable;
 use crate::client::{Client, Gone};
 use crate::codec::Malformed;
 use crate::door::Door;
-use crate::embedded::Lite;
+use crate::embedded::{Kept, Lite};
 use crate::out_form::OutForm;
 use crate::reply::{self, Severity, state};
 use crate::settings::{self, Own, Settings};
@@ -52,6 +54,7 @@ pub(crate) use load::{check_client, given_columns};
 pub(crate) use place::{Wanted, other_engine, other_file};
 pub(crate) use savepoint::Extent;
 pub(crate) use several::PREPARED_PREFIX;
+pub(crate) use snapshot::moved;
 pub(crate) use spool::Spool;
 pub(crate) use target::{CopyTarget, check_plain, only, table_called};
 use tracing::Instrument;
@@ -81,9 +84,11 @@ pub(crate) struct Session {
     /// Answers across shards that the client takes in parts.
     pub(crate) held: HeldAnswers,
     /// The portal that is being run, and how many rows of it are wanted; 0 for all.
-    asked: Option<(String, i32)>,
+    pub(crate) asked: Option<(String, i32)>,
     /// How rows are written instead of as an answer, on SQLite shards.
     pub(crate) copy_out: Option<Arc<OutForm>>,
+    /// What keeps rows instead of sending them, on SQLite shards.
+    pub(crate) keeping: Option<Box<Kept>>,
     /// The schema that the statement at hand was routed by, until it has its shard.
     pub(crate) routed_by: Option<Arc<Schema>>,
     /// Whether transactions have one snapshot unless they or the client say otherwise.
@@ -191,6 +196,7 @@ impl Session {
             held: HeldAnswers::default(),
             asked: None,
             copy_out: None,
+            keeping: None,
             routed_by: None,
             one_snapshot: defaults.one_snapshot,
             skipping: false,
@@ -279,6 +285,9 @@ impl Session {
             Some(Stop::Told) | None => {}
         }
         self.let_go().await;
+        if self.close_all_held().await.is_err() {
+            tracing::debug!("a client was gone before its cursors were closed");
+        }
     }
 
     /// Carries out the next message; false when the client has said goodbye.
@@ -332,15 +341,17 @@ impl Session {
         if let Some(head) = self.client.whole()? {
             return Ok((head.kind, self.client.take(head)));
         }
-        let idle = self.transaction.is_none()
+        let free = self.transaction.is_none()
             && self.backend.is_none()
             && self.lite.is_none()
-            && self.held.is_empty();
+            && !self.held.are_under_way();
+        // Cursors that have outlived their transactions keep sessions from others, but can be ended at any time.
+        let idle = free && !self.held.keeps_sessions();
         let limit = self.door.limits.idle_in_transaction;
         tokio::select! {
             biased;
             next = self.client.next() => Ok(next?),
-            () = stopping, if idle => {
+            () = stopping, if free => {
                 let message = "terminating connection due to administrator command";
                 Err(Stop::Fatal(SqlError::new(state::ADMIN_SHUTDOWN, message)))
             }

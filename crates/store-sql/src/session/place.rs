@@ -104,6 +104,7 @@ impl Session {
         tickets: Vec<Ticket>,
         keys: Vec<(MapName, Vec<Key>, Access)>,
     ) -> Done {
+        self.note_places();
         let mut backend = Backend::new(lent, tickets, keys);
         self.cancel.running.add(backend.cancel()).await;
         let mut to_confirm = backend.apply(&self.settings);
@@ -221,6 +222,9 @@ impl Session {
 
     /// A transaction or series stays on its shard; more keys of the same shard need more tickets.
     async fn stay(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        if let Wanted::Keys { keys, ranges, .. } = wanted {
+            self.check_places(keys, ranges)?;
+        }
         let Some(backend) = &mut self.backend else { return Ok(()) };
         match wanted {
             Wanted::Anywhere => Ok(()),
@@ -228,7 +232,7 @@ impl Session {
             Wanted::Shard(shard) | Wanted::Keys { shard, .. } if **shard != backend.shard => {
                 let refusal = other_shard(&backend.shard, shard);
                 if !self.can_move() {
-                    if self.is_two_phase() && !self.transaction.is_none() {
+                    if self.may_go_on(shard, access) || (self.is_two_phase() && !self.transaction.is_none()) {
                         return Box::pin(self.spread(wanted, access)).await;
                     }
                     return Err(refusal.into());
@@ -364,6 +368,9 @@ impl Session {
         // The door's own are not on it.
         self.portals.retain(|_, portal| !matches!(portal, Portal::Shard));
         if backend.status == b'I' && backend.is_settled() && !backend.stale && backend.is_as_noted() {
+            if !backend.cursors.is_empty() {
+                return Box::pin(self.hold_backend(backend)).await;
+            }
             backend.finish();
         } else {
             Box::pin(backend.abandon()).await;
@@ -375,7 +382,7 @@ impl Session {
         if let Some(global) = self.transaction.global.take() {
             self.roll_back_global(global).await;
         }
-        if self.close_all_held().await.is_err() {
+        if self.end_cursors(false).await.is_err() {
             tracing::debug!("a client was gone before its cursors were closed");
         }
         for (_, backend) in std::mem::take(&mut self.parked) {

@@ -85,13 +85,6 @@ impl Session {
             )
             .into());
         }
-        if self.transaction.has_one_snapshot() {
-            return Err(SqlError::unsupported(
-                "a transaction whose statements share one snapshot cannot query across shards",
-                "Use READ COMMITTED; each statement then reads one snapshot of each shard.",
-            )
-            .into());
-        }
         if let Some(backend) = &mut self.backend
             && backend.in_series
         {
@@ -104,6 +97,8 @@ impl Session {
         }
         if self.transaction.is_none() {
             self.release().await;
+        } else if self.transaction.has_one_snapshot() {
+            self.open_snapshots().await?;
         }
         Ok(())
     }

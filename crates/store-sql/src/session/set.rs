@@ -23,7 +23,9 @@ impl Session {
         }
         check_value(name, value.as_deref())?;
         if name == "transaction_isolation" && value.as_deref().is_some_and(settings::is_one_snapshot) {
-            let isolation = Some(Isolation::RepeatableRead);
+            let serializable = value.as_deref().is_some_and(settings::is_serializable);
+            let isolation =
+                Some(if serializable { Isolation::Serializable } else { Isolation::RepeatableRead });
             self.note_modes(&TransactionModes { isolation, ..TransactionModes::default() });
         }
         if name == "client_encoding" || name == "names" {
@@ -235,9 +237,9 @@ impl Session {
 
     /// SHOW of a setting of the door's own; false for any other.
     pub(super) async fn show(&mut self, name: &str) -> Result<bool, Stop> {
-        let Some(value) = self.own.show(name) else { return Ok(false) };
+        let Some(value) = self.own.show(name).map(str::to_owned) else { return Ok(false) };
         self.columns(&[Field::text(name)]);
-        reply::data_row(&mut self.client.out, [Some(value)].into_iter());
+        reply::data_row(&mut self.client.out, [Some(value.as_str())].into_iter());
         reply::complete(&mut self.client.out, "SHOW");
         Ok(true)
     }
@@ -251,6 +253,7 @@ impl Session {
             }
             self.statements.clear();
             self.portals.clear();
+            self.close_all_held().await?;
             return self.reset_all("DISCARD ALL").await;
         }
         let tag = match what {

@@ -70,6 +70,7 @@ impl Session {
             true => analysis.route_with_moves(params, &maps)?,
             false => analysis.route(params, &maps)?,
         };
+        let route = self.pinned(route, analysed.statement.kind(), &analysis, &schema)?;
         self.check_declared(&analysis)?;
         if self.transaction.schema.is_none() {
             self.routed_by = Some(schema);
@@ -149,13 +150,37 @@ impl Session {
             Kind::Reset(name) => self.reset(statement, name.as_deref()).await?,
             Kind::Show(name) => return self.show(name).await,
             Kind::Discard(what) => self.discard(*what).await?,
+            Kind::Declare(cursor) if self.held.has(&cursor.name) => {
+                let message = format!("cursor \"{}\" already exists", cursor.name);
+                return Err(SqlError::new(state::DUPLICATE_CURSOR, message).into());
+            }
+            kind if !self.extended && self.outlives_statement(kind) => {
+                self.begin_implicitly();
+                let done = Box::pin(self.run_statement(analysed)).await;
+                Box::pin(self.end_alone(true, done)).await?;
+            }
             Kind::Fetch(fetch) if self.held.has(&fetch.name) => self.fetch_cursor(fetch, statement).await?,
             Kind::Close(Some(name)) if self.held.has(name) => {
                 self.close_held(name).await?;
                 reply::complete(&mut self.client.out, "CLOSE CURSOR");
             }
-            Kind::Close(None) if !self.held.is_empty() => {
+            Kind::Close(None) => {
                 self.close_all_held().await?;
+                for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {
+                    backend.cursors.clear();
+                }
+                if self.backend.is_some() || !self.parked.is_empty() {
+                    return Ok(false);
+                }
+                reply::complete(&mut self.client.out, "CLOSE CURSOR ALL");
+            }
+            Kind::Close(Some(name)) => {
+                if self.backend.is_none() && self.parked.is_empty() {
+                    return Err(no_cursor(name).into());
+                }
+                for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {
+                    backend.cursors.retain(|known| known != name);
+                }
                 return Ok(false);
             }
             Kind::Fetch(fetch) => {
@@ -222,6 +247,11 @@ impl Session {
         }
     }
 
+    /// Whether a statement outside a transaction makes a cursor that outlives it.
+    pub(super) fn outlives_statement(&self, kind: &Kind) -> bool {
+        self.transaction.is_none() && matches!(kind, Kind::Declare(cursor) if cursor.hold)
+    }
+
     /// Whether the shard that works for us has not answered BEGIN yet.
     pub(super) fn is_beginning(&self) -> bool {
         self.backend.as_ref().is_some_and(|backend| backend.is_beginning())
@@ -258,6 +288,11 @@ impl Session {
     /// Notes what a statement may do to the shard that works for us, and to its session.
     pub(super) fn note_effects(&mut self, statement: &Statement, analysis: &Analysis) {
         self.note_write(may_change(analysis));
+        if let (Kind::Declare(cursor), Some(backend)) = (statement.kind(), &mut self.backend)
+            && cursor.hold
+        {
+            backend.cursors.push(cursor.name.clone());
+        }
         if matches!(statement.kind(), Kind::Do | Kind::Call | Kind::Unparsed)
             && let Some(backend) = &mut self.backend
         {
@@ -471,7 +506,7 @@ fn may_change(analysis: &Analysis) -> bool {
 }
 
 /// Whether a statement over several shards is one that they answer together.
-fn reads(kind: &Kind) -> bool {
+pub(super) fn reads(kind: &Kind) -> bool {
     match kind {
         Kind::Select | Kind::Declare(_) => true,
         Kind::Copy(copy) => !copy.from,

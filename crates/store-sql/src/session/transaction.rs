@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use polyshard_sql::{Isolation, SqlError, Statement, TransactionModes};
-
 use polyshard_journal::Declaration;
-
-use polyshard_sql::Schema;
+use polyshard_router::View;
+use polyshard_sql::{Isolation, Schema, SqlError, Statement, TransactionModes};
 
 use super::global::Global;
 use super::savepoint::Mark;
 use super::{Done, Session, Stop};
 use crate::embedded::LiteTurn;
 use crate::reply::{self, Severity, state};
-use crate::settings::{Own, Settings, is_one_snapshot};
+use crate::settings::{Own, Settings, is_one_snapshot, is_serializable};
 
 /// How a transaction came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +58,12 @@ pub(crate) struct Transaction {
     /// When it began, once somebody has asked: microseconds since 2000.
     began_micros: Option<i64>,
     one_snapshot: bool,
+    /// Whether it is to be as if no other ran beside it.
+    pub(super) serializable: bool,
+    /// Where everything was when its snapshot was taken.
+    pub(super) places: Option<Arc<View>>,
+    /// Whether it has a snapshot of every shard.
+    pub(super) everywhere: bool,
     /// What is declared once it is committed.
     pub after: Vec<Declaration>,
     /// Whether it may still go on on another shard.
@@ -75,12 +79,14 @@ struct Again {
     begin: Arc<str>,
     read_only: bool,
     one_snapshot: bool,
+    serializable: bool,
 }
 
 impl Again {
     fn of(transaction: &Transaction) -> Again {
-        let Transaction { begin, read_only, one_snapshot, .. } = transaction;
-        Again { begin: begin.clone(), read_only: *read_only, one_snapshot: *one_snapshot }
+        let Transaction { begin, read_only, one_snapshot, serializable, .. } = transaction;
+        let (read_only, one_snapshot, serializable) = (*read_only, *one_snapshot, *serializable);
+        Again { begin: begin.clone(), read_only, one_snapshot, serializable }
     }
 }
 
@@ -103,6 +109,9 @@ impl Transaction {
             apart: 0,
             began_micros: None,
             one_snapshot: false,
+            serializable: false,
+            places: None,
+            everywhere: false,
             after: Vec::new(),
             movable: true,
             search_path_set: false,
@@ -160,25 +169,27 @@ impl Session {
         if self.transaction.is_none() {
             self.transaction = Transaction::none();
             self.transaction.begun = Begun::Implicitly;
-            self.transaction.one_snapshot = self.has_one_snapshot_by_default();
+            self.transaction.one_snapshot = self.is_by_default(is_one_snapshot);
+            self.transaction.serializable = self.is_by_default(is_serializable);
             self.transaction.movable = !self.transaction.one_snapshot;
             self.transaction.before = Some(self.remembered());
         }
     }
 
-    /// Whether all statements of a transaction see one moment, unless it says otherwise.
-    fn has_one_snapshot_by_default(&self) -> bool {
+    /// Whether transactions are isolated so, unless they say otherwise.
+    fn is_by_default(&self, so: fn(&str) -> bool) -> bool {
         const NAME: &str = "default_transaction_isolation";
         let named = || self.lite_settings.named.iter().find(|(name, _)| name == NAME);
         let said = match self.embedded {
             true => named().map(|(_, value)| value.as_str()),
             false => self.settings.statement(NAME),
         };
-        said.map_or(self.one_snapshot, is_one_snapshot)
+        // What the shards have by default may be either.
+        said.map_or(self.one_snapshot, so)
     }
 
     pub(super) fn remembered(&self) -> Remembered {
-        (self.settings.clone(), self.own, self.search_path.clone(), self.lite_settings.clone())
+        (self.settings.clone(), self.own.clone(), self.search_path.clone(), self.lite_settings.clone())
     }
 
     /// Has what was remembered again.
@@ -213,8 +224,11 @@ impl Session {
                 self.transaction.begun = Begun::Explicitly;
                 self.transaction.begin = statement.text().clone();
                 self.transaction.read_only = modes.read_only.unwrap_or(false);
-                let by_default = modes.isolation.is_none() && self.has_one_snapshot_by_default();
-                self.transaction.one_snapshot = by_default || !is_by_statement(modes);
+                let by_default = modes.isolation.is_none();
+                self.transaction.one_snapshot =
+                    !is_by_statement(modes) || (by_default && self.is_by_default(is_one_snapshot));
+                self.transaction.serializable = modes.isolation == Some(Isolation::Serializable)
+                    || (by_default && self.is_by_default(is_serializable));
                 self.transaction.movable = !self.transaction.one_snapshot && !joined;
                 self.transaction.before = Some(before);
             }
@@ -277,6 +291,7 @@ impl Session {
         self.transaction.begin = again.begin;
         self.transaction.read_only = again.read_only;
         self.transaction.one_snapshot = again.one_snapshot;
+        self.transaction.serializable = again.serializable;
         self.transaction.movable = !again.one_snapshot;
         self.transaction.before = Some(before);
     }
@@ -285,14 +300,16 @@ impl Session {
     /// is committed, the settings are what they were before.
     pub(super) async fn end_transaction(&mut self, commit: bool) -> Done {
         let before = self.transaction.before.clone();
-        let placed = if commit { self.placed_by_default().await } else { Ok(Vec::new()) };
-        let ended = match placed {
+        let ready = if commit { self.before_commit().await } else { Ok(Vec::new()) };
+        let ended = match ready {
             Ok(placed) => {
                 self.transaction.after.extend(placed);
                 self.end_parts(commit).await
             }
-            Err(error) => self.end_parts(false).await.and(Err(error.into())),
+            Err(stop) => self.end_parts(false).await.and(Err(stop)),
         };
+        let closed = self.end_cursors(commit && ended.is_ok()).await;
+        let ended = ended.and(closed);
         if ended.is_err()
             && let Some(before) = before
         {
@@ -301,10 +318,16 @@ impl Session {
         ended
     }
 
+    /// What can still be undone: what follows from new tables, and the rows of cursors that outlive the transaction.
+    async fn before_commit(&mut self) -> Result<Vec<Declaration>, Stop> {
+        let placed = self.placed_by_default().await?;
+        self.settle_cursors().await?;
+        Ok(placed)
+    }
+
     async fn end_parts(&mut self, commit: bool) -> Done {
         let transaction = std::mem::replace(&mut self.transaction, Transaction::none());
         self.portals.clear();
-        self.close_all_held().await?;
         match transaction.before {
             Some(before) if !commit => self.remember(before),
             Some((_, _, search_path, _)) if transaction.search_path_set => {
@@ -378,6 +401,7 @@ impl Session {
 
     async fn roll_back_backend(&mut self) -> Done {
         let Some(backend) = &mut self.backend else { return Ok(()) };
+        backend.cursors.clear();
         backend.query("ROLLBACK", true);
         match self.drain().await {
             // It is gone, and what it did with it.
@@ -403,6 +427,7 @@ impl Session {
         }
         self.transaction.movable &= is_by_statement(modes);
         self.transaction.one_snapshot |= !is_by_statement(modes);
+        self.transaction.serializable |= modes.isolation == Some(Isolation::Serializable);
     }
 }
 

@@ -5,6 +5,7 @@ mod support;
 
 mod broken;
 mod copying;
+mod cursors;
 mod embedded;
 mod first;
 mod lane;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Cluster, Setup, refusal, rows};
+use crate::support::{Cluster, Place, Setup, refusal, rows};
 use polyshard_store_sql::{Limits, Undeclared};
 
 /// pg_dump and PostgREST set things by a function: as a whole statement it is SET.
@@ -90,15 +90,27 @@ async fn blocks_of_code_change_the_schema_of_every_shard() {
 async fn the_default_isolation_counts() {
     let cluster = Cluster::with_tables().await;
     let client = cluster.connect().await;
+    let other = cluster.connect().await;
     let run = async |sql: &str| rows(&client, sql).await;
     let both = "SELECT count(*) FROM notes";
-    for set in [
-        "SET default_transaction_isolation = 'repeatable read'",
-        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    // What others write meanwhile is not seen.
+    let keeps_its_snapshot = async |what: &str| {
+        assert_eq!(run(both).await, [["0"]], "{what}");
+        rows(&other, "INSERT INTO notes VALUES (1, 1, 'x')").await;
+        assert_eq!(run(both).await, [["0"]], "{what}");
+        rows(&other, "DELETE FROM notes WHERE tenant = 1").await;
+    };
+    for (set, kept) in [
+        ("SET default_transaction_isolation = 'repeatable read'", true),
+        ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", false),
     ] {
         run(set).await;
         run("BEGIN").await;
-        assert_eq!(refusal(&client, both).await.0, "0A000", "{set}");
+        if kept {
+            keeps_its_snapshot(set).await;
+        } else {
+            assert_eq!(refusal(&client, both).await.0, "0A000", "{set}");
+        }
         run("ROLLBACK; BEGIN ISOLATION LEVEL READ COMMITTED").await;
         assert_eq!(run(both).await, [["0"]]);
         run("COMMIT; RESET default_transaction_isolation").await;
@@ -109,7 +121,7 @@ async fn the_default_isolation_counts() {
     run("BEGIN; SET LOCAL transaction_isolation = 'serializable'").await;
     assert_eq!(refusal(&client, both).await.0, "0A000");
     run("ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; COMMIT AND CHAIN").await;
-    assert_eq!(refusal(&client, both).await.0, "0A000");
+    keeps_its_snapshot("the next one of a chain").await;
     run("ROLLBACK").await;
     // Settings of a transaction and savepoints do not bind it to a shard.
     for tenant in 0..8 {
@@ -120,7 +132,7 @@ async fn the_default_isolation_counts() {
         run("COMMIT").await;
     }
     assert_eq!(run(both).await, [["8"]]);
-    drop(client);
+    drop((client, other));
     cluster.close().await;
 }
 
@@ -323,7 +335,6 @@ async fn temporary_tables_live_in_a_transaction_of_one_shard() {
         ("SELECT 1", "CREATE TEMP TABLE t (a int) ON COMMIT DROP"),
         ("BEGIN", "CREATE TEMP TABLE countries (a int) ON COMMIT DROP"),
         ("BEGIN", "CREATE TEMP TABLE t ON COMMIT DROP AS SELECT * FROM notes"),
-        ("BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM notes WHERE tenant = 1"),
     ] {
         run(begin).await;
         let (state, message) = refusal(&client, sql).await;
@@ -401,4 +412,64 @@ async fn a_table_renamed_within_a_transaction_is_placed_as_before() {
     assert_eq!(rows(&client, "SELECT count(*) FROM remarks").await, [["1"]]);
     drop(client);
     cluster.close().await;
+}
+
+/// What names no key is asked of the shard that the session has chosen, of the rows that are its own. C3, G1.
+async fn a_shard_can_be_chosen(cluster: &Cluster) {
+    cluster.make_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    for tenant in 0..20 {
+        run(&format!("INSERT INTO notes VALUES ({tenant}, 1, 'x')")).await;
+    }
+    run("CREATE TABLE audit (id int PRIMARY KEY)").await;
+    run("SELECT polyshard.local_table('audit', 's2')").await;
+    let count = "SELECT count(*) FROM notes";
+    let mut parts = Vec::new();
+    for shard in ["s1", "s2"] {
+        run(&format!("SET polyshard.shard = '{shard}'")).await;
+        assert_eq!(run("SHOW polyshard.shard").await, [[shard]]);
+        let part: usize = run(count).await[0][0].parse().unwrap();
+        if !matches!(cluster.place, Place::Files(_)) {
+            let named = run("SELECT DISTINCT polyshard.shard() FROM notes").await;
+            assert_eq!(named, [[shard]], "only its own");
+        }
+        assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), part as i64);
+        parts.push(part);
+        // What has a key goes where the key is; what every shard has is everywhere; what is on one is there.
+        for tenant in 0..20 {
+            assert_eq!(run(&format!("{count} WHERE tenant = {tenant}")).await, [["1"]]);
+        }
+        assert_eq!(run("SELECT count(*) FROM countries").await, [["2"]]);
+        assert_eq!(run("SELECT count(*) FROM audit").await, [["0"]]);
+        assert_eq!(refusal(&client, "DELETE FROM notes").await.0, "0A000");
+    }
+    assert_eq!(parts.iter().sum::<usize>(), 20);
+    assert!(parts.iter().all(|part| *part > 0), "{parts:?}");
+    run("SET polyshard.shard = 's1'").await;
+    assert_eq!(refusal(&client, "SELECT count(*) FROM notes, audit").await.0, "0A000");
+    // Rows that were left behind by a move are not its own, and those that came are.
+    let moves = cluster.swap_and_keep("tenants").await;
+    let mut now = Vec::new();
+    for shard in ["s1", "s2"] {
+        run(&format!("SET polyshard.shard = '{shard}'")).await;
+        now.push(run(count).await[0][0].parse::<usize>().unwrap());
+    }
+    assert_eq!(now.iter().sum::<usize>(), 20, "{now:?}");
+    cluster.clean_up(moves).await;
+    run("BEGIN; SET polyshard.shard = 's2'; ROLLBACK; RESET polyshard.shard").await;
+    assert_eq!(run(count).await, [["20"]]);
+    run("SET polyshard.shard = 's9'").await;
+    assert_eq!(refusal(&client, count).await.0, "22023");
+    assert_eq!(refusal(&client, "SET polyshard.shard = 'no such name!'").await.0, "22023");
+    run("RESET ALL").await;
+    assert_eq!(run(count).await, [["20"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_can_choose_a_shard() {
+    for cluster in [Cluster::start().await, Cluster::start_embedded().await] {
+        a_shard_can_be_chosen(&cluster).await;
+        cluster.close().await;
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use crate::support::{Cluster, Setup, refusal, rows};
+use polyshard_map::{Key, KeyRange, MapName, Scheme};
 use polyshard_store_sql::Limits;
+
+use crate::support::{Cluster, Setup, refusal, rows};
 
 /// Two tenants of different shards.
 async fn apart(cluster: &Cluster) -> (i64, i64) {
@@ -171,6 +173,107 @@ async fn begin_in_the_middle_of_a_series_begins_on_the_shard() {
     let (done, said) = script(&cluster, series).await;
     assert!(!done && said.contains("duplicate key"), "{said}");
     assert_eq!(rows(&client, of).await, [["1"], ["2"]]);
+    drop(client);
+    cluster.close().await;
+}
+
+/// REPEATABLE READ across shards: one snapshot of each shard, for the whole transaction. C4.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_reads_one_snapshot_of_every_shard() {
+    let cluster = Cluster::with_tables().await;
+    let (client, other) = (cluster.connect().await, cluster.connect().await);
+    let run = async |sql: &str| rows(&client, sql).await;
+    for tenant in 0..20 {
+        run(&format!("INSERT INTO notes VALUES ({tenant}, 1, 'x')")).await;
+    }
+    let count = "SELECT count(*) FROM notes";
+    run("BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    assert_eq!(run(count).await, [["20"]]);
+    for tenant in 0..20 {
+        rows(&other, &format!("INSERT INTO notes VALUES ({tenant}, 2, 'new')")).await;
+        rows(&other, &format!("DELETE FROM notes WHERE tenant = {tenant} AND id = 1")).await;
+    }
+    // Neither by key nor over all, in either protocol; but what it writes itself is there.
+    assert_eq!(run(count).await, [["20"]]);
+    for tenant in 0..20 {
+        assert_eq!(run(&format!("SELECT id FROM notes WHERE tenant = {tenant}")).await, [["1"]]);
+    }
+    assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 20);
+    run("SAVEPOINT a").await;
+    run("INSERT INTO notes VALUES (1, 3, 'mine')").await;
+    assert_eq!(run(count).await, [["21"]]);
+    // A second shard is not written to, unless that is asked for.
+    let mut refused = 0;
+    for tenant in 0..20 {
+        run("SAVEPOINT b").await;
+        if let Err(error) = client.simple_query(&format!("INSERT INTO notes VALUES ({tenant}, 4, 'y')")).await
+        {
+            assert_eq!(error.code().unwrap().code(), "0A000", "{error:?}");
+            refused += 1;
+        }
+        run("ROLLBACK TO b").await;
+    }
+    assert!((1..20).contains(&refused), "{refused}");
+    run("COMMIT").await;
+    assert_eq!(run(count).await, [["21"]]);
+    assert_eq!(run("SELECT id FROM notes WHERE tenant = 1 ORDER BY id").await, [["2"], ["3"]]);
+    // It began on one shard; the others follow with the first query that needs them.
+    run("SET default_transaction_isolation = 'repeatable read'; BEGIN").await;
+    assert_eq!(run("SELECT count(*) FROM notes WHERE tenant = 1").await, [["2"]]);
+    assert_eq!(run(count).await, [["21"]]);
+    rows(&other, "DELETE FROM notes WHERE tenant = 5").await;
+    assert_eq!(run(count).await, [["21"]]);
+    run("ROLLBACK").await;
+    assert_eq!(run(count).await, [["20"]]);
+    run("BEGIN ISOLATION LEVEL SERIALIZABLE").await;
+    assert_eq!(refusal(&client, count).await.0, "0A000");
+    run("ROLLBACK").await;
+    drop((client, other));
+    cluster.close().await;
+}
+
+/// Rows that moved since a snapshot was taken are in none, or in two: that transaction is tried again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_is_older_than_a_move_is_not_mixed_with_newer_ones() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    for tenant in 0..40 {
+        run(&format!("INSERT INTO notes VALUES ({tenant}, 1, 'x')")).await;
+    }
+    let map = MapName::new("tenants").unwrap();
+    let place = |tenant: i64| {
+        let view = cluster.router.view();
+        view.maps[&map].map.locate(&Key::BigInt(tenant)).unwrap().shard().clone()
+    };
+    // Those in the middle stay, on either shard; the others change places.
+    let before: Vec<_> = (0..40).map(place).collect();
+    let definition = cluster.router.view().maps[&map].map.definition().clone();
+    let Scheme::Hash(hash) = definition.scheme() else { panic!("no buckets") };
+    let middle = definition.buckets(hash.buckets() / 4, hash.buckets() / 4 * 3).unwrap();
+    let stays = |tenant: &i64| {
+        let placed = cluster.router.view().maps[&map].map.placement(&Key::BigInt(*tenant)).unwrap();
+        middle.covers(&KeyRange::point(placed))
+    };
+    let stayer = (0..40).find(stays).expect("one of forty");
+    run("BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    run(&format!("SELECT count(*) FROM notes WHERE tenant = {stayer}")).await;
+    let moves = cluster.swap_and_keep("tenants").await;
+    let comer =
+        (0..40).find(|tenant| place(*tenant) == place(stayer) && place(*tenant) != before[*tenant as usize]);
+    let comer = comer.expect("one has come to its shard");
+    run("SAVEPOINT a").await;
+    let (state, message) = refusal(&client, &format!("SELECT * FROM notes WHERE tenant = {comer}")).await;
+    assert_eq!(state, "40001", "{message}");
+    run("ROLLBACK TO a").await;
+    assert_eq!(refusal(&client, "SELECT count(*) FROM notes").await.0, "40001");
+    run("ROLLBACK").await;
+    run("BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    assert_eq!(run("SELECT count(*) FROM notes").await, [["40"]]);
+    assert_eq!(run(&format!("SELECT count(*) FROM notes WHERE tenant = {comer}")).await, [["1"]]);
+    run("COMMIT").await;
+    cluster.clean_up(moves).await;
+    assert_eq!(run("SELECT count(*) FROM notes").await, [["40"]]);
     drop(client);
     cluster.close().await;
 }
