@@ -13,10 +13,14 @@ pub const KEYS_TOLD_MAX: usize = 512;
 /// Rates of shards and keys.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Heat {
-    /// Requests a second, by shard.
+    /// Requests a second, by shard, in the last seconds, also those that are for no key.
     pub shards: BTreeMap<ShardId, f64>,
     /// The busiest keys; one that is missing is not among them.
     pub keys: Vec<KeyHeat>,
+    /// Requests a second for keys that are not among the busiest.
+    pub rest: f64,
+    /// How many requests for keys were counted: few of them say little.
+    pub counted: u64,
     /// How many server processes have counted it.
     pub processes: u32,
 }
@@ -41,7 +45,8 @@ impl Heat {
         let told = |one: &KeyHeat| json!([one.map, one.key.to_string(), one.requests, one.bytes]);
         let shards: BTreeMap<&str, f64> =
             self.shards.iter().map(|(shard, rate)| (shard.as_str(), *rate)).collect();
-        json!({ "format": FORMAT, "shards": shards, "keys": keys.map(told).collect::<Vec<_>>() })
+        let keys: Vec<Value> = keys.map(told).collect();
+        json!({ "format": FORMAT, "shards": shards, "keys": keys, "rest": self.rest, "counted": self.counted })
     }
 
     /// Reads the stored form. Keys of maps that are not known here, or whose keys are of another type now, are left out.
@@ -49,7 +54,9 @@ impl Heat {
         if body["format"].as_u64() != Some(FORMAT) {
             return Err("what another process tells of load is of another version".to_owned());
         }
-        let mut heat = Heat { processes: 1, ..Heat::default() };
+        let counted = body["counted"].as_u64().unwrap_or(0);
+        let rest = body["rest"].as_f64().unwrap_or(0.0);
+        let mut heat = Heat { rest, counted, processes: 1, ..Heat::default() };
         for (shard, rate) in body["shards"].as_object().into_iter().flatten() {
             if let (Ok(shard), Some(rate)) = (ShardId::new(shard.as_str()), rate.as_f64()) {
                 heat.shards.insert(shard, rate);
@@ -72,6 +79,8 @@ impl Heat {
         let mut keys: HashMap<(MapName, Key), (f64, f64)> = HashMap::new();
         for heat in heats {
             sum.processes += heat.processes;
+            sum.rest += heat.rest;
+            sum.counted += heat.counted;
             for (shard, rate) in heat.shards {
                 *sum.shards.entry(shard).or_default() += rate;
             }
@@ -101,7 +110,7 @@ mod tests {
     fn one(key: i64, requests: f64, bytes: f64) -> Heat {
         let shards = [(ShardId::new("s1").unwrap(), requests)].into();
         let keys = vec![KeyHeat { map: tenants(), key: Key::BigInt(key), requests, bytes }];
-        Heat { shards, keys, processes: 1 }
+        Heat { shards, keys, rest: 0.5, counted: 10, processes: 1 }
     }
 
     #[test]
@@ -112,7 +121,8 @@ mod tests {
         assert_eq!(Heat::read(&heat.write(), |_| None).unwrap().keys, []);
         assert!(Heat::read(&json!({ "format": 2 }), bigint).is_err());
         let sum = Heat::sum([heat, one(8, 4.0, 1.0), one(7, 2.0, 10.0)]);
-        assert_eq!((sum.processes, sum.shards.values().sum::<f64>()), (3, 8.5));
+        assert_eq!((sum.processes, sum.counted, sum.rest), (3, 30, 1.5));
+        assert_eq!(sum.shards.values().sum::<f64>(), 8.5);
         let seen: Vec<(String, f64, f64)> =
             sum.keys.iter().map(|one| (one.key.to_string(), one.requests, one.bytes)).collect();
         assert_eq!(seen, [("7".to_owned(), 4.5, 110.0), ("8".to_owned(), 4.0, 1.0)]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use polyshard_catalog::ShardRecord;
-use polyshard_map::{Key, KeyBytes, KeyRange, Map, MapName, Scheme, ShardId, State};
+use polyshard_map::{KeyBytes, KeyRange, Map, MapName, Scheme, ShardId, State};
 use polyshard_router::Router;
 use polyshard_shard::ShardError;
 
@@ -24,6 +24,8 @@ const SHARD_PIECES_MAX: usize = 4096;
 const JOINED_MAX: usize = 200;
 /// Keys of one entry that are counted apart; beyond it, neighbours are counted together.
 const BINS_MAX: usize = 4096;
+/// If so few percent of the requests are for other keys than the busiest, that may be chance: they are a sample.
+const REST_PERCENT_MIN: f64 = 10.0;
 /// Shards measured at once: more would be felt by requests.
 const MEASURED_AT_ONCE: usize = 8;
 /// How long a shard may take to say how large it is.
@@ -95,7 +97,11 @@ pub async fn pieces(router: &Router, map: &Map, heat: &Heat) -> Result<Measured,
         of_shards.entry(located.shard().clone()).or_default().push(bins);
     }
     let hot = hot_placements(map, heat);
-    let measure = |(shard, entries)| on_shard(router, map, heat, &hot, shard, entries);
+    let rest = rest_of(router, definition.name(), heat);
+    let measure = |(shard, entries)| {
+        let rest = rest.get(&shard).copied().unwrap_or(0.0);
+        on_shard(router, map, &hot, rest, shard, entries)
+    };
     let mut measured: Vec<Result<Measured, Unmeasured>> =
         futures_util::stream::iter(of_shards).map(measure).buffer_unordered(MEASURED_AT_ONCE).collect().await;
     let mut all = Measured::default();
@@ -125,8 +131,8 @@ fn hot_placements(map: &Map, heat: &Heat) -> Vec<Hot> {
 async fn on_shard(
     router: &Router,
     map: &Map,
-    heat: &Heat,
     hot: &[Hot],
+    rest: f64,
     shard: ShardId,
     mut entries: Vec<Bins>,
 ) -> Result<Measured, Unmeasured> {
@@ -155,7 +161,6 @@ async fn on_shard(
     }
     let mut pieces: Vec<Piece> =
         entries.iter().flat_map(|bins| cut(bins, &shard, &hot, definition.scheme())).collect();
-    let rest = rest_of(heat, &shard, &hot, router);
     spread(&mut pieces, &hot, rest);
     let pieces = match definition.scheme() {
         Scheme::List => join_neighbours(map, pieces, &hot),
@@ -250,20 +255,34 @@ fn behind(scheme: &Scheme, placement: &KeyBytes) -> KeyBytes {
     }
 }
 
-/// Requests to a shard that are not for its hottest keys, as far as they are this map's.
-fn rest_of(heat: &Heat, shard: &ShardId, hot: &[Hot], router: &Router) -> f64 {
-    let total = heat.shards.get(shard).copied().unwrap_or(0.0);
-    let own: f64 = hot.iter().map(|one| one.requests).sum();
+/// Requests a second for keys of a map that are not among the busiest, by shard.
+///
+/// Nobody has counted them by shard. Their number is known, and how busy shards are in the last seconds: of that, what
+/// the busiest keys do not explain. Keys are counted over a longer time than shards, so parts are compared and not rates.
+fn rest_of(router: &Router, map: &MapName, heat: &Heat) -> BTreeMap<ShardId, f64> {
+    let named: f64 = heat.keys.iter().map(|one| one.requests).sum();
+    let (all, busy) = (named + heat.rest, heat.shards.values().sum::<f64>());
+    if heat.rest * 100.0 < all * REST_PERCENT_MIN || all <= 0.0 {
+        return BTreeMap::new();
+    }
     let view = router.view();
-    let on_shard = |map: &MapName, key: &Key| {
-        view.maps.get(map).is_some_and(|known| known.map.locate(key).is_ok_and(|at| at.shard() == shard))
-    };
-    let on_it = heat.keys.iter().filter(|one| on_shard(&one.map, &one.key));
-    let all: f64 = on_it.map(|one| one.requests).sum();
-    // Nobody has counted which map the others are of: as the hot ones are, or all alike.
-    let maps = view.maps.values().filter(|known| known.map.shards().any(|on| on == shard)).count();
-    let part = if all > 0.0 { own / all } else { 1.0 / maps.max(1) as f64 };
-    (total - all).max(0.0) * part
+    let mut unexplained: BTreeMap<ShardId, f64> =
+        heat.shards.iter().map(|(shard, rate)| (shard.clone(), rate / busy.max(f64::MIN_POSITIVE))).collect();
+    let mut own = 0.0;
+    for one in &heat.keys {
+        own += if one.map == *map { one.requests } else { 0.0 };
+        let at = view.maps.get(&one.map).and_then(|known| known.map.locate(&one.key).ok());
+        if let Some(part) = at.and_then(|at| unexplained.get_mut(at.shard())) {
+            *part -= one.requests / all;
+        }
+    }
+    unexplained.values_mut().for_each(|part| *part = part.max(0.0));
+    let whole: f64 = unexplained.values().sum();
+    // Nor by map: as the busiest are, or all alike.
+    let of_map = if named > 0.0 { own / named } else { 1.0 / view.maps.len().max(1) as f64 };
+    let even = 1.0 / unexplained.len().max(1) as f64;
+    let part = |part: f64| if whole > 0.0 { part / whole } else { even };
+    unexplained.into_iter().map(|(shard, of)| (shard, heat.rest * of_map * part(of))).collect()
 }
 
 /// Gives pieces their requests: those of hot keys, and the rest by rows.

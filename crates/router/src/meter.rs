@@ -1,5 +1,6 @@
 //! What a router counts: requests by shard, their times, waits, retries, and which keys are asked for most.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct RouterMeter {
     entered: Counter,
     hot: Top<(MapName, Key)>,
     heavy: Top<(MapName, Key)>,
+    /// Requests until counts were last halved, halved with them; and how many there were in all then.
+    cooled: Mutex<(u64, u64)>,
 }
 
 /// A request that is looked at closer: what it carries is counted, and stands for that of others.
@@ -77,6 +80,7 @@ impl Default for RouterMeter {
             entered: Counter::default(),
             hot: Top::new(HOT_KEYS_MAX),
             heavy: Top::new(HOT_KEYS_MAX),
+            cooled: Mutex::default(),
         }
     }
 }
@@ -104,6 +108,12 @@ impl RouterMeter {
         }
     }
 
+    /// Requests by key that the counts of keys stand for: those since they were last halved, and less of those before.
+    pub fn counted(&self) -> u64 {
+        let (halved, until) = *self.cooled.lock().expect("no panic while held");
+        halved + self.entered().saturating_sub(until)
+    }
+
     /// Requests by key so far.
     pub fn entered(&self) -> u64 {
         self.entered.get()
@@ -123,6 +133,8 @@ impl RouterMeter {
     pub fn cool(&self) {
         self.hot.halve();
         self.heavy.halve();
+        let now = (self.counted() / 2, self.entered());
+        *self.cooled.lock().expect("no panic while held") = now;
     }
 }
 
@@ -244,7 +256,10 @@ mod tests {
             drop(meter.enter(&map, &[Key::BigInt(number % 8)]));
         }
         let counts: Vec<u64> = meter.hottest(9).iter().map(|heavy| heavy.count).collect();
-        assert_eq!(counts.len(), 8);
+        assert_eq!((counts.len(), meter.counted()), (8, 8_000));
+        meter.cool();
+        meter.cool();
+        assert_eq!((meter.counted(), meter.entered()), (2_000, 8_000));
         assert!(counts.iter().all(|count| (900..=1_100).contains(count)), "{counts:?}");
     }
 }

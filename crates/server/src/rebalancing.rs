@@ -22,6 +22,8 @@ const LOOKED_AT: u32 = 100;
 const BACK_OFF_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Fewer requests a second than this on all shards tell nothing of where load is.
 const REQUESTS_MIN: u64 = 10;
+/// Fewer requests than this since it began to count say nothing yet: one in eight is looked at.
+const COUNTED_MIN: u64 = 500;
 /// Less data than this on all shards is not worth a move.
 const BYTES_MIN: u64 = 16 * 1024 * 1024;
 const MINUTE_MS: i64 = 60_000;
@@ -87,6 +89,7 @@ async fn once(operations: &Operations, config: &RebalanceConfig) -> Round {
             moves_max: config.moves_max,
             goal_percent: Some(config.slack_percent / 2),
             requests_min: REQUESTS_MIN,
+            counted_min: COUNTED_MIN,
             bytes_min: BYTES_MIN,
             resting: resting(&latest, &map, config.cooldown, now_ms()),
         };

@@ -31,6 +31,8 @@ pub(crate) struct Manner {
     pub(crate) goal_percent: Option<u64>,
     /// Fewer requests a second are noise.
     pub(crate) requests_min: u64,
+    /// Fewer requests counted so far say nothing yet.
+    pub(crate) counted_min: u64,
     /// Fewer bytes are not worth a move.
     pub(crate) bytes_min: u64,
     /// What is not to be moved again yet.
@@ -44,6 +46,7 @@ impl Default for Manner {
             moves_max: TASKS_MAX,
             goal_percent: None,
             requests_min: 0,
+            counted_min: 0,
             bytes_min: 0,
             resting: Vec::new(),
         }
@@ -96,7 +99,7 @@ impl Operations {
         let slack_percent = asked.slack.unwrap_or(SLACK_PERCENT);
         let aim = Aim {
             goal_percent: manner.goal_percent.unwrap_or(slack_percent),
-            requests_min: manner.requests_min,
+            requests_min: if heat.counted < manner.counted_min { u64::MAX } else { manner.requests_min },
             bytes_min: manner.bytes_min,
             ..Aim::new(by, slack_percent)
         };

@@ -18,7 +18,7 @@ use super::samples::round;
 use crate::operator::now_ms;
 
 /// How often a process tells of load, and hears of others.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const TELL_EVERY: Duration = Duration::from_secs(3);
 /// A process that has said nothing for so long does not count any more.
 const SILENT_AFTER: Duration = Duration::from_secs(30);
 /// How often the size of a shard is noted for the forecast: 124 rows a shard in the month that they are kept.
@@ -91,7 +91,10 @@ impl Watcher {
             keys.entry(heavy.key.clone()).or_default().1 = rate(&heavy);
         }
         let heat = |((map, key), (requests, bytes))| KeyHeat { map, key, requests, bytes };
-        Heat { shards, keys: keys.into_iter().map(heat).collect(), processes: 1 }
+        let keys: Vec<KeyHeat> = keys.into_iter().map(heat).collect();
+        let (counted, named) = (meter.counted(), keys.iter().map(|one| one.requests).sum::<f64>());
+        let rest = (counted as f64 / window_s - named).max(0.0);
+        Heat { shards, keys, rest, counted, processes: 1 }
     }
 
     /// How busy shards and keys are, as plans go by it.
