@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polyshard_engine::Value;
-use polyshard_sql::ast::Statement as Ast;
+use polyshard_sql::ast::{SetExpr, Statement as Ast};
 use polyshard_sql::{Context, Param, ParamValue, SqlError, Statement, TypeOid};
 
 use crate::across::Across;
@@ -200,6 +200,7 @@ fn prepare_on(
     translator.across = across.cloned();
     let mut locks = false;
     let (sql, columns, tag) = match ast {
+        Ast::Query(query) if is_write(&query.body) => translator.write_with(query)?,
         Ast::Query(query) => {
             locks = !query.locks.is_empty();
             translator.is_top = true;
@@ -229,6 +230,11 @@ fn prepare_on(
     let parameters = translator.parameter_types()?;
     let (sql, sources) = numbered(&sql, translator.sources);
     Ok(Prepared { sql: sql.into(), parameters, columns, tag, locks, sources, settings: settings.clone() })
+}
+
+/// WITH may stand before a write, too.
+fn is_write(body: &SetExpr) -> bool {
+    matches!(body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
 }
 
 /// Numbers SQLite's parameters anew: what was translated and then not needed leaves none behind.

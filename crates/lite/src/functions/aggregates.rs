@@ -19,6 +19,8 @@ pub(super) fn all() -> Vec<Aggregate> {
         Aggregate::new("pg_avgf", 1, || Box::new(Double::new(Shown::Average))),
         Aggregate::new("pg_bool_and", 1, || Box::new(Truth { wanted: false, ..Truth::default() })),
         Aggregate::new("pg_bool_or", 1, || Box::new(Truth { wanted: true, ..Truth::default() })),
+        Aggregate::new("pg_bit_and", 1, || Box::new(Bits { combine: |a, b| a & b, bits: None })),
+        Aggregate::new("pg_bit_or", 1, || Box::new(Bits { combine: |a, b| a | b, bits: None })),
         Aggregate::new("pg_string_agg", 2, || Box::new(Texts::default())),
         Aggregate::new("pg_array_agg", 1, || {
             Box::new(List { element: |a| Ok(array::to_json(&a[0])), list: None })
@@ -198,6 +200,30 @@ impl Accumulator for Truth {
             return Ok(Value::Null);
         }
         Ok(Value::Int(((self.seen > 0) == self.wanted).into()))
+    }
+}
+
+/// The bits that all numbers, or any, have.
+struct Bits {
+    combine: fn(i64, i64) -> i64,
+    bits: Option<i64>,
+}
+
+impl Accumulator for Bits {
+    fn step(&mut self, a: &[Value]) -> Result<(), String> {
+        if !a[0].is_null() {
+            let next = told(int(&a[0]))?;
+            self.bits = Some(self.bits.map_or(next, |bits| (self.combine)(bits, next)));
+        }
+        Ok(())
+    }
+
+    fn inverse(&mut self, _: &[Value]) -> Result<(), String> {
+        Err(no_inverse())
+    }
+
+    fn value(&self) -> Result<Value, String> {
+        Ok(self.bits.map_or(Value::Null, Value::Int))
     }
 }
 

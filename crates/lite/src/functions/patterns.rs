@@ -33,7 +33,31 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
         // text, pattern, whether case does not count
         strict("pg_regex", 3, |a| {
             let (subject, pattern, fold) = (text(&a[0])?, text(&a[1])?, int(&a[2])? != 0);
-            with_regex(pattern, fold, |regex| Value::Int(regex.is_match(subject).into()))
+            with_regex(pattern, fold, |regex| Ok(Value::Int(regex.is_match(subject).into())))
+        }),
+        // text, pattern, replacement, flags
+        strict("pg_regexp_replace", 4, |a| {
+            let (subject, pattern) = (text(&a[0])?, text(&a[1])?);
+            let (mut all, mut fold) = (false, false);
+            for flag in text(&a[3])?.chars() {
+                match flag {
+                    'g' => all = true,
+                    'i' => fold = true,
+                    'c' => fold = false,
+                    _ => return Err(unsupported(format!("the flag {flag} of regexp_replace"))),
+                }
+            }
+            let replacement = Replacement::parse(text(&a[2])?)?;
+            if !is_as_long_as_any(pattern) {
+                return Err(unsupported(format!("regexp_replace by the regular expression \"{pattern}\"")));
+            }
+            with_regex(pattern, fold, |regex| {
+                if all && regex.is_match("") {
+                    return Err(unsupported(format!("regexp_replace of nothing, by \"{pattern}\"")));
+                }
+                let limit = usize::from(!all);
+                Ok(Value::Text(regex.replacen(subject, limit, &replacement).into_owned()))
+            })
         }),
     ]);
 }
@@ -89,14 +113,14 @@ thread_local! {
     static LAST: RefCell<Option<(String, bool, Regex)>> = const { RefCell::new(None) };
 }
 
-fn with_regex(pattern: &str, fold: bool, body: impl FnOnce(&Regex) -> Value) -> Answer {
+fn with_regex(pattern: &str, fold: bool, body: impl FnOnce(&Regex) -> Answer) -> Answer {
     LAST.with(|last| {
         let mut last = last.borrow_mut();
         if let Some((known, folded, regex)) = last.as_ref()
             && known == pattern
             && *folded == fold
         {
-            return Ok(body(regex));
+            return body(regex);
         }
         check(pattern)?;
         let built = regex::RegexBuilder::new(pattern)
@@ -107,8 +131,76 @@ fn with_regex(pattern: &str, fold: bool, body: impl FnOnce(&Regex) -> Value) -> 
             .map_err(|_| fail("2201B", format!("invalid regular expression: {pattern}")))?;
         let answer = body(&built);
         *last = Some((pattern.to_owned(), fold, built));
-        Ok(answer)
+        answer
     })
+}
+
+/// What takes the place of a match: texts, and the match itself for `\&`.
+struct Replacement(Vec<Option<String>>);
+
+impl Replacement {
+    fn parse(text: &str) -> Result<Replacement, SqlError> {
+        let mut parts = vec![Some(String::new())];
+        let mut letters = text.chars();
+        let add = |parts: &mut Vec<Option<String>>, letter: char| match parts.last_mut() {
+            Some(Some(text)) => text.push(letter),
+            _ => parts.push(Some(letter.to_string())),
+        };
+        while let Some(letter) = letters.next() {
+            match (letter, letter == '\\') {
+                (letter, false) => add(&mut parts, letter),
+                (_, true) => match letters.next() {
+                    Some('&') => parts.push(None),
+                    Some('\\') => add(&mut parts, '\\'),
+                    // The patterns that are passed have no groups; of other letters PostgreSQL keeps both.
+                    Some(digit) if digit.is_ascii_digit() => {
+                        return Err(unsupported(format!("the group \\{digit} in regexp_replace")));
+                    }
+                    Some(other) => {
+                        add(&mut parts, '\\');
+                        add(&mut parts, other);
+                    }
+                    None => add(&mut parts, '\\'),
+                },
+            }
+        }
+        Ok(Replacement(parts))
+    }
+}
+
+impl regex::Replacer for &Replacement {
+    fn replace_append(&mut self, found: &regex::Captures<'_>, out: &mut String) {
+        for part in &self.0 {
+            out.push_str(part.as_deref().unwrap_or(&found[0]));
+        }
+    }
+}
+
+/// Whether the first match that is found is also the longest, as PostgreSQL takes it: without groups and choices, and
+/// with one part at most that may be longer or shorter.
+fn is_as_long_as_any(pattern: &str) -> bool {
+    let mut letters = pattern.chars().peekable();
+    let (mut in_class, mut variable) = (false, 0);
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => drop(letters.next()),
+            '[' => in_class = true,
+            ']' => in_class = false,
+            _ if in_class => {}
+            '(' | ')' | '|' => return false,
+            '*' | '+' | '?' | '{' => {
+                variable += 1;
+                while letter == '{' && letters.next_if(|next| *next != '}').is_some() {}
+                letters.next_if(|next| letter == '{' && *next == '}');
+                // Another mark behind it means the shortest, or nothing.
+                if letters.peek().is_some_and(|next| matches!(next, '*' | '+' | '?' | '{')) {
+                    return false;
+                }
+            }
+            _ => {}
+        }
+    }
+    variable <= 1
 }
 
 /// Passes the patterns that mean the same to PostgreSQL and to us: letters, `.`, classes, groups, `|`, `*`, `+`,

@@ -227,6 +227,13 @@ impl Translator<'_> {
                 let value = self.coerce(value, TypeOid::BOOL, -1, How::Implicit)?;
                 call(if name == "bool_or" { "pg_bool_or" } else { "pg_bool_and" }, &value, TypeOid::BOOL)
             }
+            "bit_and" | "bit_or" => match oid {
+                oid if types::is_integer(oid) => call(&format!("pg_{name}"), &value, oid),
+                TypeOid::UNKNOWN => {
+                    return Err(fail("42725", format!("function {name}(unknown) is not unique")));
+                }
+                _ => return Err(none()),
+            },
             "string_agg" => {
                 let Some(separator) = second else { return Err(none()) };
                 if oid == TypeOid::BYTEA {

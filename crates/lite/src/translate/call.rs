@@ -17,7 +17,14 @@ use crate::types::{self, oid};
 pub const NEXT_ID: &str = "polyshard.next_id";
 
 /// Settings that are the same in every session, for clients that ask.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 13] = [
+    ("client_encoding", "UTF8"),
+    ("datestyle", "ISO, MDY"),
+    ("intervalstyle", "postgres"),
+    ("search_path", "\"$user\", public"),
+    ("standard_conforming_strings", "on"),
+    ("transaction_isolation", "read committed"),
+    ("transaction_read_only", "off"),
     ("default_table_access_method", "heap"),
     ("server_version_num", "150000"),
     ("server_encoding", "UTF8"),
@@ -163,8 +170,9 @@ impl Translator<'_> {
             ("current_setting", [name, ..]) => {
                 let given_name = self.expr(name)?;
                 let known = || {
+                    let zone = std::iter::once(("timezone", settings.zone.name()));
                     let named = settings.named.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-                    named.chain(SETTINGS.iter().copied())
+                    zone.chain(named).chain(SETTINGS.iter().copied())
                 };
                 let Literal::Text(name) = &given_name.literal else {
                     let name = self.coerce(given_name, TypeOid::TEXT, -1, How::Implicit)?;
@@ -309,6 +317,27 @@ impl Translator<'_> {
                     parts.push(Ex::of("NULL", TypeOid::TEXT));
                 }
                 Some(self.joined("pg_array_to_string", parts, TypeOid::TEXT))
+            }
+            // The base of everything here is UTF-8, so that this changes nothing but the type.
+            ("convert_to", [value, encoding]) => {
+                let (value, encoding) = (self.expr(value)?, self.expr(encoding)?);
+                let value = self.coerce(value, TypeOid::TEXT, -1, How::Implicit)?;
+                match &encoding.literal {
+                    Literal::Text(name) if name.replace('-', "").eq_ignore_ascii_case("utf8") => {}
+                    _ => return Err(unsupported("convert_to another encoding than UTF8")),
+                }
+                Some(Ex::made(format!("CAST({} AS BLOB)", value.sql), TypeOid::BYTEA, &[&value]))
+            }
+            ("regexp_replace", [subject, pattern, replacement, flags @ ..]) if flags.len() <= 1 => {
+                let mut parts = Vec::new();
+                for part in [subject, pattern, replacement].into_iter().chain(flags) {
+                    let part = self.expr(part)?;
+                    parts.push(self.coerce(part, TypeOid::TEXT, -1, How::Implicit)?);
+                }
+                if flags.is_empty() {
+                    parts.push(Ex::of("''", TypeOid::TEXT));
+                }
+                Some(self.joined("pg_regexp_replace", parts, TypeOid::TEXT))
             }
             ("pg_typeof", [value]) => {
                 let value = self.expr(value)?;

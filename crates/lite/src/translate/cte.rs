@@ -1,15 +1,40 @@
 //! WITH queries, plain and recursive.
 
-use polyshard_sql::ast::{Cte as AstCte, SetExpr, SetOperator, SetQuantifier};
+use polyshard_sql::ast::{Cte as AstCte, Query, SetExpr, SetOperator, SetQuantifier, Statement as Ast};
 use polyshard_sql::{SqlError, TypeOid};
 
 use super::query::known_type;
 use super::{Cte, Ex, Ids, Translator, check_ordered, fold, name_parts, quoted};
-use crate::fail::fail;
-use crate::prepared::OutColumn;
+use crate::fail::{fail, unsupported};
+use crate::prepared::{OutColumn, Tag};
 use crate::types;
 
 impl Translator<'_> {
+    /// WITH before INSERT, UPDATE or DELETE.
+    pub(crate) fn write_with(
+        &mut self,
+        query: &Query,
+    ) -> Result<(String, Option<Vec<OutColumn>>, Tag), SqlError> {
+        let mut uses = Ex::of("", TypeOid::UNKNOWN);
+        let mut with = Vec::new();
+        if let Some(clause) = &query.with {
+            for cte in &clause.cte_tables {
+                with.push(self.cte(cte, clause.recursive, &mut uses)?);
+            }
+        }
+        let ((sql, columns), tag) = match query.body.as_ref() {
+            SetExpr::Insert(Ast::Insert(insert)) => (self.insert(insert)?, Tag::Insert),
+            SetExpr::Update(Ast::Update(update)) => (self.update(update)?, Tag::Update),
+            SetExpr::Delete(Ast::Delete(delete)) => (self.delete(delete)?, Tag::Delete),
+            _ => return Err(unsupported("this write behind WITH")),
+        };
+        if sql.starts_with("WITH ") {
+            return Err(unsupported("WITH before an INSERT of several rows with ON CONFLICT DO UPDATE"));
+        }
+        let sql = if with.is_empty() { sql } else { format!("WITH RECURSIVE {} {sql}", with.join(", ")) };
+        Ok((sql, columns, tag))
+    }
+
     /// One of them: its part of WITH, noted for what follows.
     pub(super) fn cte(&mut self, cte: &AstCte, recursive: bool, uses: &mut Ex) -> Result<String, SqlError> {
         let name = fold(&cte.alias.name);

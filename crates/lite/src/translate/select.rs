@@ -410,6 +410,24 @@ fn rows_most(from: &[TableWithJoins]) -> Option<usize> {
         [TableWithJoins { relation: TableFactor::Derived { subquery, .. }, joins }] if joins.is_empty() => {
             query_rows_most(subquery)
         }
+        [TableWithJoins { relation: TableFactor::UNNEST { array_exprs, .. }, joins }] if joins.is_empty() => {
+            let elements: Option<Vec<usize>> = array_exprs.iter().map(elements_most).collect();
+            elements?.into_iter().max()
+        }
+        _ => None,
+    }
+}
+
+/// How many elements an array has at most, if it is written down.
+fn elements_most(array: &Expr) -> Option<usize> {
+    match array {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => elements_most(inner),
+        Expr::Array(array) => Some(array.elem.len()),
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => Some(text.matches(',').count() + 1),
+            Value::Null => Some(0),
+            _ => None,
+        },
         _ => None,
     }
 }
