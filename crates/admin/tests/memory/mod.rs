@@ -462,7 +462,14 @@ impl Operator for Memory {
     }
     fn balance(&self, name: MapName, _: BalanceRequest) -> Answer<'_, BalanceAnswer> {
         answer(self, move |_| {
-            Ok(BalanceAnswer { map: name, shards: vec![], moves: vec![], notes: vec![], procedure: None })
+            Ok(BalanceAnswer {
+                map: name,
+                shards: vec![],
+                moves: vec![],
+                notes: vec![],
+                procedure: None,
+                estimated: false,
+            })
         })
     }
     fn check_rows(&self, name: MapName) -> Answer<'_, RowsCheckAnswer> {
