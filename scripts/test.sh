@@ -48,8 +48,10 @@ else
     house_tests() { cargo test --quiet -p polyshard-testkit --test house; }
 fi
 
-# The unmodified SDKs, which scripts/setup-test.sh installs.
-python_clients() { clients_are_there && .venv/bin/python -m pytest -q tests/python; }
+# The unmodified SDKs, which scripts/setup-test.sh installs. Mostly they wait, so a few run beside each other.
+python_clients() {
+    clients_are_there && .venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadgroup tests/python
+}
 javascript_clients() { clients_are_there && (cd tests/javascript && npm test --silent); }
 # The web console in a real browser.
 browser() {

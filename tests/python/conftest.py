@@ -16,7 +16,8 @@ class Doors:
     """The program, started by the testkit on databases of its own, which are gone when it is stopped."""
 
     def __init__(self, engine, transport):
-        command = ["cargo", "run", "--quiet", "-p", "polyshard-testkit", "--example", "doors", "--", engine, transport]
+        binary = os.path.join(ROOT, "target", "debug", "examples", "doors")
+        self.engine, command = engine, [binary, engine, transport]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._hear()
 
@@ -58,9 +59,21 @@ def variants():
     return [("sqlite", "plain"), ("postgres", "tls")]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Tests that share a program run one after the other in one process; the others beside them."""
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        doors = params.get("doors") or params.get("own_doors")
+        # The pairs of engine and transport are those that all files share.
+        group = "-".join(doors) if isinstance(doors, tuple) else f"{item.path.stem}-{doors}"
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def program():
-    subprocess.run(["cargo", "build", "--quiet", "-p", "polyshard"], cwd=ROOT, check=True)
+    for words in [["-p", "polyshard"], ["-p", "polyshard-testkit", "--example", "doors"]]:
+        subprocess.run(["cargo", "build", "--quiet", *words], cwd=ROOT, check=True)
 
 
 @pytest.fixture(scope="session", params=variants(), ids="-".join)

@@ -15,7 +15,7 @@ from azure.storage.queue import QueueServiceClient
 from conftest import ACCOUNT, KEY
 from test_move import ended
 
-TENANTS = range(1, 9)
+TENANTS = range(1, 11)
 
 
 class World:
@@ -243,6 +243,111 @@ def test_mergers_of_one_entity_lose_nothing(world):
         worker.join()
     shared = world.total(1, "shared")
     assert wrong == [] and [shared[f"k{worker}"] for worker in range(4)] == [9] * 4
+
+
+def test_a_transaction_over_two_shards_is_all_or_nothing(world):
+    """E3: asked for, and committed in two phases. Tenants 9 and 10 are on different shards."""
+
+    def seen(tenant):
+        total = world.total(tenant)
+        return world.messages(tenant), total and total["orders"], world.orders(tenant)
+
+    with world.connect() as connection:
+        connection.execute("SET polyshard.multi_shard = 'two_phase'")
+        connection.commit()
+        if world.doors.engine == "sqlite":
+            order(connection, 9, 1, "first")
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                connection.execute("SELECT polyshard.enqueue('10-outbox', 'x')")
+            return
+        order(connection, 9, 1, "first")
+        order(connection, 10, 1, "first")
+        assert seen(9) == seen(10) == ([], None, 0)
+        connection.commit()
+        assert seen(9) == seen(10) == (["first"], 1, 1)
+        order(connection, 9, 2, "never")
+        order(connection, 10, 2, "never")
+        connection.rollback()
+        assert seen(9) == seen(10) == (["first"], 1, 1)
+        # What fails on one shard takes along what was done on the other; a savepoint takes back both.
+        order(connection, 9, 2, "never")
+        order(connection, 10, 2, "never")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute("SELECT polyshard.entity_insert('Totals', '9', 't', '{}')")
+        connection.rollback()
+        order(connection, 9, 2, "second")
+        connection.execute("SAVEPOINT here")
+        order(connection, 9, 3, "never")
+        order(connection, 10, 3, "never")
+        connection.execute("ROLLBACK TO SAVEPOINT here")
+        connection.execute("SELECT polyshard.enqueue('10-outbox', 'second')")
+        connection.commit()
+        assert seen(9) == (["first", "second"], 2, 2) and seen(10) == (["first", "second"], 1, 1)
+        # Messages alone, on both.
+        connection.execute("SELECT polyshard.enqueue('9-outbox', 'third')")
+        connection.execute("SELECT polyshard.enqueue('10-outbox', 'third')")
+        connection.commit()
+        assert world.messages(9) == world.messages(10) == ["first", "second", "third"]
+
+
+@pytest.mark.skipif(not os.environ.get("POLYSHARD_LONG"), reason="what is left undecided is waited for")
+def test_two_shards_agree_after_kills(world):
+    """E3: the server is killed again and again while transactions over two shards commit."""
+    if world.doors.engine == "sqlite":
+        return
+    doors, stop, acknowledged, wrong = world.doors, threading.Event(), [], []
+
+    def work(worker):
+        number = worker * 1_000_000
+        while not stop.is_set():
+            number += 1
+            try:
+                with world.connect(connect_timeout=5) as connection:
+                    connection.execute("SET polyshard.multi_shard = 'two_phase'")
+                    for tenant in (9, 10):
+                        connection.execute("INSERT INTO orders VALUES (%s, %s, 'x')", (tenant, number))
+                        connection.execute("SELECT polyshard.enqueue(%s, %s, 600)", (f"{tenant}-outbox", str(number)))
+                        connection.execute("SELECT polyshard.entity_upsert('Totals', %s, %s, '{}')",
+                                           (str(tenant), f"o{number}"))
+                acknowledged.append(number)
+            except psycopg.OperationalError:
+                time.sleep(0.05)  # killed
+            except psycopg.Error as error:
+                wrong.append(repr(error))
+                return
+
+    workers = [threading.Thread(target=work, args=(worker,)) for worker in (1, 2, 3)]
+    for worker in workers:
+        worker.start()
+    for kill in range(1, 6):
+        end = time.monotonic() + 120
+        while len(acknowledged) < kill * 20:
+            assert time.monotonic() < end and wrong == [], wrong
+            time.sleep(0.01)
+        doors.kill()
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+    def found(tenant):
+        with world.connect() as connection:
+            rows = connection.execute("SELECT id FROM orders WHERE tenant = %s AND id > 1000000", (tenant,))
+            rows = {row[0] for row in rows.fetchall()}
+        entities = world.tables().get_table_client("Totals").query_entities(f"PartitionKey eq '{tenant}'")
+        return rows, {int(entity["RowKey"][1:]) for entity in entities if entity["RowKey"] != "t"}
+
+    # What nobody decided is rolled back after half a minute; only a hang takes longer than this.
+    end = time.monotonic() + 180
+    while True:
+        (rows, entities), (rows_there, entities_there) = found(9), found(10)
+        if rows == entities == rows_there == entities_there and set(acknowledged) <= rows:
+            break
+        assert time.monotonic() < end, (rows ^ rows_there, rows ^ entities, set(acknowledged) - rows)
+        time.sleep(1)
+    for tenant in (9, 10):
+        left = world.queues().get_queue_client(f"{tenant}-outbox").get_queue_properties().approximate_message_count
+        assert left == 3 + len(rows)
 
 
 def test_together_through_moves_and_a_kill(world):

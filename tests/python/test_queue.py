@@ -155,15 +155,17 @@ def test_updates_change_text_visibility_and_receipt(queue):
 
 
 def test_a_message_comes_back_after_its_visibility_timeout(queue):
-    queue.send_message("later", visibility_timeout=1)
+    queue.send_message("hidden", visibility_timeout=600)
     assert queue.receive_message() is None and queue.peek_messages() == []
+    queue.send_message("later", visibility_timeout=1)
     until(lambda: queue.peek_messages())
-    first = queue.receive_message(visibility_timeout=1)
+    first = queue.receive_message(visibility_timeout=600)
     assert first.content == "later" and queue.receive_message() is None
+    held = queue.update_message(first, visibility_timeout=1)
     until(lambda: queue.peek_messages())
     second = queue.receive_message()
     assert second.id == first.id and second.dequeue_count == 2
-    refused("PopReceiptMismatch", queue.delete_message, first)
+    refused("PopReceiptMismatch", queue.delete_message, held.id, held.pop_receipt)
 
 
 def test_messages_live_as_long_as_they_are_told(queue):

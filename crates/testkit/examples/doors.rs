@@ -80,8 +80,9 @@ fn tell(server: &Server, certificate: Option<&Path>) {
 
 /// A server with a catalog and three shards.
 fn databases() -> PgServer {
-    // These tests kill the program and never the machine.
-    let server = PgServer::start_with(PgOptions { durability: Durability::NoFsync, settings: vec![] });
+    // These tests kill the program and never the machine. Transactions over several shards are prepared.
+    let settings = vec![("max_prepared_transactions".to_owned(), "20".to_owned())];
+    let server = PgServer::start_with(PgOptions { durability: Durability::NoFsync, settings });
     for name in ["catalog", "s1", "s2", "s3"] {
         server.create_database(name);
     }
