@@ -32,6 +32,18 @@ pub fn yes_no(truth: bool) -> String {
     if truth { "yes" } else { "no" }.to_owned()
 }
 
+/// `512 B`, `1.5 MiB`.
+pub fn size(bytes: u64) -> String {
+    let mut scaled = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if scaled < 1024.0 {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{scaled:.1} {unit}") };
+        }
+        scaled /= 1024.0;
+    }
+    format!("{scaled:.1} TiB")
+}
+
 fn lines(table: &Table) -> String {
     let mut text = String::new();
     for line in table.to_string().lines() {
@@ -40,4 +52,13 @@ fn lines(table: &Table) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_are_as_people_read_them() {
+        let sizes = [0, 1_023, 1_536, 5 << 20, 3 << 40].map(super::size);
+        assert_eq!(sizes, ["0 B", "1023 B", "1.5 KiB", "5.0 MiB", "3.0 TiB"]);
+    }
 }

@@ -17,6 +17,7 @@ use serde_json::json;
 use super::config::{self, Sources};
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
+use crate::table::size;
 
 /// How often the server is asked how far it is.
 const ASK_EVERY: Duration = Duration::from_millis(300);
@@ -128,7 +129,7 @@ pub fn run(
             let manifest =
                 without_server(|options| async move { polyshard_server::check_backup(&options, &at).await })?;
             output.answer(&manifest, |manifest| {
-                let (what, size) = (manifest.what(), text::size(manifest.bytes()));
+                let (what, size) = (manifest.what(), size(manifest.bytes()));
                 format!("{backup} is whole: {what}, {size}, every checksum is right.\n")
             })
         }
@@ -150,7 +151,7 @@ pub fn run(
                     pruned.unfinished.len()
                 );
                 if !dry {
-                    let size = text::size(pruned.bytes);
+                    let size = size(pruned.bytes);
                     text.push_str(&format!(", and {size} that none needs any more"));
                 }
                 text.push_str(".\n");
@@ -194,7 +195,7 @@ fn wait(mut backup: BackupView, client: &Client, output: &Output) -> Result<Back
         thread::sleep(ASK_EVERY);
         backup = client.backup(backup.id)?;
         if live {
-            eprint!("\r{} of {} databases, {}   ", backup.copied, backup.databases, text::size(backup.bytes));
+            eprint!("\r{} of {} databases, {}   ", backup.copied, backup.databases, size(backup.bytes));
         }
     }
     if live {
@@ -229,8 +230,8 @@ fn take(new: &NewBackup, client: &Client, output: &Output) -> Result<Exit, Failu
             "{} is a backup of one moment: {} databases, {}, {} of it new. Writes waited {} ms.\n",
             backup.to,
             backup.databases,
-            text::size(backup.bytes),
-            text::size(backup.new_bytes),
+            size(backup.bytes),
+            size(backup.new_bytes),
             backup.pause_ms
         )
     })

@@ -7,7 +7,7 @@ use polyshard_map::MapName;
 
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
-use crate::table::{or_dash, table};
+use crate::table::{or_dash, size, table};
 
 /// `hot`.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub fn hot_table(hot: &HotAnswer) -> String {
                 one.map.to_string(),
                 or_dash(&one.shard),
                 format!("{:.1}", one.requests_per_s),
-                format!("{:.0}", one.bytes_per_s),
+                size(one.bytes_per_s as u64),
             ]
         }),
     );
@@ -84,7 +84,7 @@ fn cold_table(hot: &HotAnswer) -> String {
                 one.shard.to_string(),
                 format!("{:.1}", one.requests_per_s),
                 format!("{}{}", about(one.estimated), one.rows),
-                format!("~{}", one.bytes),
+                format!("~{}", size(one.bytes)),
             ]
         }),
     )
@@ -111,7 +111,7 @@ fn large_table(large: &LargeAnswer) -> String {
                 one.map.to_string(),
                 one.shard.to_string(),
                 format!("{}{}", if one.sampled { "~" } else { "" }, one.rows),
-                format!("~{}", one.bytes),
+                format!("~{}", size(one.bytes)),
             ]
         }),
     );

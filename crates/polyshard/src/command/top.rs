@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::hot::hot_table;
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
-use crate::table::{or_dash, table};
+use crate::table::{or_dash, size, table};
 
 /// Shards shown on one screen, the busiest first; `--all` shows every one.
 const SHARDS_SHOWN: usize = 20;
@@ -87,7 +87,7 @@ fn for_people(top: &Top, all: bool) -> String {
                 shard.p50_us.map_or("-".to_owned(), micros),
                 shard.p99_us.map_or("-".to_owned(), micros),
                 shard.inside.to_string(),
-                shard.bytes.map_or("-".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1_048_576.0)),
+                shard.bytes.map_or("-".to_owned(), size),
                 shard.ranges.to_string(),
                 or_dash(&shard.warnings.first()),
             ]

@@ -3,7 +3,7 @@
 use polyshard_admin::types::{BackupView, BackupsAnswer, ScheduleView};
 use polyshard_server::{DepotBackup, Timestamp};
 
-use crate::table::table;
+use crate::table::{size, table};
 
 /// The backups and restorations of the cluster, and its schedules.
 pub fn list(answer: &BackupsAnswer) -> String {
@@ -114,28 +114,14 @@ fn duration(ms: i64) -> String {
     }
 }
 
-/// `512 B`, `1.5 MiB`.
-pub fn size(bytes: u64) -> String {
-    let mut scaled = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if scaled < 1024.0 {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{scaled:.1} {unit}") };
-        }
-        scaled /= 1024.0;
-    }
-    format!("{scaled:.1} TiB")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_are_as_people_read_them() {
+    fn times_are_as_people_read_them() {
         assert_eq!(time(1_794_744_005_999), "2026-11-15T12:00:05Z");
         let durations = [340, 12_900, 185_000, 7_260_000].map(duration);
         assert_eq!(durations, ["0.3 s", "12 s", "3 min 5 s", "2 h 1 min"]);
-        let sizes = [0, 1_023, 1_536, 5 << 20, 3 << 40].map(size);
-        assert_eq!(sizes, ["0 B", "1023 B", "1.5 KiB", "5.0 MiB", "3.0 TiB"]);
     }
 }
