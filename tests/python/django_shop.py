@@ -1,12 +1,11 @@
 """A shop in Django, whose orders are sharded by tenant: migrations, the ORM, bulk inserts and transactions (G1, C1)."""
 
 import sys
-import urllib.parse
 
 import django
 from django.conf import settings
 
-address = urllib.parse.urlsplit(sys.argv[1])
+host, port, *certificate = sys.argv[1:]
 settings.configure(
     SECRET_KEY="of a test",
     USE_TZ=True,
@@ -14,11 +13,12 @@ settings.configure(
     DATABASES={
         "default": {
             "ENGINE": "django.db.backends.postgresql",
-            "NAME": address.path.lstrip("/"),
-            "USER": address.username,
-            "PASSWORD": address.password,
-            "HOST": address.hostname,
-            "PORT": address.port,
+            "NAME": "polyshard",
+            "USER": "polyshard",
+            "PASSWORD": "polyshard",
+            "HOST": host,
+            "PORT": port,
+            "OPTIONS": {"sslmode": "verify-full", "sslrootcert": certificate[0]} if certificate else {},
         }
     },
 )
