@@ -29,9 +29,13 @@ struct Arguments {
     /// Fewer and shorter rounds: for a first look, not for the record.
     #[arg(long)]
     quick: bool,
-    /// Of the queue and table doors, only the operations whose name has this in it.
+    /// Of the queue and table doors, only the operations whose name has this in it; of moves, only such tables: rate,
+    /// pause, elsewhere, fifth.
     #[arg(long)]
     only: Option<String>,
+    /// Rows beside which a fifth shard comes; a million, or a tenth of it with --quick, if nothing is said.
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1_000..=100_000_000))]
+    rows: Option<i64>,
     /// Print one JSON document at the end instead of tables as they come.
     #[arg(long)]
     json: bool,
@@ -90,7 +94,7 @@ fn main() -> ExitCode {
         (Subject::Router, &router::run),
         (Subject::Engine, &engine::run),
         (Subject::Catalog, &catalog::run),
-        (Subject::Move, &moves::run),
+        (Subject::Move, &|effort| moves::run(effort, only, arguments.rows)),
         (Subject::Sql, &sql::run),
         (Subject::Overhead, &overhead::run),
     ];

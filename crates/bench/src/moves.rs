@@ -34,8 +34,8 @@ const KEYS: i64 = 1_000;
 /// Rows written at once while a table is filled.
 const FILL_ROWS: i64 = 500;
 
-/// All tables of moves.
-pub fn run(effort: Effort) -> Result<Vec<Table>, Failure> {
+/// The tables of moves whose names have this in them.
+pub fn run(effort: Effort, only: &str, fifth_rows: Option<i64>) -> Result<Vec<Table>, Failure> {
     let runtime = Runtime::new()?;
     let mut rates = Table::new(
         "move_rate",
@@ -48,13 +48,25 @@ pub fn run(effort: Effort) -> Result<Vec<Table>, Failure> {
         &["engine", "moves", "writes", "errors", "p50", "p99", "longest wait of a move, median", "worst"],
     );
     let (mut elsewhere, mut fifth) = (elsewhere::table(), fifth::table());
+    let wanted = |name: &str| name.contains(only);
+    let fifth_rows = fifth_rows.unwrap_or(effort.pick(1_000_000, 100_000));
     for place in [Place::Files(tempfile::tempdir()?), Place::Server(PgServer::start())] {
-        runtime.block_on(rate(&place, effort, &mut rates))?;
-        runtime.block_on(pause(&place, effort, &mut pauses))?;
-        runtime.block_on(elsewhere::measure(&place, effort, &mut elsewhere))?;
-        runtime.block_on(fifth::run(&place, effort.pick(1_000_000, 100_000), &mut fifth))?;
+        if wanted("move_rate") {
+            runtime.block_on(rate(&place, effort, &mut rates))?;
+        }
+        if wanted("move_pause") {
+            runtime.block_on(pause(&place, effort, &mut pauses))?;
+        }
+        if wanted("move_elsewhere") {
+            runtime.block_on(elsewhere::measure(&place, effort, &mut elsewhere))?;
+        }
+        if wanted("move_fifth") {
+            runtime.block_on(fifth::run(&place, fifth_rows, &mut fifth))?;
+        }
     }
-    Ok(vec![rates, pauses, elsewhere, fifth])
+    let tables =
+        [("move_rate", rates), ("move_pause", pauses), ("move_elsewhere", elsewhere), ("move_fifth", fifth)];
+    Ok(tables.into_iter().filter(|(name, _)| wanted(name)).map(|(_, table)| table).collect())
 }
 
 fn tenants() -> Result<MapDefinition, Failure> {
