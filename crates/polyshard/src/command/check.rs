@@ -56,8 +56,10 @@ pub enum LinkCommand {
         to: String,
     },
     /// All links
+    #[command(after_help = "Examples:\n  polyshard link list\n  polyshard link list --json")]
     List,
     /// Forget a link
+    #[command(after_help = "Examples:\n  polyshard link remove 2f1c6f8e-6a0f-4f0e-9d52-6a3f0a3c1b7d")]
     Remove {
         /// Its id
         id: String,

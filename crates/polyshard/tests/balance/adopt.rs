@@ -99,6 +99,32 @@ fn a_database_is_taken_in_with_its_rows_and_a_tenant_moves_out_while_it_is_writt
     server.stop();
 }
 
+/// What the cluster has already is not the newcomer's, whatever map it is of.
+#[test]
+fn a_database_is_taken_in_beside_tables_of_another_map() {
+    let (fleet, setup) = cluster();
+    let mut server = setup.start();
+    run(&server, "map create users --kind hash --key bigint --buckets 8 --shards b").ok();
+    sql(&server, "CREATE TABLE logins (tenant_id bigint, id bigint, PRIMARY KEY (tenant_id, id))");
+    run(&server, "table shard logins --map users --key tenant_id").ok();
+    sql(&server, "CREATE TABLE colour (name text PRIMARY KEY)");
+    run(&server, "table reference colour").ok();
+    sql(&server, "INSERT INTO colour VALUES ('red'), ('blue')");
+    sql(&server, "INSERT INTO logins VALUES (1, 1), (2, 1)");
+    sql(&server, "CREATE VIEW all_logins AS SELECT * FROM logins");
+    run(&server, &line(&fleet, "--wait")).ok();
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), "2000");
+    assert_eq!(sql(&server, "SELECT count(*) FROM logins"), "2");
+    assert_eq!(fleet.servers[0].execute("legacy", "SELECT count(*) FROM colour"), "2");
+    let maps = json(&server, "table list").to_string();
+    assert!(maps.contains("\"users\"") && maps.contains("\"tenants\""), "{maps}");
+    run(&server, "move tenants --key 7 --to b --wait").ok();
+    run(&server, "move users --buckets 0..8 --to legacy --wait").ok();
+    assert_eq!(sql(&server, "SELECT count(*) FROM logins"), "2");
+    run(&server, "check").ok();
+    server.stop();
+}
+
 #[test]
 #[ignore = "five servers are killed and waited for: make test-all"]
 fn killed_at_each_step_an_adoption_goes_on_by_itself() {
