@@ -105,7 +105,7 @@ async fn finish(
     clock: &Clock,
     progress: &Progress,
 ) -> Result<Manifest, BackupError> {
-    let pool = Pool::open(&request.to.depot).await?;
+    let pool = mark.kept_while(Pool::open(&request.to.depot)).await?;
     let copied = Mutex::default();
     let writer = Writer { request, pool: &pool, progress, copied: &copied };
     let manifest = mark.kept_while(copy_all(&writer, router, catalog, clock)).await?;

@@ -14,15 +14,15 @@ use crate::backup::{
 use crate::fleet::{Fleet, password};
 use crate::support::{eventually, json, shard_of};
 
-/// Gives tenant 7 so many rows that the copy of its shard has some dozen chunks, each another.
-fn with_large_orders(server: &Server) {
+/// Gives tenant 7 so many rows of 100 KB, each another, that the copy of its shard has several chunks.
+fn with_large_orders(server: &Server, rows: u32) {
     let mut command = Command::new("psql");
     command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", &url_of(server)]).stdin(Stdio::piped());
     let mut psql = command.spawn().unwrap();
     let mut input = psql.stdin.take().unwrap();
     let mut state = 7_u64;
     writeln!(input, "BEGIN;").unwrap();
-    for id in 1_000..1_080 {
+    for id in 1_000..1_000 + rows {
         let mut noise = String::with_capacity(100_000);
         while noise.len() < 100_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -44,7 +44,7 @@ fn all_of(server: &Server, tenant: u32) -> String {
 fn a_lost_embedded_shard_comes_back_while_the_others_are_served() {
     let mut server = Setup::new().start();
     with_orders(&server, 5);
-    with_large_orders(&server);
+    with_large_orders(&server, 20);
     let folder = tempfile::tempdir().unwrap();
     let (backup, to) = (folder.path().join("monday"), folder.path().join("new/shard.db"));
     server.cli(&["backup", "take", text(&backup)]).ok();
@@ -53,7 +53,7 @@ fn a_lost_embedded_shard_comes_back_while_the_others_are_served() {
     psql(&server, "DELETE FROM orders WHERE tenant = 7 AND id >= 1000");
 
     let chunks = chunks_of(&backup, &format!("shards/{shard}"));
-    assert!(chunks.len() > 16, "{}", chunks.len());
+    assert!(chunks.len() > 3, "{}", chunks.len());
     let url = format!("sqlite:{}", text(&to));
     for at in [0, chunks.len() / 2, chunks.len() - 1] {
         let blocked = Blocked::new(&chunks[at]);
@@ -92,7 +92,7 @@ fn a_lost_postgresql_shard_comes_back_while_the_others_are_served() {
     let pg = &fleet.servers[0];
     let mut server = fleet.setup().start();
     with_orders(&server, 5);
-    with_large_orders(&server);
+    with_large_orders(&server, 80);
     let folder = tempfile::tempdir().unwrap();
     let backup = folder.path().join("monday");
     server.cli(&["backup", "take", text(&backup)]).ok();
