@@ -6,7 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, TryStreamExt};
-use polyshard_store_sql::Limits;
+use polyshard_engine::{Dialect, Rows, Statement};
+use polyshard_map::{HashSpec, Key, KeyType, MapDefinition, MapName, Scheme};
+use polyshard_router::Access;
+use polyshard_shard::{Dataset, Placement, StoreSchema};
+use polyshard_sql::SqlError;
+use polyshard_store_sql::{Enlisted, Enlisting, Limits, Step, StoreFunction, Stores};
 
 use crate::support::{Cluster, Setup, refusal, rows};
 use crate::transactions::script;
@@ -244,5 +249,172 @@ async fn copy_takes_each_row_to_its_shard_and_back() {
     assert_eq!(lines.iter().filter(|line| line.starts_with("tenant")).count(), 1);
     assert_eq!(rows(&client, "SELECT 1").await, [["1"]]);
     drop(client);
+    cluster.close().await;
+}
+
+/// Another store: it keeps things of tenants, which `polyshard.keep` adds.
+struct Things;
+
+const KEEP: StoreFunction = StoreFunction { name: "keep", parameters: &["tenant", "thing"], required: 2 };
+
+impl Stores for Things {
+    fn functions(&self) -> &'static [StoreFunction] {
+        &[KEEP]
+    }
+
+    fn enlist<'a>(&'a self, _: &'a str, arguments: Vec<Option<String>>) -> Enlisting<'a> {
+        let [Some(tenant), Some(thing)] = arguments.as_slice() else { panic!("{arguments:?}") };
+        let (tenant, thing) = (tenant.parse().unwrap(), thing.parse().unwrap());
+        Box::pin(async move { Ok(Box::new(Keeping::new(tenant, thing)) as Box<dyn Enlisted>) })
+    }
+}
+
+struct Keeping {
+    map: MapName,
+    key: Key,
+    insert: Option<Statement>,
+}
+
+impl Keeping {
+    fn new(tenant: i64, thing: i64) -> Keeping {
+        let (map, key) = (MapName::new("tenants").unwrap(), Key::BigInt(tenant));
+        // As the journal makes a hash map; only the shard is looked at here, and the placement by nobody.
+        let hash = Scheme::Hash(HashSpec::new(0, 16).unwrap());
+        let definition = MapDefinition::new(map.clone(), KeyType::BigInt, hash).unwrap();
+        let placement = definition.placement(&key).unwrap().into_vec();
+        let insert =
+            Statement::new("INSERT INTO polyshard.thing (placement, tenant, id) VALUES ($1, $2, $3)")
+                .bind(placement)
+                .bind(tenant)
+                .bind(thing);
+        Keeping { map, key, insert: Some(insert) }
+    }
+}
+
+impl Enlisted for Keeping {
+    fn map(&self) -> &MapName {
+        &self.map
+    }
+
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    fn dataset(&self, dialect: Dialect) -> Dataset {
+        Dataset {
+            name: "things".to_owned(),
+            map: self.map.clone(),
+            table: dialect.own_table("thing"),
+            placement: Placement::Column("placement".to_owned()),
+            rows: None,
+        }
+    }
+
+    fn step(&mut self, _: Dialect, _: Option<&Rows>) -> Result<Step, SqlError> {
+        Ok(self.insert.take().map_or(Step::Done(Some("kept".to_owned())), Step::Run))
+    }
+}
+
+fn things(_: Dialect) -> Vec<String> {
+    vec![
+        "CREATE TABLE IF NOT EXISTS polyshard.thing (placement bytea NOT NULL, tenant bigint NOT NULL, \
+         id bigint NOT NULL, PRIMARY KEY (tenant, id))"
+            .to_owned(),
+    ]
+}
+
+/// What another store writes on several shards commits with the rows there, or not at all, wherever the server stops.
+/// E3, H2.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_stores_writes_on_several_shards_are_all_or_nothing() {
+    let stop_at = Arc::new(Mutex::new(String::new()));
+    let wanted = stop_at.clone();
+    let failpoint = Arc::new(move |place: &str| place == wanted.lock().unwrap().as_str());
+    let setup = Setup {
+        failpoint: Some(failpoint),
+        limits: Limits { prepared_patience: Duration::ZERO, ..Limits::default() },
+        stores: Some(Arc::new(Things)),
+        schema: Some(StoreSchema { statements: things }),
+        ..Setup::default()
+    };
+    let cluster = Cluster::start_with(setup).await;
+    cluster.make_tables().await;
+    let kept = |id: i64| -> (i64, i64) {
+        let of = |table: &str| -> i64 {
+            let count = |shard: &str| -> i64 {
+                cluster
+                    .on_shard(shard, &format!("SELECT count(*) FROM {table} WHERE id = {id}"))
+                    .parse()
+                    .unwrap()
+            };
+            count("s1") + count("s2")
+        };
+        (of("polyshard.thing"), of("notes"))
+    };
+    // Things of ten tenants, notes of ten others: each shard has some of both, or of one alone.
+    let write = async |client: &tokio_postgres::Client, id: i64| {
+        for tenant in 0..10 {
+            let said = rows(client, &format!("SELECT polyshard.keep({tenant}, {id})")).await;
+            assert_eq!(said, [["kept"]]);
+            rows(client, &format!("INSERT INTO notes VALUES ({}, {id}, 'x')", tenant + 10)).await;
+        }
+    };
+    let client = cluster.connect().await;
+    rows(&client, "SET polyshard.multi_shard = 'two_phase'; BEGIN").await;
+    write(&client, 1).await;
+    rows(&client, "COMMIT").await;
+    let on_one = |shard: &str| cluster.on_shard(shard, "SELECT count(*) FROM polyshard.thing");
+    assert!(on_one("s1") != "0" && on_one("s2") != "0", "the things are on one shard");
+    assert_eq!(kept(1), (10, 10));
+    rows(&client, "BEGIN").await;
+    write(&client, 2).await;
+    rows(&client, "ROLLBACK").await;
+    assert_eq!(kept(2), (0, 0));
+    rows(&client, "BEGIN").await;
+    rows(&client, "SAVEPOINT a").await;
+    write(&client, 3).await;
+    rows(&client, "ROLLBACK TO a").await;
+    write(&client, 4).await;
+    // What the store refuses takes along what it did elsewhere.
+    rows(&client, "SAVEPOINT b").await;
+    assert_eq!(refusal(&client, "SELECT polyshard.keep(0, 4)").await.0, "23505");
+    rows(&client, "ROLLBACK TO b").await;
+    rows(&client, "COMMIT").await;
+    assert_eq!((kept(3), kept(4)), ((0, 0), (10, 10)));
+    // Things alone, none of whose shards has rows written.
+    rows(&client, "BEGIN").await;
+    for tenant in 0..10 {
+        rows(&client, &format!("SELECT polyshard.keep({tenant}, 5)")).await;
+    }
+    rows(&client, "COMMIT").await;
+    assert_eq!(kept(5), (10, 0));
+    drop(client);
+
+    let steps = [
+        ("two_phase.prepare.before", false),
+        ("two_phase.decide.before", false),
+        ("two_phase.decide.after", true),
+        ("two_phase.commit:s1.before", true),
+        ("two_phase.commit:s2.before", true),
+        ("two_phase.commit.after", true),
+    ];
+    for (id, (place, committed)) in (10..).zip(steps) {
+        let client = cluster.connect().await;
+        rows(&client, "SET polyshard.multi_shard = 'two_phase'; BEGIN").await;
+        write(&client, id).await;
+        *stop_at.lock().unwrap() = place.to_owned();
+        assert!(client.simple_query("COMMIT").await.is_err(), "{place}");
+        drop(client);
+        stop_at.lock().unwrap().clear();
+        // The sessions of the one that stopped end; then somebody looks.
+        while prepared(&cluster) != "0" {
+            cluster.door.end_prepared().await;
+        }
+        assert_eq!(kept(id), if committed { (10, 10) } else { (0, 0) }, "{place}");
+    }
     cluster.close().await;
 }

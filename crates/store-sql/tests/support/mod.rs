@@ -72,11 +72,23 @@ pub struct Setup {
     pub settings: Vec<(String, String)>,
     pub raw_max: usize,
     pub failpoint: Option<polyshard_catalog::Failpoint>,
+    /// Another store, whose functions can be called.
+    pub stores: Option<Arc<dyn polyshard_store_sql::Stores>>,
+    /// What it keeps on every shard.
+    pub schema: Option<polyshard_shard::StoreSchema>,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
-        Setup { shards: 2, limits: Limits::default(), settings: Vec::new(), raw_max: 20, failpoint: None }
+        Setup {
+            shards: 2,
+            limits: Limits::default(),
+            settings: Vec::new(),
+            raw_max: 20,
+            failpoint: None,
+            stores: None,
+            schema: None,
+        }
     }
 }
 
@@ -121,6 +133,8 @@ impl Cluster {
             postgres_raw_max: setup.raw_max,
             ..Options::default()
         });
+        let mut schemas = vec![polyshard_journal::schema(), polyshard_store_sql::schema()];
+        schemas.extend(setup.schema);
         let located = place.clone();
         let target = move |name: &str| located.target(name);
         let owner = format!("process {}", Uuid::new_v4());
@@ -128,11 +142,7 @@ impl Cluster {
             Arc::new(Catalog::new(target("catalog"), engine.clone(), owner, Arc::new(Uuid::new_v4)));
         let router_options = RouterOptions {
             router: RouterId::new(rand::random()),
-            shard: ShardOptions {
-                data: engine,
-                stores: vec![polyshard_journal::schema(), polyshard_store_sql::schema()],
-                ..ShardOptions::default()
-            },
+            shard: ShardOptions { data: engine, stores: schemas, ..ShardOptions::default() },
             hold_max: Duration::from_secs(2),
             wait_max: Duration::from_secs(20),
             poll: Duration::from_millis(500),
@@ -162,7 +172,7 @@ impl Cluster {
             random,
             clock: Arc::new(micros),
             failpoint: setup.failpoint.clone(),
-            stores: None,
+            stores: setup.stores.clone(),
         };
         let door = Arc::new(Door::new(parts));
         let prepared = door.clone();
