@@ -26,11 +26,11 @@ impl Client {
             get = get.query("limit", limit.to_string());
         }
         if let Some(map) = &request.map {
-            get = get.query("map", map.to_string());
+            get = get.query("map", map);
         }
         if let Some(by) = request.by {
             let by = if by == HotBy::Bytes { "bytes" } else { "requests" };
-            get = get.query("by", by.to_owned());
+            get = get.query("by", by);
         }
         self.call(get)
     }
@@ -39,7 +39,7 @@ impl Client {
     pub fn large(&self, limit: u32, map: Option<&MapName>) -> Answered<LargeAnswer> {
         let mut get = self.get("/v1/large").query("limit", limit.to_string());
         if let Some(map) = map {
-            get = get.query("map", map.to_string());
+            get = get.query("map", map);
         }
         self.call(get)
     }

@@ -8,6 +8,8 @@ import { live } from "../live.js";
 
 // Sizes, warnings and the last hour change slowly.
 const READ_AGAIN_MS = 30_000;
+// Rows shown at first: laying out hundreds of them is felt with every click.
+const LISTED = 100;
 
 const COLUMNS = [
   { name: "Shard", by: (shard) => shard.shard },
@@ -35,6 +37,12 @@ export default async function shards(into, _rest, { signal }) {
   const sums = h("dl", { className: "facts panel" });
   const warned = h("div");
   const rows = new Map();
+  let whole = false;
+  const showAll = () => {
+    whole = true;
+    draw();
+  };
+  const more = h("p", { id: "more" }, h("span"), h("button", { type: "button", onclick: showAll }, "Show all"));
 
   function draw() {
     const wanted = filter.value.toLowerCase();
@@ -45,7 +53,10 @@ export default async function shards(into, _rest, { signal }) {
       const [one, other] = [order.by(a), order.by(b)];
       return one < other ? -1 : one > other ? 1 : a.shard.localeCompare(b.shard, "en", { numeric: true });
     });
-    body.replaceChildren(...shown.map((shard) => rowOf(shard).element));
+    const listed = whole ? shown : shown.slice(0, LISTED);
+    body.replaceChildren(...listed.map((shard) => rowOf(shard).element));
+    more.hidden = listed.length === shown.length;
+    more.firstChild.textContent = `${number(listed.length)} of ${count(shown.length, "shard")} in this order. `;
     sum();
     const looked = traffic.shards.filter((shard) => shard.warnings.length > 0);
     put(
@@ -121,6 +132,7 @@ export default async function shards(into, _rest, { signal }) {
       { className: "scroll" },
       h("table", { className: "cards", id: "shards" }, h("thead", {}, h("tr", {}, heads)), body),
     ),
+    more,
     h(
       "p",
       { className: "small dim" },
