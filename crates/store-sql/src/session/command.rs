@@ -52,11 +52,11 @@ impl Session {
         let texts = texts.ok_or_else(|| wrong(format!("polyshard.{} takes no NULL", call.function)))?;
         let map = |name: &str| MapName::new(name).map_err(|error| wrong(error.to_string()));
         let declaration = match (call.function.as_str(), texts.as_slice()) {
-            ("shard_table", [table, by, column]) => Declaration::Sharded {
-                table: self.table_name(table).await?,
-                map: map(by)?,
-                column: folded(column),
-            },
+            ("shard_table", [table, by, column]) => {
+                let table = self.table_name(table).await?;
+                let column = self.column_name(&table, column).await?;
+                Declaration::Sharded { table, map: map(by)?, column }
+            }
             ("reference_table", [table]) => Declaration::Reference { table: self.table_name(table).await? },
             ("local_table", [table, shard]) => Declaration::Local {
                 table: self.table_name(table).await?,
@@ -124,11 +124,22 @@ impl Session {
         }
         let name = folded(written);
         let schema = self.current_schema().await?;
-        if let Some(table) = schema.table(None, &name, &self.search_path) {
-            return Ok(table.name.clone());
+        // As SQL reads it, else just as it is written: tools that quote every name make tables called "Orders".
+        for name in [name.as_str(), written] {
+            if let Some(table) = schema.table(None, name, &self.search_path) {
+                return Ok(table.name.clone());
+            }
         }
         let schema = self.search_path.first().cloned().unwrap_or_else(|| "public".to_owned());
         Ok(TableName { schema, name })
+    }
+
+    /// A column's name, likewise.
+    async fn column_name(&self, table: &TableName, written: &str) -> Result<String, SqlError> {
+        let (name, written) = (folded(written), written.trim());
+        let schema = self.current_schema().await?;
+        let has = |name: &str| schema.tables.get(table).is_some_and(|table| table.column(name).is_some());
+        Ok(if !has(&name) && has(written) { written.to_owned() } else { name })
     }
 }
 

@@ -31,6 +31,15 @@ async fn a_newcomer_makes_tables_declares_them_and_works_on() {
     let joined = "SELECT c.name FROM orders o JOIN countries c ON c.code = 'ch' WHERE o.tenant_id = 3";
     assert_eq!(rows(&client, joined).await, [["Switzerland"]]);
 
+    // Names that a tool has quoted are found as they are.
+    run(r#"CREATE TABLE "Lines" ("tenantId" bigint, id bigint, PRIMARY KEY ("tenantId", id))"#).await;
+    run("SELECT polyshard.shard_table('Lines', 'tenants', 'tenantId')").await;
+    run(r#"INSERT INTO "Lines" SELECT * FROM UNNEST('{3,3}'::bigint[], '{1,2}'::bigint[])"#).await;
+    assert_eq!(
+        rows(&client, r#"SELECT id FROM "Lines" WHERE "tenantId" = 3 ORDER BY id"#).await,
+        [["1"], ["2"]]
+    );
+
     // A mistake changes nothing anywhere.
     let (state, _) = refusal(&client, "INSERT INTO countries (code, name) VALUES ('ch', 'twice')").await;
     assert_eq!(state, "23505");
