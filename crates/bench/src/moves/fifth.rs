@@ -9,7 +9,7 @@ use polyshard_catalog::{MoveRequest, OpRecord};
 use polyshard_engine::{Batch, Statement};
 use polyshard_map::{Epoch, HashSpec, Key, KeyType, MapDefinition, MapName, Scheme, ShardId, spread_buckets};
 use polyshard_mover::Mover;
-use polyshard_rebalance::plan::{Aim, By, Situation};
+use polyshard_rebalance::plan::{Aim, By, Planned, Situation};
 use polyshard_rebalance::{Heat, measure};
 use polyshard_router::Access;
 use polyshard_shard::{Dataset, Placement};
@@ -129,25 +129,13 @@ async fn plan(cluster: &Cluster) -> Result<Vec<MoveRequest>, Failure> {
     let places = measure::places(&cluster.router, &cluster.catalog.shards().await?).await;
     let (pieces, definition) = (&measured.pieces, Some(known.map.definition()));
     let situation = Situation { pieces, places: &places, rules: &[], resting: &[], definition };
-    let mut moves = situation.even_out(Aim::new(By::Rows, 1)).moves;
-    let definition = orders()?;
-    moves.sort_by(|a, b| (&a.from, a.range.lo()).cmp(&(&b.from, b.range.lo())));
-    let mut requests: Vec<MoveRequest> = Vec::new();
-    for planned in moves {
-        match requests.last_mut() {
-            Some(last) if last.to == planned.to && last.range.hi() == Some(planned.range.lo()) => {
-                last.range =
-                    polyshard_map::KeyRange::new(last.range.lo().clone(), planned.range.hi().cloned())?;
-            }
-            _ => requests.push(MoveRequest {
-                map: definition.name().clone(),
-                range: planned.range,
-                to: planned.to,
-                keep_ms: 0,
-                if_version: None,
-                by: None,
-            }),
-        }
-    }
-    Ok(requests)
+    let request = |planned: Planned| MoveRequest {
+        map: known.map.definition().name().clone(),
+        range: planned.range,
+        to: planned.to,
+        keep_ms: 0,
+        if_version: None,
+        by: None,
+    };
+    Ok(situation.even_out(Aim::new(By::Rows, 1)).moves.into_iter().map(request).collect())
 }
