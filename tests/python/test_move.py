@@ -128,7 +128,7 @@ def test_a_server_killed_during_moves_loses_nothing(doors):
     shards = prepare(doors)
     acknowledged, errors, stop = {tenant: [] for tenant in TENANTS}, [], threading.Event()
     threads = start_writers(doors, acknowledged, errors, stop, forgiving=True)
-    # Each costs the time after which a dead process is replaced. Kills in every state of a move are the program's own tests.
+    # Each costs the time after which a dead process is replaced. Every state of a move has a test of the program's own.
     waits = [0.0, 0.02, 0.05, 0.1, 0.2] if os.environ.get("POLYSHARD_LONG") else [0.02, 0.1]
     for round_, wait in enumerate(waits):
         time.sleep(0.3)
