@@ -1,4 +1,4 @@
-//! The checker: what is put right, soft references, what it found by itself. The boundary, free of HTTP, and its routes.
+//! The checker: what is put right, soft references, what it found by itself. The boundary, free of HTTP, and routes.
 
 use std::sync::Arc;
 

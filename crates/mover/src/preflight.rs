@@ -53,8 +53,8 @@ impl Mover {
 }
 
 impl Session {
-    /// Reads the tables that are there on both sides. A table of a store that is not on the target yet is made when rows
-    /// are carried.
+    /// Reads the tables that are there on both sides. A table of a store that is not on the target yet is made when
+    /// rows are carried.
     pub(crate) async fn read_what_is_there(&mut self) -> Result<()> {
         let source = self.source.clone();
         let found = source.datasets(self.definition.name()).await.map_err(MoveError::on(source.id()))?;

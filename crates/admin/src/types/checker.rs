@@ -1,4 +1,4 @@
-//! What the checker finds and puts right: rows in the wrong place, reference tables that differ, links that name nothing.
+//! What the checker finds and puts right: rows in the wrong place, tables that differ, links that name nothing.
 
 use polyshard_map::{MapName, ShardId};
 use serde::{Deserialize, Serialize};

@@ -102,8 +102,8 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// A process with shards s1 and s2, the map `tenants` (up to 100 on s1, from there on s2), the table `orders` that it
-    /// places, and the reference table `country`.
+    /// A process with shards s1 and s2, the map `tenants` (up to 100 on s1, from there on s2), the tables `orders` and
+    /// `lines` that it places, and the reference table `country`.
     pub async fn start() -> Bed {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let root = folder.path().to_owned();

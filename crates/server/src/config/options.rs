@@ -266,8 +266,8 @@ pub const OPTIONS: &[OptionSpec] = &[
         "check.every_s",
         Kind::Integer { min: 0, max: 31_536_000 },
         "0",
-        "How often the checker runs by itself, in seconds: 86400 is daily, 0 never. It reads all tables, in one process \
-         of the cluster at a time; what it finds is in the log, in the metrics, and in the console as a warning.",
+        "How often the checker runs by itself, in seconds: 86400 is daily, 0 never. It reads all tables, in one \
+         process of the cluster at a time; what it finds is in the log, in the metrics, and in the console as a warning.",
     ),
     option("engine.sqlite_readers", COUNT, "4", "Idle read connections kept for each SQLite database."),
     option(
