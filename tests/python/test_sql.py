@@ -97,6 +97,66 @@ def test_asyncpg_prepares_and_runs_transactions(doors, address, tables):
     asyncio.run(work())
 
 
+def test_answers_are_taken_in_parts(doors, address, words, tables):
+    """Server-side cursors of psycopg, cursors of asyncpg, SQLAlchemy's streams: of one shard and of all."""
+    with psycopg.connect(words, autocommit=True) as connection:
+        for number in range(40):
+            connection.execute(f"INSERT INTO {tables} (tenant, id, body) VALUES (%s, %s, %s)",
+                               (number % 10, number, f"n{number}"))
+    queries = [(f"SELECT id, body FROM {tables} WHERE tenant = %s ORDER BY id", (3,), [3, 13, 23, 33]),
+               (f"SELECT id, body FROM {tables} WHERE id >= %s ORDER BY id", (5,), list(range(5, 40)))]
+    for query, values, wanted in queries:
+        with psycopg.connect(words) as connection:
+            with connection.cursor("parts") as cursor:
+                cursor.itersize = 3
+                cursor.execute(query, values)
+                assert [column.name for column in cursor.description] == ["id", "body"]
+                assert cursor.fetchone() == (wanted[0], f"n{wanted[0]}")
+                assert [row[0] for row in cursor] == wanted[1:]
+            with connection.cursor("again", scrollable=True) as cursor:
+                cursor.execute(query, values, binary=True)
+                cursor.scroll(2)
+                assert cursor.fetchone()[0] == wanted[2]
+                cursor.scroll(0, mode="absolute")
+                assert [row[0] for row in cursor.fetchmany(2)] == wanted[:2]
+            with connection.cursor("kept", withhold=True) as cursor:
+                cursor.execute(query, values)
+                assert cursor.fetchone()[0] == wanted[0]
+                connection.commit()
+                assert [row[0] for row in cursor.fetchall()] == wanted[1:]
+    engine = sa.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(words))
+    for query, values, wanted in queries:
+        with engine.connect().execution_options(stream_results=True, max_row_buffer=4) as connection:
+            found = connection.exec_driver_sql(query, values)
+            assert [row[0] for row in found.yield_per(3)] == wanted
+    engine.dispose()
+
+    async def work():
+        context = ssl.create_default_context(cafile=doors.certificate) if doors.certificate else False
+        connection = await asyncpg.connect(host=address[0], port=address[1], user="polyshard", password="polyshard",
+                                           database="polyshard", ssl=context)
+        try:
+            for query, values, wanted in queries:
+                async with connection.transaction():
+                    cursor = connection.cursor(query.replace("%s", "$1"), *values, prefetch=4)
+                    assert [row["id"] async for row in cursor] == wanted
+        finally:
+            await connection.close()
+
+    asyncio.run(work())
+
+
+def test_queries_over_all_shards_are_copied_out(words, tables):
+    with psycopg.connect(words, autocommit=True) as connection:
+        for number in range(20):
+            connection.execute(f"INSERT INTO {tables} (tenant, id) VALUES (%s, %s)", (number, number))
+        with connection.cursor() as cursor:
+            with cursor.copy(f"COPY (SELECT id % 2, count(*) FROM {tables} GROUP BY 1 ORDER BY 1) TO STDOUT") as copy:
+                assert b"".join(copy) == b"0\t10\n1\t10\n"
+            with cursor.copy(f"COPY {tables} (id) TO STDOUT") as copy:
+                assert sorted(int(row[0]) for row in copy.rows()) == list(range(20))
+
+
 def test_sqlalchemy_maps_and_reflects(words, tables):
     engine = sa.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(words))
 

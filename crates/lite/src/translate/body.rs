@@ -131,6 +131,19 @@ impl Body {
         Ok(())
     }
 
+    /// Its rows, those that are the same with numbers from 1 on.
+    fn numbered(&self) -> String {
+        let column = |(place, oid): (usize, &TypeOid)| collated(&format!("\"c{}\"", place + 1), *oid);
+        let columns: Vec<String> = self.types().iter().enumerate().map(column).collect();
+        let shown: Vec<String> =
+            columns.iter().enumerate().map(|(place, sql)| format!("{sql} AS \"c{}\"", place + 1)).collect();
+        let by =
+            if columns.is_empty() { String::new() } else { format!("PARTITION BY {}", columns.join(", ")) };
+        let number = format!("row_number() OVER ({by}) AS \"n\"");
+        let list: Vec<String> = shown.into_iter().chain([number]).collect();
+        format!("SELECT {} FROM ({})", list.join(", "), self.text())
+    }
+
     pub(super) fn text(&self) -> String {
         match self {
             Body::Select { items, head, tail, .. } => {
@@ -157,6 +170,14 @@ impl Body {
                 format!("SELECT {} FROM (VALUES {})", columns.join(", "), rows.join(", "))
             }
             Body::Made(made) => format!("SELECT * FROM ({})", made.sql),
+            Body::Set { left, right, op } if !op.starts_with("UNION") && op.ends_with("ALL") => {
+                // SQLite has them without ALL only: rows that are the same are told apart by their number.
+                let op = op.trim_end_matches(" ALL");
+                let names: Vec<String> =
+                    (1..=self.types().len()).map(|place| format!("\"c{place}\"")).collect();
+                let (left, right) = (left.numbered(), right.numbered());
+                format!("SELECT {} FROM ({left} {op} {right})", names.join(", "))
+            }
             Body::Set { left, right, op } => {
                 let side = |body: &Body| match body {
                     Body::Set { .. } => format!("SELECT * FROM ({})", body.text()),

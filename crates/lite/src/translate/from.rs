@@ -211,10 +211,23 @@ impl Translator<'_> {
         ordinality: bool,
         alias: Option<&TableAlias>,
     ) -> Result<Joined, SqlError> {
-        if !super::table_function::is_table_function(name) {
+        if super::table_function::is_table_function(name) {
+            return self.table_function(name, values, ordinality, alias);
+        }
+        if !values.is_empty() || ordinality {
             return Err(unsupported(format!("the function {name} in FROM")));
         }
-        self.table_function(name, values, ordinality, alias)
+        // One row with one value, which is called like the function, or like the table.
+        let statements = polyshard_sql::statements(&format!("SELECT {name}()"))?;
+        let Some(polyshard_sql::ast::Statement::Query(query)) = statements.first().and_then(|one| one.ast())
+        else {
+            return Err(unsupported(format!("the function {name} in FROM")));
+        };
+        let mut made = self.query(query, None)?;
+        let (own, shown) =
+            (self.alias("q"), alias.map_or_else(|| name.to_owned(), |alias| fold(&alias.name)));
+        made.columns.iter_mut().for_each(|column| column.name.clone_from(&shown));
+        named_columns(format!("({}) AS {}", made.sql, quoted(&own)), &own, shown, made.columns, alias)
     }
 
     fn derived(

@@ -172,6 +172,8 @@ impl Translator<'_> {
                         ("INTERSECT", false)
                     }
                     (SetOperator::Except, SetQuantifier::None | SetQuantifier::Distinct) => ("EXCEPT", false),
+                    (SetOperator::Intersect, SetQuantifier::All) => ("INTERSECT ALL", false),
+                    (SetOperator::Except, SetQuantifier::All) => ("EXCEPT ALL", false),
                     _ => return Err(unsupported(format!("{op} {set_quantifier}"))),
                 };
                 let (mut left, names, _) = self.body(left, &[], uses)?;
