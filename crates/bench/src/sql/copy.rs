@@ -30,7 +30,11 @@ pub fn run(world: &World, effort: Effort) -> Result<Table, Failure> {
     door.psql(ddl)?;
     door.psql("SELECT polyshard.shard_table('copied', 'tenants', 'tenant')")?;
     let file = file.display().to_string();
-    let (mut direct, mut through) = (Vec::new(), Vec::new());
+    // What finds the rows of a range when it moves: the shards' tables have it, a plain one has not.
+    let index = world.shard(1).psql(
+        "SELECT indexdef FROM pg_indexes WHERE tablename = 'copied' AND indexname = 'copied_polyshard_key'",
+    )?;
+    let (mut direct, mut indexed, mut through) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         direct.push(copy(world, &plain, &file, rows)?);
         plain.psql("TRUNCATE copied")?;
@@ -38,36 +42,47 @@ pub fn run(world: &World, effort: Effort) -> Result<Table, Failure> {
         for shard in 1..=SHARDS {
             world.shard(shard).psql("TRUNCATE copied")?;
         }
+        plain.psql(&index)?;
+        indexed.push(copy(world, &plain, &file, rows)?);
+        plain.psql("DROP INDEX copied_polyshard_key; TRUNCATE copied")?;
     }
-    let median = |of: &dyn Fn(&Load, &Load) -> f64| {
-        Spread::of(direct.iter().zip(&through).map(|(direct, through)| of(direct, through)).collect()).median
-    };
-    let title =
-        format!("COPY of {rows} rows by psql into one database and into {SHARDS}, median of {rounds}");
-    let mut table =
-        Table::new("sql-copy", title, &["", "one database", "through Polyshard", "ratio", "goal"]);
-    table.row([
-        "rows a second".into(),
-        median(&|direct, _| direct.rows_a_second).into(),
-        median(&|_, through| through.rows_a_second).into(),
-        median(&|direct, through| through.rows_a_second / direct.rows_a_second).into(),
-        Cell::None,
-    ]);
-    table.row([
-        "rows a second of a core".into(),
-        median(&|direct, _| direct.rows_a_core).into(),
-        median(&|_, through| through.rows_a_core).into(),
-        median(&|direct, through| through.rows_a_core / direct.rows_a_core).into(),
-        "0.9".into(),
-    ]);
-    let door_ns = |_: &Load, through: &Load| through.door_us * 1000.0 / rows as f64;
-    table.row([
-        "the door's own ns a row".into(),
-        Cell::None,
-        median(&door_ns).into(),
-        Cell::None,
-        Cell::None,
-    ]);
+    let title = format!("COPY of {rows} rows by psql, median of {rounds}");
+    let mut table = Table::new(
+        "sql-copy",
+        title,
+        &[
+            "",
+            "one database",
+            "with the shards' index",
+            "Polyshard, 4 shards",
+            "ratio",
+            "ratio with it",
+            "goal",
+        ],
+    );
+    let figures: [(&str, fn(&Load) -> f64, Cell); 2] = [
+        ("rows a second", |load| load.rows_a_second, Cell::None),
+        ("rows a second of a core", |load| load.rows_a_core, "0.9".into()),
+    ];
+    for (name, figure, goal) in figures {
+        let median = |loads: &[Load]| Spread::of(loads.iter().map(figure).collect()).median;
+        let ratio = |loads: &[Load]| {
+            let ratios = through.iter().zip(loads).map(|(ours, theirs)| figure(ours) / figure(theirs));
+            Spread::of(ratios.collect()).median
+        };
+        table.row([
+            name.into(),
+            median(&direct).into(),
+            median(&indexed).into(),
+            median(&through).into(),
+            ratio(&direct).into(),
+            ratio(&indexed).into(),
+            goal,
+        ]);
+    }
+    let door_ns = Spread::of(through.iter().map(|load| load.door_us * 1000.0 / rows as f64).collect()).median;
+    let (none, name) = (|| Cell::None, "the door's own ns a row");
+    table.row([name.into(), none(), none(), door_ns.into(), none(), none(), none()]);
     Ok(table)
 }
 
