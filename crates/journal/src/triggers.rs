@@ -56,7 +56,8 @@ impl Acts {
         let words = words(&self.source);
         if self.instead || (self.before && assigns(&words, key)) {
             let message = format!("{} of table {name} may change its key column {key}", self.what);
-            let hint = "rows are placed by the key that the statement gives: drop it, or have the application give the key";
+            let hint = "rows are placed by the key that the statement gives: drop it, or have the application \
+                        give the key";
             return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, message).hint(hint));
         }
         for (of, written) in writes(&words) {

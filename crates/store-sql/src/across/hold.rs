@@ -1,5 +1,5 @@
-//! Answers that the client takes in parts: portals with a fetch size and cursors across shards, cursors that outlive their
-//! transaction, and all of these on SQLite shards.
+//! Answers that the client takes in parts: portals with a fetch size and cursors across shards, cursors that outlive
+//! their transaction, and all of these on SQLite shards.
 //!
 //! An answer across PostgreSQL shards is in temporary tables of one session, and a portal or cursor of PostgreSQL's own
 //! there; the sessions of the other shards are given back once they have sent their rows. A cursor WITH HOLD keeps the

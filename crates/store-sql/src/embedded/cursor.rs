@@ -1,5 +1,5 @@
-//! Cursors, and portals with a fetch size, on SQLite shards: the answer is kept by the door, so that a client that takes
-//! its time holds neither a reader nor the shard's only writer.
+//! Cursors, and portals with a fetch size, on SQLite shards: the answer is kept by the door, so that a client that
+//! takes its time holds neither a reader nor the shard's only writer.
 
 use std::cmp::Ordering;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};

@@ -8,8 +8,8 @@ use super::Session;
 use super::statement::reads;
 
 impl Session {
-    /// The route of a statement in a session that has chosen a shard. What has a key goes where the key is all the same,
-    /// and what every shard has is changed on every shard.
+    /// The route of a statement in a session that has chosen a shard. What has a key goes where the key is all the
+    /// same, and what every shard has is changed on every shard.
     pub(super) fn pinned(
         &self,
         route: Route,

@@ -1,8 +1,8 @@
 //! Transactions whose statements share one snapshot: one of every shard, and rows where they were when it was taken.
 //!
-//! All snapshots are opened with the first query across shards, and leave for every range is kept until the end, so that
-//! none of them moves meanwhile. What moved between the first statement and that is missing from one shard's snapshot, or
-//! is in two: such a transaction is to be tried again.
+//! All snapshots are opened with the first query across shards, and leave for every range is kept until the end, so
+//! that none of them moves meanwhile. What moved between the first statement and that is missing from one shard's
+//! snapshot, or is in two: such a transaction is to be tried again.
 
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, View};

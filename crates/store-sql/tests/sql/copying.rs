@@ -185,7 +185,8 @@ async fn copy_takes_queries_over_all_shards() {
     let grouped = "COPY (SELECT tenant % 3 AS rest, count(*) FROM notes GROUP BY 1 ORDER BY 1) TO STDOUT \
                    WITH (FORMAT csv, HEADER)";
     assert_eq!(copy_out(&client, grouped).await, "rest,count\n0,105\n1,98\n2,97\n");
-    let plain = "COPY (SELECT id, body FROM notes WHERE id > 297) TO STDOUT WITH (FORMAT csv, HEADER, FORCE_QUOTE (body))";
+    let plain = "COPY (SELECT id, body FROM notes WHERE id > 297) TO STDOUT \
+                 WITH (FORMAT csv, HEADER, FORCE_QUOTE (body))";
     let mut out: Vec<String> = copy_out(&client, plain).await.lines().map(str::to_owned).collect();
     assert_eq!(out.remove(0), "id,body");
     out.sort();

@@ -1,5 +1,5 @@
-//! Answers that clients take in parts: cursors in and beyond transactions, and portals with a fetch size, on both engines.
-//! C1, C3.
+//! Answers that clients take in parts: cursors in and beyond transactions, and portals with a fetch size, on both
+//! engines. C1, C3.
 
 use tokio_postgres::Client;
 
