@@ -3,15 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use polyshard_engine::{Database, Dialect, Options, Target};
+use polyshard_engine::{Database, Dialect, Options, Statement, Target};
 use polyshard_shard::{Shard, ShardOptions};
 
 use crate::depot::Location;
 use crate::manifest::ShardPart;
 use crate::progress::Progress;
-use crate::{BackupError, dump, restore, shardlet};
+use crate::shardlet::{self, RunName};
+use crate::{BackupError, dump, restore};
 
-/// What databases are called that are needed only meanwhile.
+/// What databases are called that are needed only meanwhile; cluster and run follow.
 const DATABASE_PREFIX: &str = "polyshard_restore_";
 
 /// An opened copy. Close it, which removes it.
@@ -26,11 +27,13 @@ enum Kind {
 }
 
 /// Fetches and opens the copy of a shard. A PostgreSQL copy becomes a database on the server of the shard that owns the
-/// key now; its name is of the shard, so that one left by a process that was killed is found and replaced.
+/// key now. Its name is this run's alone: one that slept through another's beginning finds its own gone, and never
+/// reads the other's. Those left by processes that were killed are dropped.
 pub(crate) async fn open(
     from: &Location,
     part: &ShardPart,
     owner: &Shard,
+    run: &RunName,
     scratch: &Path,
     options: &ShardOptions,
     progress: &Progress,
@@ -38,7 +41,7 @@ pub(crate) async fn open(
     let wrong = |error| BackupError::of_shard(&part.id, error);
     match part.copy.dialect()? {
         Dialect::Sqlite => {
-            let folder = scratch.join("copy");
+            let folder = scratch.join(format!("copy-{}", run.text()));
             remove_folder(&folder)?;
             let path = folder.join("shard.db");
             let filled = async {
@@ -54,7 +57,7 @@ pub(crate) async fn open(
             }
         }
         Dialect::Postgres => {
-            let name = format!("{DATABASE_PREFIX}{}", part.id.as_str().replace('-', "_"));
+            let name = format!("{DATABASE_PREFIX}{}", run.text());
             let Some(target) = shardlet::beside(owner, &name) else {
                 return Err(BackupError::Refused(format!(
                     "the key is on the embedded shard {} now, and the backup is of PostgreSQL; restore it elsewhere",
@@ -62,8 +65,8 @@ pub(crate) async fn open(
                 )));
             };
             let kind = Kind::Database { owner: owner.address().clone(), name: name.clone() };
-            drop_database(owner.address(), &name).await?;
-            run(owner.address(), &format!("CREATE DATABASE {name}")).await.map_err(|error| match error {
+            drop_left(owner.address(), run).await?;
+            execute(owner.address(), &format!("CREATE DATABASE {name}")).await.map_err(|error| match error {
                 polyshard_engine::Error::Unavailable { .. } => BackupError::Failed(error.to_string()),
                 other => BackupError::Refused(format!(
                     "a database for the copy cannot be made beside shard {}: {other}; give its role the right to \
@@ -114,11 +117,25 @@ fn remove_folder(folder: &Path) -> Result<(), BackupError> {
 }
 
 async fn drop_database(owner: &Target, name: &str) -> Result<(), BackupError> {
-    Ok(run(owner, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?)
+    Ok(execute(owner, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?)
+}
+
+/// Drops what runs of this cluster have left; there is one at a time.
+async fn drop_left(owner: &Target, run: &RunName) -> Result<(), BackupError> {
+    let options = Options { postgres_readers: 1, postgres_pool_max: 1, ..Options::default() };
+    let database = Database::open(owner.clone(), options, None).await?;
+    let sql = "SELECT datname::text FROM pg_database WHERE starts_with(datname::text, $1)";
+    let beginning = format!("{DATABASE_PREFIX}{}_", run.cluster());
+    let found = database.read(Statement::new(sql).bind(beginning)).await;
+    database.close().await;
+    for row in found?.rows() {
+        drop_database(owner, row.text(0)?).await?;
+    }
+    Ok(())
 }
 
 /// Runs a statement that PostgreSQL runs outside of transactions only.
-async fn run(target: &Target, sql: &str) -> Result<(), polyshard_engine::Error> {
+async fn execute(target: &Target, sql: &str) -> Result<(), polyshard_engine::Error> {
     let options = Options { postgres_readers: 1, postgres_pool_max: 1, ..Options::default() };
     let database = Database::open(target.clone(), options, None).await?;
     let done = async {

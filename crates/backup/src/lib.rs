@@ -34,6 +34,6 @@ pub use manifest::{FORMAT, MANIFEST, Manifest, MapPart, Part, ShardPart, Shardle
 pub use progress::Progress;
 pub use restore::{Restore, restore_shard};
 pub use rows::Extent;
-pub use shardlet::{Present, RestoreShardlet};
+pub use shardlet::{Present, RestoreShardlet, RunName};
 pub use take::{Clock, Probe, Request, What, take};
 pub use unchanged::Memory;

@@ -8,6 +8,7 @@ use polyshard_engine::{Access as EngineAccess, Target, Transaction, Value};
 use polyshard_map::{Key, Map, MapDefinition, MapName};
 use polyshard_router::{Access, Router, RouterError, Ticket};
 use polyshard_shard::{Column, Dataset, Shard, ShardOptions};
+use uuid::Uuid;
 
 use crate::depot::Location;
 use crate::files::Scratch;
@@ -48,7 +49,7 @@ pub(crate) async fn extract_live(
     router: &Router,
     map: &MapName,
     key: &str,
-    scratch: &Path,
+    file: Scratch,
     progress: &Progress,
 ) -> Result<(Scratch, MapDefinition), BackupError> {
     let (definition, key) = key_of(router, map, key)?;
@@ -57,7 +58,7 @@ pub(crate) async fn extract_live(
     let shard = shard.map_err(|error| BackupError::of_shard(ticket.shard(), error))?;
     let tables = rows::tables(&shard, &definition, &key, Extent::Key).await?;
     let mut tx = ticket.begin().await?;
-    let file = extract(&mut tx, &shard, &tables, scratch, progress).await?;
+    extract(&mut tx, &shard, &tables, &file, progress).await?;
     tx.rollback().await?;
     Ok((file, definition))
 }
@@ -67,10 +68,9 @@ async fn extract(
     tx: &mut Transaction,
     shard: &Shard,
     tables: &[Rows],
-    scratch: &Path,
+    file: &Scratch,
     progress: &Progress,
-) -> Result<Scratch, BackupError> {
-    let file = Scratch::new(scratch, "shardlet.jsonl")?;
+) -> Result<(), BackupError> {
     let wrong = |error: std::io::Error| BackupError::of_file(file.path(), &error);
     let mut out = BufWriter::new(std::fs::File::create(file.path()).map_err(wrong)?);
     for table in tables {
@@ -100,8 +100,30 @@ async fn extract(
             }
         }
     }
-    out.flush().map_err(wrong)?;
-    Ok(file)
+    out.flush().map_err(wrong)
+}
+
+/// A name that no other run has, for what is needed only meanwhile: of the cluster, and of the run in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunName {
+    cluster: String,
+    run: u64,
+}
+
+impl RunName {
+    /// The name of a run of a cluster.
+    pub fn new(cluster: Uuid, run: u64) -> RunName {
+        RunName { cluster: cluster.simple().to_string(), run }
+    }
+
+    /// What the names of all runs of the cluster begin with, before an underscore.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!("{}_{}", self.cluster, self.run)
+    }
 }
 
 /// What happens to rows that the shardlet has now.
@@ -129,6 +151,8 @@ pub struct RestoreShardlet<'a> {
     pub present: Present,
     /// A folder for files that are needed meanwhile.
     pub scratch: PathBuf,
+    /// What they are called by.
+    pub run: RunName,
     /// How the copy of a shard is opened.
     pub options: ShardOptions,
 }
@@ -150,7 +174,7 @@ impl RestoreShardlet<'_> {
         let (lines, then) = match (&manifest.shardlet, &manifest.rows) {
             (Some(shardlet), Some(part)) => {
                 self.check_shardlet(shardlet, &definition, &key)?;
-                let file = Scratch::new(&self.scratch, "shardlet.jsonl")?;
+                let file = self.scratch_file()?;
                 let writing = crate::restore::write_file(self.backup, part, file.path());
                 progress.unless_cancelled(writing).await?;
                 let then = match manifest.maps.is_empty() {
@@ -177,6 +201,11 @@ impl RestoreShardlet<'_> {
         let placed = if same { Placed::AsNow } else { Placed::Otherwise };
         let putting = self.put(&definition, &key, lines.path(), placed, progress);
         progress.unless_cancelled(putting).await
+    }
+
+    /// For the rows, until they are put.
+    fn scratch_file(&self) -> Result<Scratch, BackupError> {
+        Scratch::new(&self.scratch, &format!("rows-{}.jsonl", self.run.text()))
     }
 
     /// Whether the backup of one shardlet is of this one.
@@ -228,13 +257,15 @@ impl RestoreShardlet<'_> {
         let owner =
             self.router.administer(&owner).await.map_err(|error| BackupError::of_shard(&owner, error))?;
         progress.set_databases(1);
-        let opened = copy::open(self.backup, part, &owner, &self.scratch, &self.options, progress).await?;
+        let opened =
+            copy::open(self.backup, part, &owner, &self.run, &self.scratch, &self.options, progress).await?;
         let extracted = async {
             let shard = opened.shard();
             let tables = rows::tables(shard, map.definition(), &key, self.extent).await?;
             let wrong = |error| BackupError::of_shard(shard.id(), error);
             let mut tx = shard.carrier().await.map_err(wrong)?.begin(EngineAccess::Read).await?;
-            let file = extract(&mut tx, shard, &tables, &self.scratch, &Progress::default()).await?;
+            let file = self.scratch_file()?;
+            extract(&mut tx, shard, &tables, &file, &Progress::default()).await?;
             tx.rollback().await?;
             Ok(file)
         };

@@ -149,8 +149,8 @@ async fn copy_all(
         What::Shardlet { map, key } => {
             progress.set_databases(1);
             (manifest.moment_ms, manifest.seq) = (clock(), router.view().seq);
-            let (lines, definition) =
-                shardlet::extract_live(router, map, key, &request.scratch, progress).await?;
+            let file = Scratch::new(&request.scratch, &format!("{}-rows.jsonl", request.to.name))?;
+            let (lines, definition) = shardlet::extract_live(router, map, key, file, progress).await?;
             let file = tokio::fs::File::open(lines.path()).await;
             let file = file.map_err(|error| BackupError::of_file(lines.path(), &error))?;
             let chunks = pool.store(file, progress).await?;

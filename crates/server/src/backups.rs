@@ -14,7 +14,7 @@ use polyshard_admin::types::{
 use polyshard_admin::{Answer, Backups, ErrorCode, Problem};
 use polyshard_backup::{
     BackupError, Clock, Depot, Extent, Location, Memory, Present, Progress, Request, RestoreShardlet,
-    Variables, What,
+    RunName, Variables, What,
 };
 use polyshard_catalog::{Begun, Catalog, CatalogError, Run, RunBody, RunState};
 use polyshard_engine::Target;
@@ -188,7 +188,7 @@ impl Taking {
 
     async fn carry_out(self: Arc<Taking>, run: Run, job: Job, progress: Arc<Progress>) {
         let done = {
-            let mut work = std::pin::pin!(self.work(&job, &progress));
+            let mut work = std::pin::pin!(self.work(run.id, &job, &progress));
             loop {
                 tokio::select! {
                     done = &mut work => break done,
@@ -224,7 +224,7 @@ impl Taking {
         }
     }
 
-    async fn work(&self, job: &Job, progress: &Progress) -> Result<(), BackupError> {
+    async fn work(&self, run: u64, job: &Job, progress: &Progress) -> Result<(), BackupError> {
         match job {
             Job::Take(request) => {
                 let clock: Clock = Arc::new(now_ms);
@@ -239,6 +239,7 @@ impl Taking {
                     extent: if asked.bucket { Extent::Bucket } else { Extent::Key },
                     present: if asked.replace { Present::Replace } else { Present::Keep },
                     scratch: self.scratch.clone(),
+                    run: RunName::new(self.catalog.cluster().await?, run),
                     options: self.shard_options.clone(),
                 };
                 restore.run(progress).await.map(drop)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use polyshard_backup::{
     BackupError, Clock, Extent, Location, Manifest, Present, Probe, Progress, Request, RestoreShardlet,
-    Variables, What, take,
+    RunName, Variables, What, take,
 };
 use polyshard_catalog::{Catalog, Driver, FenceLimits, NewShard, PasswordSource, ShardLimits, ShardRecord};
 use polyshard_engine::{Batch, Options, Secret, Statement, Target};
@@ -214,6 +214,7 @@ impl Cluster {
             extent,
             present,
             scratch: self.place.folder.path().join("scratch"),
+            run: RunName::new(self.catalog.cluster().await.unwrap(), 1),
             options: ShardOptions::default(),
         };
         restore.run(&Progress::default()).await

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use polyshard_backup::{
     BackupError, Depot, Dry, Extent, Found, Location, Present, Progress, Request, Restore, RestoreShardlet,
-    Retention, Variables, What, list, prune, verify,
+    Retention, RunName, Variables, What, list, prune, verify,
 };
 use polyshard_engine::Target;
 
@@ -207,6 +207,7 @@ async fn everything_comes_back(prefix: &str, variables: Variables) {
         extent: Extent::Key,
         present: Present::Keep,
         scratch: place.folder.path().join("scratch"),
+        run: RunName::new(cluster.catalog.cluster().await.unwrap(), 1),
         options: polyshard_shard::ShardOptions::default(),
     };
     assert_eq!(restore.run(&Progress::default()).await.unwrap(), 1);

@@ -2,13 +2,15 @@
 //! maps and rules, on either engine. E1.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use polyshard_azure_http::{AccountKey, DEVELOPMENT_ACCOUNT as ACCOUNT, DEVELOPMENT_KEY, Timestamp};
 use polyshard_testkit::process::{Server, Setup};
 
-use crate::backup::{psql, text};
-use crate::fleet::Fleet;
+use crate::backup::{Holding, orders, psql, text, with_orders};
+use crate::fleet::{Fleet, password};
+use crate::restores::await_lock;
 use crate::support::{eventually, json};
 
 const VERSION: &str = "2021-12-02";
@@ -180,5 +182,50 @@ fn everything_comes_back_in_empty_postgresql_databases() {
     let mut server = elsewhere.start();
     assert_eq!(seen(&server), then);
     works(&server);
+    server.stop();
+}
+
+/// Killed when one shard is filled, another is being filled, and the catalog is empty.
+#[test]
+#[ignore = "takes ten seconds; run by 'make test-all'"]
+fn half_a_restoration_into_postgresql_is_not_served() {
+    let fleet = Fleet::start(1, &[("a", 0), ("b", 0)]);
+    let (setup, pg) = (fleet.setup(), &fleet.servers[0]);
+    let mut server = setup.start();
+    with_orders(&server, 3);
+    let folder = tempfile::tempdir().unwrap();
+    let (backup, data) = (folder.path().join("backups/monday"), folder.path().join("restored"));
+    server.cli(&["backup", "take", text(&backup)]).ok();
+    server.kill9();
+    let empty = || {
+        for name in ["catalog", "a", "b"] {
+            pg.execute("postgres", &format!("DROP DATABASE {name} WITH (FORCE)"));
+            pg.execute("postgres", &format!("CREATE DATABASE {name} OWNER {name}"));
+        }
+    };
+    empty();
+    // Whoever fills the second waits for this, until it is gone.
+    let holding = Holding::begin(&pg.url("b"), "CREATE SCHEMA polyshard");
+    let elsewhere = setup.clone().data(&data);
+    let config = elsewhere.config_path();
+    let restore = ["restore", text(&backup), "--config", text(&config), "--data", text(&data)];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_polyshard"));
+    command.args(restore).env("B_SECRET", password("b")).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut restoring = command.spawn().unwrap();
+    await_lock(pg, "b");
+    restoring.kill().unwrap();
+    restoring.wait().unwrap();
+    holding.end();
+    let at_work = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_restore'";
+    eventually("the end of what was killed", || (pg.execute("postgres", at_work) == "0").then_some(()));
+    assert_ne!(pg.execute("a", "SELECT count(*) FROM orders"), "0", "the first was filled");
+    assert_eq!(pg.execute("catalog", "SELECT count(*) FROM pg_tables WHERE schemaname = 'polyshard'"), "0");
+
+    let refused = elsewhere.try_start().map(drop).expect_err("half of a cluster is not served").to_string();
+    assert!(refused.contains("another cluster"), "{refused}");
+    empty();
+    elsewhere.run(&restore).ok();
+    let mut server = elsewhere.start();
+    assert_eq!(orders(&server, 7), "3|order 0|order 2");
     server.stop();
 }

@@ -137,7 +137,7 @@ fn a_lost_postgresql_shard_comes_back_while_the_others_are_served() {
 }
 
 /// Waits until somebody waits for a lock in a database.
-fn await_lock(pg: &PgServer, database: &str) {
+pub fn await_lock(pg: &PgServer, database: &str) {
     let sql = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '{database}'"
     );
