@@ -267,7 +267,8 @@ pub const OPTIONS: &[OptionSpec] = &[
         Kind::Integer { min: 0, max: 31_536_000 },
         "0",
         "How often the checker runs by itself, in seconds: 86400 is daily, 0 never. It reads all tables, in one \
-         process of the cluster at a time; what it finds is in the log, in the metrics, and in the console as a warning.",
+         process of the cluster at a time; what it finds is in the log, in the metrics, and in the console as a \
+         warning.",
     ),
     option("engine.sqlite_readers", COUNT, "4", "Idle read connections kept for each SQLite database."),
     option(
@@ -294,8 +295,8 @@ pub const OPTIONS: &[OptionSpec] = &[
         "metrics.count",
         Kind::Bool,
         "true",
-        "Whether requests are counted and timed. Without, metrics, `hot` and `top` know of none, and load is evened out \
-         by size alone.",
+        "Whether requests are counted and timed. Without, metrics, `hot` and `top` know of none, and load is evened \
+         out by size alone.",
     ),
     option(
         "trace.endpoint",
