@@ -138,7 +138,8 @@ fn backs_off(latest: &[ProcedureRecord], map: &MapName, every: Duration, now_ms:
 /// What was moved lately, and stays where it is for now.
 fn resting(latest: &[ProcedureRecord], map: &MapName, cooldown: Duration, now_ms: i64) -> Vec<KeyRange> {
     let since = now_ms.saturating_sub(i64::try_from(cooldown.as_millis()).unwrap_or(i64::MAX));
-    let lately = attempts(latest, map).filter(|one| one.started_ms >= since);
+    // After one that failed it waits, and then tries the same again.
+    let lately = attempts(latest, map).filter(|one| one.state == OpState::Done && one.started_ms >= since);
     // One that cannot be read is of a newer program, which lets it rest by itself.
     let read = lately.filter_map(|one| Procedure::read(&one.body).ok());
     read.flat_map(|procedure| procedure.moves().cloned().collect::<Vec<_>>()).collect()

@@ -11,6 +11,7 @@ mod offline;
 mod rates;
 mod reader;
 mod rebalance;
+mod sizes;
 mod sql;
 #[path = "../e2e/support.rs"]
 #[allow(dead_code, reason = "these scenarios use a part of it")]

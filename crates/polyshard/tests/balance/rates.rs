@@ -76,7 +76,21 @@ fn the_hot_the_heavy_the_large_and_the_cold_are_told_apart() {
 fn every_process_knows_the_load_of_all_until_one_is_gone() {
     let fleet = Fleet::start(1, &[("a", 0), ("b", 0)]);
     let mut first = fleet.setup().start();
+    // E2: as if shard a had grown by some megabytes a day. A process looks when it starts.
+    run(&first, "shard set a --bytes-max 60000000").ok();
+    fleet.servers[0].execute(
+        "catalog",
+        "INSERT INTO polyshard.shard_size SELECT 'a', (extract(epoch FROM now()) * 1000)::bigint - day * 86400000, \
+         7000000 - day * 3000000 FROM generate_series(1, 2) AS day",
+    );
     let mut second = fleet.setup().start();
+    eventually("a warning that the shard will be full", || {
+        let top = json(&second, "top --once");
+        let shards = top["traffic"]["shards"].as_array().expect("shards").clone();
+        let warnings =
+            shards.into_iter().find(|one| one["shard"] == "a").expect("shard a")["warnings"].to_string();
+        warnings.contains("reaches the limit about 20").then_some(())
+    });
     run(&first, "map create tenants --kind hash --key bigint --buckets 16").ok();
     sql(&first, "CREATE TABLE orders (tenant bigint, id bigint, PRIMARY KEY (tenant, id))");
     run(&first, "table shard orders --map tenants --key tenant").ok();
