@@ -171,6 +171,13 @@ async fn outlive_their_transaction(cluster: &Cluster) {
         run("CLOSE c").await;
         run("CLOSE d").await;
     }
+    // They keep nothing from moving: neither keys nor ranges.
+    run(&format!("DECLARE c CURSOR WITH HOLD FOR {OF_ALL}")).await;
+    run("DECLARE d CURSOR WITH HOLD FOR SELECT id FROM notes WHERE tenant = 1 ORDER BY id").await;
+    let moves = cluster.swap_and_keep("tenants").await;
+    cluster.clean_up(moves).await;
+    assert_eq!(of("FETCH 2 FROM c").await, [0, 1]);
+    assert_eq!(of("FETCH ALL FROM d").await, [1, 11, 21]);
     drop((client, other));
 }
 
