@@ -144,7 +144,8 @@ pub(crate) fn input(kind: TypeOid, text: &str) -> Option<i64> {
 
 /// Without schema and quotes, folded as PostgreSQL folds.
 fn bare_name(text: &str) -> String {
-    let last = text.strip_prefix("public.").or_else(|| text.strip_prefix("pg_catalog.")).unwrap_or(text);
+    let schemas = ["public.", "pg_catalog.", "\"public\".", "\"pg_catalog\"."];
+    let last = schemas.iter().find_map(|schema| text.strip_prefix(schema)).unwrap_or(text);
     match last.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(quoted) => quoted.replace("\"\"", "\""),
         None => last.to_ascii_lowercase(),
