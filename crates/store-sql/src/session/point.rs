@@ -1,7 +1,7 @@
 //! A row read by its primary key in the simple protocol: asked by a statement that the shard has prepared already.
 //!
 //! For PostgreSQL, reading and planning such a text is more work than running it. Only outside a transaction, where
-//! an error leaves nothing behind: then the text itself is sent, so that what the client is told is about its own words.
+//! an error leaves nothing behind: then the text itself is sent, so that the client is told about its own words.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::cache::KnownLane;
 const ASKED_AGAIN: [&str; 4] = ["22", "0A", "26", "42"];
 
 impl Session {
-    /// Reads a row for a text of this shape. False if the text is to be sent as it is; the client was told nothing then.
+    /// Reads a row for a text of this shape. False if the text is to be sent as it is, and the client was told nothing.
     pub(super) async fn read_point(
         &mut self,
         known: &KnownLane,
