@@ -70,13 +70,13 @@ impl<'a> Work<'a> {
             return Some(format!("shard {to} takes nothing"));
         };
         let load = self.loads.get(to).cloned().unwrap_or_default();
-        if let Some(most) = place.bytes_max {
-            if load.bytes.saturating_add(piece.bytes) > usable(most, headroom_percent) {
-                return Some(format!(
-                    "shard {to} would have {} bytes, and its limit is {most} with {headroom_percent} % kept free",
-                    load.bytes + piece.bytes
-                ));
-            }
+        if let Some(most) = place.bytes_max
+            && load.bytes.saturating_add(piece.bytes) > usable(most, headroom_percent)
+        {
+            return Some(format!(
+                "shard {to} would have {} bytes, and its limit is {most} with {headroom_percent} % kept free",
+                load.bytes + piece.bytes
+            ));
         }
         if let Some(most) = place.entries_max.filter(|most| load.entries >= *most) {
             return Some(format!("shard {to} has {} entries, and its limit is {most}", load.entries));
