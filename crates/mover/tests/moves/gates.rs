@@ -16,11 +16,12 @@ pub type Gate = Arc<AtomicBool>;
 /// A gate for each of these places, which a move waits before until it is opened.
 pub fn gates<const COUNT: usize>(places: [&'static str; COUNT]) -> (Failpoint, [Gate; COUNT]) {
     let closed = places.map(|_| Arc::new(AtomicBool::new(true)));
-    let gates = closed.clone();
+    // A test that fails drops its gates, and so opens them: nothing waits behind one for ever.
+    let gates = closed.each_ref().map(Arc::downgrade);
     let failpoint: Failpoint = Arc::new(move |here| {
         if let Some(gate) = places.iter().position(|place| *place == here) {
             tokio::task::block_in_place(|| {
-                while gates[gate].load(Ordering::SeqCst) {
+                while gates[gate].upgrade().is_some_and(|gate| gate.load(Ordering::SeqCst)) {
                     std::thread::sleep(Duration::from_millis(2));
                 }
             });

@@ -170,12 +170,14 @@ async fn a_mover_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes() {
         let place = Place::server();
         let asleep = Arc::new(AtomicBool::new(false));
         let held = Arc::new(AtomicBool::new(true));
-        let (gate, flag) = (held.clone(), asleep.clone());
+        // A test that fails drops it, and so wakes the sleeper.
+        let (gate, flag) = (Arc::downgrade(&held), asleep.clone());
+        let is_held = move || gate.upgrade().is_some_and(|held| held.load(Ordering::SeqCst));
         let failpoint: Failpoint = Arc::new(move |here| {
-            if here == at && gate.load(Ordering::SeqCst) {
+            if here == at && is_held() {
                 flag.store(true, Ordering::SeqCst);
                 tokio::task::block_in_place(|| {
-                    while gate.load(Ordering::SeqCst) {
+                    while is_held() {
                         std::thread::sleep(Duration::from_millis(2));
                     }
                 });
