@@ -1,5 +1,5 @@
-//! What earlier backups of this process had of each SQLite database: one that has provably not changed since is not read
-//! again.
+//! What earlier backups of this process had of each SQLite database: one that has provably not changed since is not
+//! read again.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

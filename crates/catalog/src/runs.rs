@@ -21,8 +21,8 @@ const RUNS_KEPT: i64 = 1_000;
 const LEFT: &str =
     "the process that ran it ended before it was done; what has no manifest is no backup, and is pruned";
 /// Said of a restoration whose process is gone: its one transaction may have been committed last of all.
-const LEFT_RESTORE: &str = "the process that ran it ended before it was done; the rows are all as they were, or all as in \
-                            the backup: look, and restore them again if need be";
+const LEFT_RESTORE: &str = "the process that ran it ended before it was done; the rows are all as they were, or \
+                            all as in the backup: look, and restore them again if need be";
 
 /// The table.
 pub(crate) fn statements(dialect: Dialect) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Shards and shardlets restored beside the running rest, killed at chosen points: nothing half-restored is served. E1, E10.
+//! Shards and shardlets restored beside the running rest, killed at chosen points: nothing is half-restored. E1, E10.
 
 use std::io::Write;
 use std::path::Path;
