@@ -391,8 +391,8 @@ impl RestoreShardlet<'_> {
                     };
                     if let Some(dataset) = misplaced {
                         return Err(BackupError::Refused(format!(
-                            "map {} is not known to be as it was when the backup was taken, and rows of {dataset} carry \
-                             their place in it; restore the backup elsewhere to get at them",
+                            "map {} is not known to be as it was when the backup was taken, and rows of {dataset} \
+                             carry their place in it; restore the backup elsewhere to get at them",
                             self.map
                         )));
                     }
