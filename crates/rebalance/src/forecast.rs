@@ -17,8 +17,8 @@ pub struct Forecast {
     pub full_ms: i64,
 }
 
-/// When a limit will be reached, by the straight line that fits best; none if it is not growing, if too little is known,
-/// or if it is further away than anybody plans. `looks` are moments in milliseconds and bytes then.
+/// When a limit will be reached, by the straight line that fits best; none if it is not growing, if too little is
+/// known, or if it is further away than anybody plans. `looks` are moments in milliseconds and bytes then.
 pub fn forecast(looks: &[(i64, u64)], limit: u64) -> Option<Forecast> {
     let (first, last) = (looks.first()?, looks.last()?);
     if last.0 - first.0 < TREND_MS_MIN {

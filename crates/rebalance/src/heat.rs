@@ -49,7 +49,8 @@ impl Heat {
         json!({ "format": FORMAT, "shards": shards, "keys": keys, "rest": self.rest, "counted": self.counted })
     }
 
-    /// Reads the stored form. Keys of maps that are not known here, or whose keys are of another type now, are left out.
+    /// Reads the stored form. Keys of maps that are not known here, or whose keys are of another type now, are left
+    /// out.
     pub fn read(body: &Value, key_type: impl Fn(&MapName) -> Option<KeyType>) -> Result<Heat, String> {
         if body["format"].as_u64() != Some(FORMAT) {
             return Err("what another process tells of load is of another version".to_owned());

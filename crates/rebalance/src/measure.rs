@@ -258,7 +258,8 @@ fn behind(scheme: &Scheme, placement: &KeyBytes) -> KeyBytes {
 /// Requests a second for keys of a map that are not among the busiest, by shard.
 ///
 /// Nobody has counted them by shard. Their number is known, and how busy shards are in the last seconds: of that, what
-/// the busiest keys do not explain. Keys are counted over a longer time than shards, so parts are compared and not rates.
+/// the busiest keys do not explain. Keys are counted over a longer time than shards, so parts are compared and not
+/// rates.
 fn rest_of(router: &Router, map: &MapName, heat: &Heat) -> BTreeMap<ShardId, f64> {
     let named: f64 = heat.keys.iter().map(|one| one.requests).sum();
     let (all, busy) = (named + heat.rest, heat.shards.values().sum::<f64>());

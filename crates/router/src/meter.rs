@@ -10,9 +10,10 @@ use polyshard_meter::{Counter, Heavy, Histogram, Times, Top, is_counting};
 
 use crate::gate::Access;
 
-/// Of so many requests one is looked at closer, so that the others pay an addition and a product for it. A power of two.
+/// Of so many requests one is looked at closer, so that the others pay an addition and a product for it.
 const SAMPLE_ONE_OF: u64 = 8;
-/// Spreads the requests that are looked at, so that keys that come in turn are looked at alike: 2⁶⁴ by the golden ratio.
+/// Spreads the requests that are looked at, so that keys that come in turn are looked at alike: 2⁶⁴ by the golden
+/// ratio.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Of so many requests to a shard one is timed and stands for all: the clock costs more than all counting.
 const TIME_ONE_OF: u64 = 4;

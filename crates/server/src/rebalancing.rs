@@ -1,7 +1,7 @@
 //! Evens out load by itself, within limits and quiet hours; off unless the configuration says otherwise.
 //!
-//! It must come to rest: what it has moved lately stays where it is, it evens out further than it has to, noise does not
-//! count, and after a failure it waits, twice as long each time.
+//! It must come to rest: what it has moved lately stays where it is, it evens out further than it has to, noise does
+//! not count, and after a failure it waits, twice as long each time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,8 +127,8 @@ fn backs_off(latest: &[ProcedureRecord], map: &MapName, every: Duration, now_ms:
     let until_ms = last.started_ms.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
     (now_ms < until_ms).then(|| {
         format!(
-            "map {map}: the last attempt failed: {}; it is tried again after {}; 'polyshard rebalance {map} --plan' shows \
-             whether there is still anything to do",
+            "map {map}: the last attempt failed: {}; it is tried again after {}; 'polyshard rebalance {map} --plan' \
+             shows whether there is still anything to do",
             last.message.as_deref().unwrap_or("no reason was recorded"),
             moment(until_ms)
         )

@@ -127,7 +127,8 @@ pub enum HotBy {
 pub struct HotAnswer {
     /// The hottest first; none if the cold were asked for.
     pub shardlets: Vec<HotShardlet>,
-    /// The parts of maps that are least busy, if they were asked for: those without requests first, of these the largest.
+    /// The parts of maps that are least busy, if they were asked for: those without requests first, of these the
+    /// largest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cold: Vec<ColdRange>,
     /// How many server processes have counted it; one that has been silent for half a minute is left out.
