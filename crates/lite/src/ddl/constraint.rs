@@ -232,7 +232,8 @@ impl Constraint {
                     parent_columns: target_columns,
                     actions,
                 };
-                // Triggers see a row before the rest of its transaction, and another row of the same statement not at all.
+                // Triggers see a row before the rest of its transaction, and another row of the same statement
+                // not at all.
                 if actions.contains("DEFERRED") || *target == table.name.name {
                     return Ok(key.in_table(&self.text(table, context)?));
                 }

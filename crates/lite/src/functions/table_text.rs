@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn a_reference_comes_and_goes() {
-        let table = "CREATE TABLE \"a\" (\"x, (\" TEXT CHECK (\"x, (\" <> ')'), CONSTRAINT \"p\" PRIMARY KEY (\"x, (\")) STRICT";
+        let table = "CREATE TABLE \"a\" (\"x, (\" TEXT CHECK (\"x, (\" <> ')'), \
+             CONSTRAINT \"p\" PRIMARY KEY (\"x, (\")) STRICT";
         let key =
             "CONSTRAINT \"k\" FOREIGN KEY (\"x, (\") REFERENCES \"b\" (\"y\") DEFERRABLE INITIALLY DEFERRED";
         let with = with_constraint(table, key).unwrap();
@@ -91,7 +92,8 @@ mod tests {
 
     #[test]
     fn a_column_may_be_null() {
-        let table = "CREATE TABLE \"(a\" (\"b\" INT NOT NULL, \"a b\" TEXT COLLATE pg_numeric NOT NULL, \"c\" INT) STRICT";
+        let table = "CREATE TABLE \"(a\" (\"b\" INT NOT NULL, \"a b\" TEXT \
+             COLLATE pg_numeric NOT NULL, \"c\" INT) STRICT";
         let numeric = table.replace("pg_numeric NOT NULL", "pg_numeric");
         assert_eq!(without_not_null(table, "\"a b\""), numeric);
         assert_eq!(without_not_null(table, "\"b\""), table.replace("INT NOT NULL", "INT"));

@@ -169,7 +169,8 @@ impl Cut {
         let rows: Vec<String> = rows.iter().map(|row| (row + 1).to_string()).collect();
         let beyond = beyond.map_or_else(String::new, |last| format!(" OR polyshard_row > {last}"));
         format!(
-            "{}{names}{} WITH ORDINALITY AS polyshard_rows ({names}, polyshard_row) WHERE polyshard_row IN ({}){beyond}{}",
+            "{}{names}{} WITH ORDINALITY AS polyshard_rows ({names}, polyshard_row) \
+             WHERE polyshard_row IN ({}){beyond}{}",
             &text[..self.star.0],
             &text[self.star.1..self.end],
             rows.join(", "),
