@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use polyshard_engine::{Statement as EngineStatement, Transaction};
 use polyshard_lite::Prepared;
@@ -25,7 +24,7 @@ use crate::session::{
 /// Rows given to a shard at once.
 const ROWS_AT_ONCE: usize = 256;
 /// How often shards whose turn has not come hear something: a transaction in which nothing runs is ended after a while.
-const HEARD_EVERY: Duration = Duration::from_secs(2);
+const HEARD_EVERY_MICROS: i64 = 2_000_000;
 
 /// A shard's transaction, and rows that wait for it.
 struct Open {
@@ -87,16 +86,16 @@ impl Session {
             open.insert(shard, Open { _tickets: tickets, transaction, rows: Vec::new() });
         }
         let mut count = 0;
-        let mut heard = Instant::now();
+        let mut heard = self.door.now_micros();
         let mut rows = spool.rows()?;
         while let Some((line, fields)) = rows.next()? {
-            if heard.elapsed() >= HEARD_EVERY {
+            if self.door.now_micros() - heard >= HEARD_EVERY_MICROS {
                 for shard in open.values_mut() {
                     run_rows(&mut shard.transaction, std::mem::take(&mut shard.rows), into, &schema).await?;
                     let sign = shard.transaction.run(EngineStatement::new("SELECT 1")).await;
                     sign.map_err(|error| polyshard_lite::error(&error, &schema))?;
                 }
-                heard = Instant::now();
+                heard = self.door.now_micros();
             }
             let fields = into.checked(fields, line)?;
             let shard = self.copy_place(into, &fields).await.map_err(|error| into.at(error, line))?;
