@@ -126,7 +126,7 @@ impl Watcher {
                 });
             }
         }
-        found.sort_by(|a, b| (b.bytes, b.rows).cmp(&(a.bytes, a.rows)));
+        found.sort_by_key(|one| std::cmp::Reverse((one.bytes, one.rows)));
         let mut of_maps: HashMap<MapName, u32> = HashMap::new();
         found.retain(|one| {
             let taken = of_maps.entry(one.map.clone()).or_default();
