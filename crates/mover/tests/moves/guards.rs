@@ -192,6 +192,7 @@ async fn a_mover_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes() {
         world.fill(&sleeper, 20, 2).await;
         let second = Setup { router: 2, lease, ..Setup::default() };
         let awake = Arc::new(Cluster::open(&place, Setup { resolving: false, ..second.clone() }).await);
+        world.rest_ms.store(4, Ordering::SeqCst);
         let writers = world.start(std::slice::from_ref(&awake), 2, &["thing"]);
         let record = sleeper.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
         let slept = async {

@@ -12,9 +12,6 @@ use rand::{RngExt, SeedableRng};
 
 use crate::cluster::{Cluster, customers, dataset, tenants};
 
-/// How long a writer rests between two writes.
-const PACE: std::time::Duration = std::time::Duration::from_millis(4);
-
 /// A row's table, tenant and number.
 pub type RowId = (&'static str, i64, i64);
 
@@ -24,6 +21,9 @@ pub struct World {
     rows: Mutex<BTreeMap<RowId, State>>,
     stop: AtomicBool,
     pub writes: AtomicU64,
+    /// How long writers rest between two writes: without a rest they may note changes faster than a mover on a busy
+    /// machine can carry them.
+    pub rest_ms: AtomicU64,
     /// Errors that callers saw.
     pub errors: Mutex<Vec<String>>,
 }
@@ -89,9 +89,8 @@ impl World {
                     runtime.block_on(async move {
                         let mut random = StdRng::seed_from_u64(writer);
                         while !world.stop.load(Ordering::SeqCst) {
-                            // As fast as a client over a network: on a busy machine writers would otherwise note
-                            // changes faster than a mover that gets little time can carry them.
-                            tokio::time::sleep(PACE).await;
+                            let rest = world.rest_ms.load(Ordering::SeqCst);
+                            tokio::time::sleep(std::time::Duration::from_millis(rest)).await;
                             let tenant = (random.random_range(0..40) * writers + writer) as i64;
                             let tenant = if tables[0] == "thing" { tenant } else { tenant % 300 };
                             if tenant as u64 % writers != writer {
