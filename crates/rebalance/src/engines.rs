@@ -27,8 +27,8 @@ pub async fn sql_gap(
         tables.find(|table| matches!(&table.placement, Placement::Sharded { map: by, .. } if by == map));
     Ok(placed.map(|table| {
         format!(
-            "shard {to} is on another engine than shard {from}, and SQL is served while all shards are on one: requests \
-             for rows of {} would fail there",
+            "shard {to} is on another engine than shard {from}, and SQL is served while all shards are on one: \
+             requests for rows of {} would fail there",
             table.name
         )
     }))

@@ -60,7 +60,8 @@ pub fn run(world: &World, effort: Effort) -> Result<Table, Failure> {
             "goal",
         ],
     );
-    let figures: [(&str, fn(&Load) -> f64, Cell); 2] = [
+    type Figure = fn(&Load) -> f64;
+    let figures: [(&str, Figure, Cell); 2] = [
         ("rows a second", |load| load.rows_a_second, Cell::None),
         ("rows a second of a core", |load| load.rows_a_core, "0.9".into()),
     ];

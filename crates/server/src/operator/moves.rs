@@ -68,7 +68,8 @@ impl Operations {
             let gap = sql_gap(&self.journal, &self.router, map, (&stretch.from, &part.to)).await;
             if let Some(why) = gap.map_err(|error| of_journal(&error))? {
                 return Err(Problem::new(ErrorCode::Conflict, why).with_remedy(
-                    "choose a shard of the same engine, or say --offline and move all of the map before SQL is used again",
+                    "choose a shard of the same engine, or say --offline and move all of the map before SQL is used \
+                     again",
                 ));
             }
         }
