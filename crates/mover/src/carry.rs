@@ -133,7 +133,8 @@ impl Carrier for Mover {
 }
 
 impl Session {
-    /// Checks everything that can fail, then begins the capture.
+    /// Checks everything that can fail, begins the capture, and then marks what is to be copied: a dataset that is
+    /// bound after the marks has all its rows in the capture, and one that is bound before is copied.
     async fn prepare(&mut self) -> Result<()> {
         let (source, target) = (self.source.clone(), self.target.clone());
         self.refresh().await?;
@@ -141,24 +142,34 @@ impl Session {
         if let Some(replaced) = self.carry.replaces {
             target.remove_capture(self.op, replaced).await.map_err(MoveError::on(target.id()))?;
         }
-        if !is_marked(&target, self.op.id).await? {
-            if !self.carry.filled {
-                self.refuse_rows_on_target().await?;
-            }
-            self.mark_carried().await?;
+        // Rows come after the marks only.
+        let is_marked = is_marked(&target, self.op.id).await?;
+        let looks = !is_marked && !self.carry.filled;
+        if looks {
+            self.refuse_rows_on_target().await?;
         }
         let opened =
             source.open_capture(self.op, self.carry.forward, &self.definition, &self.carry.ranges).await;
         opened.map_err(MoveError::on(source.id()))?;
         self.refresh().await?;
+        if looks {
+            self.refuse_rows_on_target().await?;
+        }
+        if !is_marked {
+            self.mark_carried().await?;
+        }
         self.progress.total_rows = self.count_source().await?;
         Ok(())
     }
 
-    pub(crate) async fn refuse_rows_on_target(&self) -> Result<()> {
+    /// Looks whether the target has rows in the ranges that are not this move's; at each dataset once.
+    pub(crate) async fn refuse_rows_on_target(&mut self) -> Result<()> {
         let on_target = MoveError::engine(self.target.id());
         let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
         for unit in &self.units {
+            if self.looked_at.contains(&unit.dataset.name) {
+                continue;
+            }
             // It may have to read the whole table: a scan may take its time.
             let any = self.tables[unit.table].to.any(unit.number);
             let mut scan = db.scan(any, 1).await.map_err(&on_target)?;
@@ -174,6 +185,7 @@ impl Session {
                     unit.dataset.name
                 )));
             }
+            self.looked_at.insert(unit.dataset.name.clone());
         }
         Ok(())
     }

@@ -61,8 +61,8 @@ async fn next(scan: &mut Scan, page: usize) -> std::result::Result<Chunk, polysh
 }
 
 impl Session {
-    /// Records on the target that rows may come, after it was seen that there are none. What was recorded is what may
-    /// be cleared away again.
+    /// Records on the target that rows may come, after it was seen that there are none, and after the capture began.
+    /// What was recorded is what may be cleared away again.
     pub(crate) async fn mark_carried(&mut self) -> Result<()> {
         let mut marks = Vec::new();
         for unit in &self.units {
@@ -95,12 +95,12 @@ impl Session {
             self.copying_since = Some((Instant::now(), self.copied_before().await?));
         }
         let until = Instant::now() + PART;
-        while self.copy.unit < self.units.len() {
+        while self.copied_units < self.units.len() {
             if !self.copy_unit(until).await? {
                 self.estimate();
                 return Ok(false);
             }
-            self.copy.unit += 1;
+            self.copied_units += 1;
         }
         self.progress.left_ms = None;
         Ok(true)
@@ -117,7 +117,7 @@ impl Session {
                 // A row refers to one that came after its table was copied, or has a value that another had when that
                 // was copied.
                 Err(error) if error.is_rule() => {
-                    self.catch_up_before(self.units[self.copy.unit].table).await?;
+                    self.catch_up_before(self.units[self.copied_units].table).await?;
                     if self.copy_carefully().await? {
                         return Ok(true);
                     }
@@ -137,7 +137,7 @@ impl Session {
             return Ok(true);
         }
         let mut reader = self.open_reader(position).await?;
-        let table = self.units[self.copy.unit].table;
+        let table = self.units[self.copied_units].table;
         loop {
             let chunk = std::mem::take(&mut reader.ahead);
             let position = chunk.rows.last().map(|row| self.tables[table].from.position(row));
@@ -164,7 +164,7 @@ impl Session {
 
     async fn open_reader(&self, after: Option<RowKey>) -> Result<Reader> {
         let on_source = MoveError::engine(self.source.id());
-        let unit = &self.units[self.copy.unit];
+        let unit = &self.units[self.copied_units];
         let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
         let all = self.tables[unit.table].from.page(unit.number, after.as_ref(), None, None);
         let page = self.copy_rows;
@@ -205,7 +205,7 @@ impl Session {
 
     /// Looks how far the next chunk goes, by the keys and lengths of rows.
     async fn next_stretch(&self, after: Option<&RowKey>) -> Result<Stretch> {
-        let unit = &self.units[self.copy.unit];
+        let unit = &self.units[self.copied_units];
         let lengths = self.tables[unit.table].from.lengths(unit.number, after, BESIDE_ROWS_MAX);
         let mut stretch = Stretch::default();
         let rows = self.page_of(true, lengths, BESIDE_ROWS_MAX).await?;
@@ -227,7 +227,7 @@ impl Session {
     }
 
     async fn write_stretch(&self, after: Option<&RowKey>, stretch: &Stretch) -> Result<()> {
-        let unit = &self.units[self.copy.unit];
+        let unit = &self.units[self.copied_units];
         let pair = &self.tables[unit.table];
         let upto = stretch.upto.as_ref();
         let statements = vec![
@@ -252,7 +252,7 @@ impl Session {
         if done {
             return Ok(true);
         }
-        let unit = &self.units[self.copy.unit];
+        let unit = &self.units[self.copied_units];
         let pair = &self.tables[unit.table];
         let count = CAREFUL_ROWS.min(self.copy_rows);
         // Read now: nothing of this table was carried since, so that nothing newer is there to be overwritten.
@@ -311,7 +311,7 @@ impl Session {
     }
 
     async fn write_chunk(&self, chunk: &Chunk, position: Option<&RowKey>) -> Result<()> {
-        let unit = &self.units[self.copy.unit];
+        let unit = &self.units[self.copied_units];
         let mut statements = self.tables[unit.table].to.inserts(&chunk.rows);
         statements.push(self.mark_of(chunk, position));
         let written = self.target.carry_write(self.op, self.carry.reverse, statements).await;
@@ -332,7 +332,7 @@ impl Session {
         );
         Statement::new(sql)
             .bind(self.op.id.to_string())
-            .bind(self.units[self.copy.unit].dataset.name.clone())
+            .bind(self.units[self.copied_units].dataset.name.clone())
             .bind(position.map(RowKey::to_text))
             .bind(i64::from(done))
             .bind(rows as i64)
@@ -342,14 +342,14 @@ impl Session {
 
     /// How far the current dataset is copied.
     async fn position(&self) -> Result<(Option<RowKey>, bool)> {
-        let unit = &self.units[self.copy.unit];
+        let unit = &self.units[self.copied_units];
         let on_target = MoveError::engine(self.target.id());
         let sql =
             format!("SELECT position, done FROM {} WHERE op = $1 AND dataset = $2", self.carried_table());
         let statement = Statement::new(sql).bind(self.op.id.to_string()).bind(unit.dataset.name.clone());
         let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
         let rows = db.read(statement).await.map_err(&on_target)?;
-        // One that came after the capture began has all its rows in there.
+        // One that was bound after the marks were made has all its rows in the capture, which had begun.
         let Some(row) = rows.first() else { return Ok((None, true)) };
         let position = row.opt_text(0).map_err(&on_target)?.map(RowKey::from_text).transpose();
         let position = position.map_err(MoveError::on(self.target.id()))?;

@@ -1,6 +1,6 @@
 //! One driver's work on one move: the two shards, the tables that move, and how far each task is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -40,11 +40,12 @@ pub(crate) struct Unit {
     pub number: Option<i64>,
 }
 
-/// Where a task over all units is.
+/// How far comparing is. It goes by the names of datasets: one that is bound meanwhile may come before others.
 #[derive(Default)]
-pub(crate) struct Cursor {
-    pub unit: usize,
-    pub after: Option<RowKey>,
+pub(crate) struct Compared {
+    pub done: BTreeSet<String>,
+    /// The last row of those that are compared in part.
+    pub after: BTreeMap<String, RowKey>,
 }
 
 /// One driver's work on one move.
@@ -60,10 +61,13 @@ pub(crate) struct Session {
     pub units: Vec<Unit>,
     /// The names of the datasets that are known here.
     pub known: Vec<Dataset>,
-    pub copy: Cursor,
+    /// Datasets that the target was found to have no rows of.
+    pub looked_at: BTreeSet<String>,
+    /// The dataset whose rows are copied now: those before it are done.
+    pub copied_units: usize,
     pub copy_rows: usize,
     pub copying_since: Option<(Instant, u64)>,
-    pub verify: Cursor,
+    pub compared: Compared,
     pub verify_rows: usize,
     /// Parts of catching up that have not been enough.
     pub catch_up_parts: usize,
@@ -98,10 +102,11 @@ impl Session {
             tables: Vec::new(),
             units: Vec::new(),
             known: Vec::new(),
-            copy: Cursor::default(),
+            looked_at: BTreeSet::new(),
+            copied_units: 0,
             copy_rows: crate::copy::FIRST_ROWS,
             copying_since: None,
-            verify: Cursor::default(),
+            compared: Compared::default(),
             verify_rows: crate::verify::FIRST_ROWS,
             catch_up_parts: 0,
             progress: Progress::default(),
@@ -147,6 +152,8 @@ impl Session {
             .collect();
         units.sort_by_key(|unit| unit.table);
         (self.tables, self.units, self.known) = (tables, units, found);
+        // They may be in another order now. The target knows which ones are done.
+        self.copied_units = 0;
         Ok(())
     }
 

@@ -27,12 +27,18 @@ impl Session {
     pub(crate) async fn verify(&mut self) -> Result<bool> {
         self.refresh().await?;
         let until = Instant::now() + PART;
-        while self.verify.unit < self.units.len() {
-            if self.verify_chunk().await? {
-                self.verify.unit += 1;
-                self.verify.after = None;
+        let mut unit = 0;
+        while unit < self.units.len() {
+            let name = self.units[unit].dataset.name.clone();
+            if self.compared.done.contains(&name) {
+                unit += 1;
+                continue;
             }
-            if Instant::now() >= until && self.verify.unit < self.units.len() {
+            if self.verify_chunk(unit).await? {
+                self.compared.after.remove(&name);
+                self.compared.done.insert(name);
+            }
+            if Instant::now() >= until {
                 return Ok(false);
             }
         }
@@ -41,9 +47,10 @@ impl Session {
     }
 
     /// Compares the next rows of a dataset. True after the last.
-    async fn verify_chunk(&mut self) -> Result<bool> {
-        let unit = &self.units[self.verify.unit];
-        let (table, number, after) = (unit.table, unit.number, self.verify.after.clone());
+    async fn verify_chunk(&mut self, unit: usize) -> Result<bool> {
+        let unit = &self.units[unit];
+        let (table, number, name) = (unit.table, unit.number, unit.dataset.name.clone());
+        let after = self.compared.after.get(&name).cloned();
         let (pair, count) = (&self.tables[table], self.verify_rows);
         let here =
             self.page_of(true, pair.from.page(number, after.as_ref(), None, Some(count)), count).await?;
@@ -77,7 +84,9 @@ impl Session {
             self.verify_rows = (CHUNK_BYTES / length.max(1)).clamp(1, CHUNK_ROWS_MAX as u64) as usize;
         }
         self.progress.verified_rows += rows;
-        self.verify.after = upto;
+        if let Some(upto) = upto {
+            self.compared.after.insert(name, upto);
+        }
         Ok(last)
     }
 

@@ -240,7 +240,12 @@ impl Cluster {
     /// Waits until an operation is at a step.
     pub async fn until_step(&self, id: OpId, step: polyshard_catalog::Step) {
         let there = async {
-            while self.catalog.operation(id).await.unwrap().step != step {
+            loop {
+                let record = self.catalog.operation(id).await.unwrap();
+                if record.step == step {
+                    return;
+                }
+                assert_ne!(record.state, OpState::RolledBack, "before {step:?}: {:?}", record.message);
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };

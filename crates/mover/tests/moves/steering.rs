@@ -1,6 +1,7 @@
 //! Cancel, pause, undo and the refusals of moves (D5, D6).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use polyshard_catalog::{MoveRequest, OpState, Step, Wish};
@@ -8,6 +9,7 @@ use polyshard_engine::{Dialect, Statement};
 use polyshard_shard::{Dataset, Placement};
 
 use crate::cluster::{Cluster, Setup, buckets, keys, map, request, shard};
+use crate::gates::gates;
 use crate::place::Place;
 use crate::world::World;
 
@@ -24,6 +26,7 @@ on_both_engines!(
     a_table_that_differs_on_the_target_is_refused,
     a_row_changed_behind_the_movers_back_stops_the_move,
     a_dataset_that_gets_its_first_rows_during_a_move_comes_along,
+    a_dataset_that_gets_its_first_rows_just_before_the_capture_comes_along,
     a_table_altered_during_a_move_stops_it,
 );
 
@@ -291,6 +294,61 @@ async fn a_dataset_that_gets_its_first_rows_during_a_move_comes_along(place: Arc
     cluster.assert_healthy().await;
     world.assert_found(&cluster).await;
     Arc::into_inner(cluster).unwrap().close().await;
+}
+
+/// It is bound after the move has looked which datasets there are, and written before anything is captured: its rows
+/// are neither in the capture nor among those that the move knew of at first.
+async fn a_dataset_that_gets_its_first_rows_just_before_the_capture_comes_along(place: Arc<Place>) {
+    let (wait, [gate]) = gates(["begin.after"]);
+    let tried = Arc::new(AtomicBool::new(false));
+    let tries = tried.clone();
+    let failpoint: polyshard_catalog::Failpoint = Arc::new(move |here| {
+        tries.fetch_or(here == "begin.after", Ordering::SeqCst);
+        wait(here)
+    });
+    let setup = Setup { failpoint: Some(failpoint), ..Setup::default() };
+    let cluster = Cluster::with_maps(&place, setup).await;
+    let world = Arc::new(World::default());
+    world.fill(&cluster, 20, 2).await;
+    // The capture cannot be recorded for now, which passes: a row refers to one that may still come.
+    let barrier = |dialect: Dialect| match dialect {
+        Dialect::Sqlite => vec![
+            "CREATE TABLE waits (n bigint REFERENCES comes (n))",
+            "CREATE TABLE comes (n bigint PRIMARY KEY)",
+            "CREATE TRIGGER barrier BEFORE INSERT ON polyshard_capture BEGIN INSERT INTO waits VALUES (1); END",
+        ],
+        Dialect::Postgres => vec![
+            "CREATE FUNCTION barrier() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'not yet' USING ERRCODE = 'foreign_key_violation'; END $$",
+            "CREATE TRIGGER barrier BEFORE INSERT ON polyshard.capture FOR EACH ROW EXECUTE FUNCTION barrier()",
+        ],
+    };
+    let dialect = cluster.router.administer(&shard("s1")).await.unwrap().dialect();
+    for sql in barrier(dialect) {
+        cluster.rows("s1", |_| sql.to_owned()).await;
+    }
+    let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
+    let failed = async {
+        while !tried.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(crate::cluster::PATIENCE, failed).await.unwrap();
+    let captures = |d: Dialect| format!("SELECT 1 FROM {} WHERE state = 'open'", d.own_table("capture"));
+    assert_eq!(cluster.rows("s1", captures).await.len(), 0, "nothing is captured yet");
+    for tenant in 0..20 {
+        world.put(&cluster, ("other", tenant, 7)).await;
+    }
+    let drop = |d: Dialect| match d {
+        Dialect::Sqlite => "DROP TRIGGER barrier",
+        Dialect::Postgres => "DROP TRIGGER barrier ON polyshard.capture",
+    };
+    cluster.rows("s1", |dialect| drop(dialect).to_owned()).await;
+    gate.store(false, Ordering::SeqCst);
+    cluster.end_of(record.op.id).await.unwrap();
+    cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    cluster.close().await;
 }
 
 async fn a_table_altered_during_a_move_stops_it(place: Arc<Place>) {
