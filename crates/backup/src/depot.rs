@@ -185,6 +185,17 @@ impl Location {
         self.depot.address(&self.name)
     }
 
+    /// Writes one of its objects, never over somebody else's: whoever slept may have lost the name to another.
+    pub(crate) async fn put(&self, file: &str, bytes: Bytes) -> Result<(), BackupError> {
+        let path = self.path(file);
+        // One that is there with the same content was written by an attempt whose answer was lost.
+        if self.depot.put_new(&path, bytes.clone()).await? || self.depot.get(&path).await? == Some(bytes) {
+            return Ok(());
+        }
+        let at = self.depot.address(&path);
+        Err(BackupError::Failed(format!("{at} is another backup's, which took the name; take it again")))
+    }
+
     /// The path of one of its objects.
     pub(crate) fn path(&self, file: &str) -> String {
         format!("{}/{file}", self.name)

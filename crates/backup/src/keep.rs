@@ -98,7 +98,8 @@ pub async fn verify(from: &Location) -> Result<Manifest, BackupError> {
 pub struct Retention {
     /// Only backups of this class are removed; `Some(None)` are those that somebody asked for.
     pub class: Option<Option<String>>,
-    /// The latest so many of each class of each cluster stay. None: all stay.
+    /// The latest so many of each class of each cluster stay; of those that somebody asked for, of each thing they are
+    /// of. None: all stay.
     pub keep: Option<usize>,
     /// Only backups of this cluster are removed: several may share a depot.
     pub cluster: Option<Uuid>,
@@ -193,9 +194,12 @@ async fn prune_marked(
         }
     }
     whole.sort_by_key(|(_, manifest)| std::cmp::Reverse(manifest.moment_ms));
-    let mut seen: HashMap<(Uuid, Option<String>), usize> = HashMap::new();
+    let mut seen: HashMap<(Uuid, Option<String>, Option<String>), usize> = HashMap::new();
     for (at, manifest) in whole {
-        let count = seen.entry((manifest.cluster, manifest.class.clone())).or_default();
+        // Those of a class are alike. Those that somebody asked for may be of everything or of one tenant, and ten of a
+        // tenant do not stand for one of everything.
+        let asked_for = manifest.class.is_none().then(|| manifest.what());
+        let count = seen.entry((manifest.cluster, manifest.class.clone(), asked_for)).or_default();
         *count += 1;
         let concerned = retention.class.as_ref().is_none_or(|class| *class == manifest.class)
             && retention.cluster.is_none_or(|cluster| cluster == manifest.cluster);

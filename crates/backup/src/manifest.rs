@@ -235,12 +235,25 @@ impl Manifest {
         serde_json::from_slice(&text).map_err(damaged)
     }
 
+    /// As it is written.
+    pub(crate) fn text(&self) -> Bytes {
+        Bytes::from(serde_json::to_vec_pretty(self).expect("a manifest has a JSON form"))
+    }
+
     /// Makes the backup whole.
-    pub(crate) async fn write(&self, to: &Location) -> Result<(), BackupError> {
-        let text = serde_json::to_vec_pretty(self).expect("a manifest has a JSON form");
+    pub(crate) async fn write(to: &Location, text: Bytes) -> Result<(), BackupError> {
         let sum = files::hex(&Sha256::digest(&text));
-        to.depot.put(&to.path(MANIFEST_SUM), Bytes::from(sum)).await?;
-        to.depot.put(&to.path(MANIFEST), Bytes::from(text)).await
+        to.put(MANIFEST_SUM, Bytes::from(sum)).await?;
+        to.put(MANIFEST, text).await
+    }
+
+    /// Takes back what was written, if it is there still, and nobody else's.
+    pub(crate) async fn take_back(at: &Location, text: &Bytes) -> Result<(), BackupError> {
+        if at.depot.get(&at.path(MANIFEST)).await?.as_ref() != Some(text) {
+            return Ok(());
+        }
+        at.depot.delete(&at.path(MANIFEST)).await?;
+        at.depot.delete(&at.path(MANIFEST_SUM)).await
     }
 
     /// All parts: the catalog last, so that what is restored is not complete without it.

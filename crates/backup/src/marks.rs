@@ -4,14 +4,16 @@
 //! the clock of whoever keeps the depot, since each mark is written there.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::BackupError;
-use crate::depot::{Depot, Location};
+use crate::depot::{Depot, Item, Location};
 use crate::manifest::{MANIFEST, Manifest};
 use crate::pool::CHUNKS;
 use crate::take::Clock;
@@ -35,10 +37,12 @@ struct Text {
     /// What is done: each mark is told from all others by its text.
     doing: &'static str,
     process: u32,
+    /// Two machines may have the same time and process numbers.
+    id: Uuid,
 }
 
 fn text(began_ms: i64, doing: &'static str) -> Bytes {
-    let text = Text { began_ms, doing, process: std::process::id() };
+    let text = Text { began_ms, doing, process: std::process::id(), id: Uuid::new_v4() };
     Bytes::from(serde_json::to_vec(&text).expect("a number has a JSON form"))
 }
 
@@ -46,12 +50,14 @@ fn text(began_ms: i64, doing: &'static str) -> Bytes {
 pub(crate) struct Mark {
     at: Location,
     text: Bytes,
+    /// The manifest, from when it is written.
+    written: Mutex<Option<Bytes>>,
 }
 
 impl Mark {
     /// Takes a name for a backup.
     pub(crate) async fn begin(at: &Location, now_ms: i64) -> Result<Mark, BackupError> {
-        let mark = Mark { at: at.clone(), text: text(now_ms, "taking") };
+        let mark = Mark { at: at.clone(), text: text(now_ms, "taking"), written: Mutex::default() };
         let taken = || BackupError::Refused(format!("{} is there already; choose another name", at.url()));
         if !at.depot.list(&at.name).await?.is_empty() {
             return Err(taken());
@@ -66,21 +72,23 @@ impl Mark {
         Ok(mark)
     }
 
-    /// Keeps the mark young while something is done.
+    /// Keeps the mark young while something is done, which goes on meanwhile: writes may wait for it.
     pub(crate) async fn kept_while<T>(
         &self,
         work: impl Future<Output = Result<T, BackupError>>,
     ) -> Result<T, BackupError> {
-        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            done = work => done,
+            lost = self.keep() => match lost? {},
+        }
+    }
+
+    async fn keep(&self) -> Result<Infallible, BackupError> {
         loop {
-            tokio::select! {
-                done = &mut work => return done,
-                () = tokio::time::sleep(KEEP_EVERY) => {
-                    // Not over the mark of somebody who has taken this process for gone.
-                    self.confirm().await?;
-                    self.at.depot.put(&self.at.path(BEGUN), self.text.clone()).await?;
-                }
-            }
+            tokio::time::sleep(KEEP_EVERY).await;
+            // Not over the mark of somebody who has taken this process for gone.
+            self.confirm().await?;
+            self.at.depot.put(&self.at.path(BEGUN), self.text.clone()).await?;
         }
     }
 
@@ -107,14 +115,29 @@ impl Mark {
         if found.as_ref() == Some(&self.text) { Ok(()) } else { Err(gone("what was written of the backup")) }
     }
 
+    /// Writes the manifest.
+    pub(crate) async fn make_whole(&self, manifest: &Manifest) -> Result<(), BackupError> {
+        let text = manifest.text();
+        *self.written.lock().expect("no panic while held") = Some(text.clone());
+        Manifest::write(&self.at, text).await
+    }
+
     /// The backup is whole.
     pub(crate) async fn end(&self) -> Result<(), BackupError> {
         self.at.depot.delete(&self.at.path(BEGUN)).await
     }
 
-    /// Removes what was written under the name.
+    /// Removes what was written under the name. If the name was lost, what is there may be another's backup, and only
+    /// the manifest that this process wrote is taken back.
     pub(crate) async fn remove_all(&self, now_ms: i64) -> Result<(), BackupError> {
-        remove(&self.at, now_ms).await
+        if self.at.depot.get(&self.at.path(BEGUN)).await?.as_ref() == Some(&self.text) {
+            return remove(&self.at, now_ms).await;
+        }
+        let written = self.written.lock().expect("no panic while held").clone();
+        match written {
+            Some(written) => Manifest::take_back(&self.at, &written).await,
+            None => Ok(()),
+        }
     }
 }
 
@@ -135,6 +158,23 @@ async fn not_pruned(at: &Location) -> Result<(), BackupError> {
         at.depot.url(),
         at.depot.address(PRUNING)
     )))
+}
+
+/// Whether a depot is being pruned just now, so that no backup can be begun in it.
+pub async fn is_pruned(depot: &Depot) -> Result<bool, BackupError> {
+    match depot.look(PRUNING).await? {
+        Some(mark) => is_young(depot, &mark).await,
+        None => Ok(false),
+    }
+}
+
+/// Whether whoever set the mark may still be there, by the clock of the depot: what is written now tells it.
+async fn is_young(depot: &Depot, mark: &Item) -> Result<bool, BackupError> {
+    let probe = format!("{PRUNING}.look");
+    depot.put(&probe, Bytes::from_static(b"{}")).await?;
+    let now_ms = depot.look(&probe).await?.map_or(0, |item| item.modified_ms);
+    depot.delete(&probe).await?;
+    Ok(now_ms - mark.modified_ms <= LEFT_AFTER.as_millis() as i64)
 }
 
 /// Removes a backup. The mark comes first and goes last: what is left of it when this is killed in between is shown as
@@ -179,29 +219,33 @@ struct Renewed {
     here_ms: i64,
     /// By the clock of whoever keeps the depot.
     there_ms: i64,
+    /// Whether it was found to be there still, after it was set first: two who find an old mark may both take it over.
+    confirmed: bool,
 }
 
 impl<'a> Pruning<'a> {
     pub(crate) async fn begin(depot: &'a Depot, clock: &'a Clock) -> Result<Pruning<'a>, BackupError> {
         let here_ms = clock();
         let text = text(here_ms, "pruning");
+        let busy = || {
+            BackupError::Busy(format!(
+                "{} is being pruned already; try again when it is done. If nobody does, remove {}",
+                depot.url(),
+                depot.address(PRUNING)
+            ))
+        };
         if !depot.put_new(PRUNING, text.clone()).await? {
-            let before = depot.look(PRUNING).await?.map_or(0, |item| item.modified_ms);
-            let probe = format!("{PRUNING}.look");
-            depot.put(&probe, text.clone()).await?;
-            let now = depot.look(&probe).await?.map_or(0, |item| item.modified_ms);
-            depot.delete(&probe).await?;
-            if now - before <= LEFT_AFTER.as_millis() as i64 {
-                return Err(BackupError::Busy(format!(
-                    "{} is being pruned already; try again when it is done. If nobody does, remove {}",
-                    depot.url(),
-                    depot.address(PRUNING)
-                )));
+            if is_pruned(depot).await? {
+                return Err(busy());
             }
             depot.put(PRUNING, text.clone()).await?;
         }
         let there_ms = depot.look(PRUNING).await?.map_or(0, |item| item.modified_ms);
-        Ok(Pruning { depot, text, clock, last: Mutex::new(Renewed { here_ms, there_ms }) })
+        if depot.get(PRUNING).await?.as_ref() != Some(&text) {
+            return Err(busy());
+        }
+        let last = Renewed { here_ms, there_ms, confirmed: false };
+        Ok(Pruning { depot, text, clock, last: Mutex::new(last) })
     }
 
     /// The time it was by the depot's clock when the mark was set last.
@@ -231,8 +275,10 @@ impl<'a> Pruning<'a> {
     /// Before something is removed: the mark is this process's, and so young that nobody began a backup meanwhile
     /// that may need it. A process that slept finds out here.
     pub(crate) async fn check(&self) -> Result<(), BackupError> {
-        let silent_ms = ((self.clock)() - self.last().here_ms).unsigned_abs();
-        if u128::from(silent_ms) > KEEP_EVERY.as_millis() * 2 { self.renew().await } else { Ok(()) }
+        let last = self.last();
+        let silent_ms = ((self.clock)() - last.here_ms).unsigned_abs();
+        let renewing = !last.confirmed || u128::from(silent_ms) > KEEP_EVERY.as_millis() * 2;
+        if renewing { self.renew().await } else { Ok(()) }
     }
 
     async fn renew(&self) -> Result<(), BackupError> {
@@ -250,7 +296,7 @@ impl<'a> Pruning<'a> {
         let there_ms = self.depot.look(PRUNING).await?.ok_or_else(lost)?.modified_ms;
         let before = std::mem::replace(
             &mut *self.last.lock().expect("no panic while held"),
-            Renewed { here_ms, there_ms },
+            Renewed { here_ms, there_ms, confirmed: true },
         );
         if there_ms - before.there_ms > LOST_AFTER.as_millis() as i64 {
             return Err(lost());
@@ -264,5 +310,55 @@ impl<'a> Pruning<'a> {
             Some(found) if found == self.text => self.depot.delete(PRUNING).await,
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn manifest(moment_ms: i64) -> Manifest {
+        let old: Manifest = serde_json::from_str(include_str!("../tests/manifest-1.json")).unwrap();
+        Manifest { moment_ms, ..old }
+    }
+
+    // A process that slept after it wrote the manifest, and was taken for gone.
+    #[tokio::test]
+    async fn who_lost_the_name_takes_back_its_own_manifest_and_nothing_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("monday");
+        let location = Location::open(at.to_str().unwrap(), &(Arc::new(|_: &str| None) as _)).unwrap();
+        let there = |file: &str| std::fs::read(at.join(file)).ok();
+
+        let mark = Mark::begin(&location, 1).await.unwrap();
+        mark.make_whole(&manifest(1)).await.unwrap();
+        std::fs::write(at.join(BEGUN), "another's").unwrap();
+        std::fs::write(at.join("catalog.chunks"), "another's").unwrap();
+        mark.remove_all(2).await.unwrap();
+        assert_eq!((there(MANIFEST), there("manifest.sha256")), (None, None), "it is no backup");
+        assert_eq!(there(BEGUN).unwrap(), b"another's");
+        assert_eq!(there("catalog.chunks").unwrap(), b"another's");
+
+        // The other has made it whole, and its mark is gone.
+        Manifest::write(&location, manifest(3).text()).await.unwrap();
+        std::fs::remove_file(at.join(BEGUN)).unwrap();
+        mark.make_whole(&manifest(1)).await.unwrap_err();
+        mark.remove_all(4).await.unwrap();
+        assert_eq!(there(MANIFEST).unwrap(), manifest(3).text());
+        assert_eq!(there("catalog.chunks").unwrap(), b"another's");
+        assert!(there("manifest.sha256").is_some());
+    }
+
+    #[tokio::test]
+    async fn who_still_has_the_name_removes_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("monday");
+        let location = Location::open(at.to_str().unwrap(), &(Arc::new(|_: &str| None) as _)).unwrap();
+        let mark = Mark::begin(&location, 1).await.unwrap();
+        mark.make_whole(&manifest(1)).await.unwrap();
+        mark.remove_all(2).await.unwrap();
+        assert!(!at.exists());
     }
 }

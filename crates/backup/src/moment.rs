@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
-use polyshard_catalog::{BARRIER_HOLD, Catalog, Changes, ShardRecord};
+use polyshard_catalog::{BARRIER_HOLD, Catalog, Changes, OpState, ShardRecord};
 use polyshard_engine::{Dialect, Snapshot, Statement, Target};
 use polyshard_map::ShardId;
 use polyshard_router::{Router, View};
-use polyshard_shard::{RouterId, Shard, ShardError};
+use polyshard_shard::{OpId, RouterId, Shard, ShardError};
 use uuid::Uuid;
 
 use crate::BackupError;
@@ -23,6 +23,10 @@ const TRIES_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Databases that are held or asked at once.
 const AT_ONCE: usize = 32;
+/// The kind of the procedures that carry rows past the barrier.
+const REPAIR: &str = "repair";
+/// Procedures looked at, those under way first and then the latest: more than begin while a moment is held.
+const PROCEDURES: u32 = 100;
 /// How often the catalog is asked who holds its writes.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
@@ -68,7 +72,7 @@ async fn attempt(
     router.refresh().await.map_err(fail)?;
     let view = router.view();
     let seq = view.seq;
-    check_quiet(catalog, seq).await?;
+    let repairs = check_quiet(catalog, seq).await?;
     let records = catalog.shards().await?;
     if let Some(unknown) = wanted.into_iter().flatten().find(|id| !records.iter().any(|one| one.id == **id)) {
         return Err(BackupError::Refused(format!("there is no shard {unknown}")));
@@ -103,7 +107,9 @@ async fn attempt(
     let (catalog_moment, held) = held?;
     lasted?;
     // A change that began meanwhile may be in one database and not in another.
-    check_quiet(catalog, seq).await?;
+    if !check_quiet(catalog, seq).await?.is_subset(&repairs) {
+        return Err(BackupError::Busy("rows were put right meanwhile; try again".to_owned()));
+    }
     let pause_ms = u64::try_from(at_ms - began_ms).unwrap_or(0);
     Ok(Moment { catalog: catalog_moment, shards: held, records, view, at_ms, pause_ms })
 }
@@ -180,16 +186,25 @@ async fn check_prepared(shards: &[(ShardId, Arc<Shard>)]) -> Result<(), BackupEr
     futures_util::stream::iter(asked).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
 }
 
-/// No operation is under way, and nothing was changed since.
-async fn check_quiet(catalog: &Catalog, seq: u64) -> Result<(), BackupError> {
+/// No operation is under way, and nothing was changed since. Answers the latest repairs, which change rows past the
+/// barrier: another one at the end has begun and ended in between.
+async fn check_quiet(catalog: &Catalog, seq: u64) -> Result<BTreeSet<OpId>, BackupError> {
     if let Some(operation) = catalog.running().await?.first() {
         return Err(BackupError::Busy(format!(
             "operation {} ({} of map {}) is under way; wait until it is done, see 'polyshard ops list'",
             operation.op.id, operation.op.kind, operation.op.map
         )));
     }
+    let latest = catalog.procedures(PROCEDURES).await?;
+    let repairs = || latest.iter().filter(|one| one.kind == REPAIR);
+    if let Some(running) = repairs().find(|one| one.state == OpState::Running) {
+        return Err(BackupError::Busy(format!(
+            "operation {} ({}) is under way; wait until it is done, see 'polyshard ops list'",
+            running.id, running.kind
+        )));
+    }
     match catalog.changes(seq).await? {
-        Changes::Events(last, _) if last == seq => Ok(()),
+        Changes::Events(last, _) if last == seq => Ok(repairs().map(|one| one.id).collect()),
         _ => Err(BackupError::Busy("maps, shards or datasets were changed meanwhile; try again".to_owned())),
     }
 }

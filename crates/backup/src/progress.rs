@@ -130,8 +130,11 @@ impl Progress {
     }
 }
 
+/// What is told of one that was cancelled.
+pub const CANCELLED: &str = "it was cancelled, and nothing was changed";
+
 fn cancelled() -> BackupError {
-    BackupError::Refused("it was cancelled, and nothing was changed".to_owned())
+    BackupError::Refused(CANCELLED.to_owned())
 }
 
 #[cfg(test)]

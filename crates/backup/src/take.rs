@@ -67,8 +67,8 @@ pub struct Request {
     pub probe: Option<Probe>,
 }
 
-/// Takes a backup while requests go on. When it fails, what was written under its name is removed again; if the process
-/// dies, it has no manifest and is no backup. Chunks that were written stay for the next one, or until they are pruned.
+/// Takes a backup while requests go on. When it fails, what was written under its name is removed again, unless another
+/// has taken the name meanwhile; if the process dies, it has no manifest and is no backup. Chunks that were written stay for the next one, or until they are pruned.
 pub fn take<'a>(
     router: &'a Router,
     catalog: &'a Catalog,
@@ -113,7 +113,7 @@ async fn finish(
     mark.kept_while(mark.check(&manifest)).await?;
     // From here on it is whole or gone, and is told to be one or the other.
     progress.seal()?;
-    manifest.write(&request.to).await?;
+    mark.make_whole(&manifest).await?;
     mark.confirm().await?;
     request.memory.remember(&request.to, copied.into_inner().expect("no panic while held"));
     Ok(manifest)
@@ -275,7 +275,7 @@ impl Writer<'_> {
         let file = format!("{name}.chunks");
         let text = pool::list_text(chunks);
         let sha256 = files::hex(&Sha256::digest(text.as_bytes()));
-        self.request.to.depot.put(&self.request.to.path(&file), Bytes::from(text)).await?;
+        self.request.to.put(&file, Bytes::from(text)).await?;
         let bytes = chunks.iter().map(|chunk| chunk.bytes).sum();
         let (engine, url) = (engine.to_owned(), url.to_owned());
         Ok(Part { file, engine, url, bytes, sha256, chunks: Some(chunks.len() as u64) })

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use polyshard_backup::{
-    BackupError, Clock, Depot, Dry, Found, MANIFEST, Memory, Request, Retention, What, list, prune, verify,
+    BackupError, Clock, Depot, Dry, Found, MANIFEST, Memory, Probe, Progress, Request, Retention, What,
+    is_pruned, list, prune, verify,
 };
+use polyshard_map::ShardId;
 
 use crate::cluster::{Cluster, Place, clock, location, variables};
 
@@ -255,7 +257,7 @@ async fn a_shard_that_has_not_changed_is_not_read_again_and_one_that_has_is() {
     let memory = Arc::new(Memory::default());
     let request = |name: &str| Request {
         memory: memory.clone(),
-        ..cluster.request(&at.join(name), What::Shards(vec![polyshard_map::ShardId::new("s1").unwrap()]))
+        ..cluster.request(&at.join(name), What::Shards(vec![ShardId::new("s1").unwrap()]))
     };
     // A file where the folder for copies would be: nothing can be read.
     let blocked = place.folder.path().join("blocked");
@@ -283,4 +285,81 @@ async fn a_shard_that_has_not_changed_is_not_read_again_and_one_that_has_is() {
     cluster.take(&request("sixth")).await.unwrap();
     verify(&location(&at.join("sixth"))).await.unwrap();
     cluster.close().await;
+}
+
+/// A backup that was held up until it was pruned as left, and its name taken by another.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_lost_its_name_leaves_the_backup_of_whoever_took_it() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    cluster.back_up(&at.join("another")).await.unwrap();
+    for tenant in 1..=3 {
+        cluster.note(tenant, 1).await;
+    }
+    let (monday, another) = (at.join("monday"), at.join("another"));
+    let probe: Probe = Arc::new(move |_| {
+        if another.exists() {
+            std::fs::remove_dir_all(&monday).unwrap();
+            std::fs::rename(&another, &monday).unwrap();
+        }
+        Box::pin(async {})
+    });
+    let request = cluster.request(&at.join("monday"), What::Everything);
+    let lost = cluster.take(&Request { probe: Some(probe), ..request }).await.unwrap_err();
+    assert!(matches!(&lost, BackupError::Failed(why) if why.contains("take it again")), "{lost}");
+    assert_eq!(names(&at).await, ["monday"]);
+    verify(&location(&at.join("monday"))).await.unwrap();
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_of_single_tenants_and_shards_do_not_push_out_those_of_everything() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    let shard = |name: &str| What::Shards(vec![ShardId::new(name).unwrap()]);
+    let taken = [
+        ("all1", What::Everything),
+        ("all2", What::Everything),
+        ("s1-1", shard("s1")),
+        ("s1-2", shard("s1")),
+        ("s2-1", shard("s2")),
+    ];
+    for (number, (name, what)) in taken.into_iter().enumerate() {
+        let clock: Clock = Arc::new(move || 1_000 + number as i64);
+        let (request, progress) = (cluster.request(&at.join(name), what), Progress::default());
+        polyshard_backup::take(&cluster.router, &cluster.catalog, &request, &clock, &progress).await.unwrap();
+    }
+    cluster.close().await;
+    let keep = Retention { keep: Some(1), ..ALL };
+    assert_eq!(prune(&depot(&at), &keep, &clock(), Dry::No).await.unwrap().backups, ["s1-1", "all1"]);
+    assert_eq!(names(&at).await, ["all2", "s1-2", "s2-1"]);
+}
+
+/// Two who find a mark that was left both take it over; the first of them finds out before it removes anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_who_take_over_an_old_mark_one_removes_nothing() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    for name in ["first", "second"] {
+        cluster.back_up(&at.join(name)).await.unwrap();
+    }
+    cluster.close().await;
+    let (looks, mark) = (AtomicI64::new(0), at.join("pruning.json"));
+    let clock: Clock = Arc::new(move || {
+        if looks.fetch_add(1, Ordering::SeqCst) == 1 {
+            std::fs::write(&mark, "{\"began_ms\":7}").unwrap();
+        }
+        1_000
+    });
+    let keep = Retention { keep: Some(1), ..ALL };
+    let lost = prune(&depot(&at), &keep, &clock, Dry::No).await.unwrap_err();
+    assert!(matches!(lost, BackupError::Busy(_)), "{lost}");
+    assert_eq!(names(&at).await.len(), 2);
+    assert!(is_pruned(&depot(&at)).await.unwrap(), "the other goes on");
+    assert!(!at.join("pruning.json.look").exists());
+    std::fs::remove_file(at.join("pruning.json")).unwrap();
+    assert!(!is_pruned(&depot(&at)).await.unwrap());
 }
