@@ -313,12 +313,12 @@ fn split(insert: &InsertRows, rows: BTreeMap<&ShardId, (Vec<usize>, Vec<Key>)>) 
         )
     };
     if let Some(arrays) = &insert.arrays {
-        let cut = arrays.cut.as_ref().ok_or_else(whole)?;
+        let (Some(cut), Some(columns)) = (&arrays.cut, arrays.columns) else { return Err(whole()) };
         let count = rows.values().map(|(rows, _)| rows.len()).sum();
         let mut parts = Vec::with_capacity(rows.len());
         for (shard, (rows, keys)) in rows {
             let beyond = parts.is_empty().then_some(count);
-            let text = cut.part(&insert.text, arrays.columns, &rows, beyond);
+            let text = cut.part(&insert.text, columns, &rows, beyond);
             parts.push(Part { shard: shard.clone(), keys: vec![(insert.map.clone(), keys)], rows, text });
         }
         return Ok(Route::Split(parts));

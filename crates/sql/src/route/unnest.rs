@@ -1,6 +1,9 @@
 //! INSERT … SELECT … FROM UNNEST(…): rows that come as one array for each column, as drivers send them in bulk.
 
-use sqlparser::ast::{Array, CastKind, Expr, Query, SelectItem, SetExpr, TableAlias, TableFactor};
+use sqlparser::ast::{
+    Array, ArrayElemTypeDef, CastKind, DataType, Expr, Query, SelectItem, SetExpr, TableAlias, TableFactor,
+    UnaryOperator, Value,
+};
 
 use super::array;
 use super::formula::{Operand, Parameter};
@@ -15,8 +18,8 @@ use crate::schema::TypeOid;
 pub(super) struct ArrayRows {
     /// The keys, where they are one parameter.
     pub parameter: Option<Parameter>,
-    /// How many columns the rows have.
-    pub columns: usize,
+    /// How many columns the rows have; none if an array may be several.
+    pub columns: Option<usize>,
     /// How the text is cut, if it can be.
     pub cut: Option<Cut>,
 }
@@ -50,8 +53,8 @@ pub(super) fn arrays(source: &Query) -> Option<(&[SelectItem], Option<&TableAlia
     alone.then_some((select.projection.as_slice(), alias.as_ref(), array_exprs.as_slice()))
 }
 
-/// The array that gives the column at this place, and how many arrays there are.
-pub(super) fn array_of(source: &Query, place: usize) -> Option<(&Expr, usize)> {
+/// The array that gives the column at this place, and how many columns the rows have, if that can be told.
+pub(super) fn array_of(source: &Query, place: usize) -> Option<(&Expr, Option<usize>)> {
     let (items, alias, array_exprs) = arrays(source)?;
     let at = match items {
         [SelectItem::Wildcard(_)] => place,
@@ -76,7 +79,71 @@ pub(super) fn array_of(source: &Query, place: usize) -> Option<(&Expr, usize)> {
             named.position(|column| column == name)?
         }
     };
-    Some((array_exprs.get(at)?, array_exprs.len()))
+    let array = array_exprs.get(at)?;
+    if !array_exprs[..at].iter().all(is_one_column) {
+        return None;
+    }
+    let columns = array_exprs[at + 1..].iter().all(is_one_column).then_some(array_exprs.len());
+    Some((array, columns))
+}
+
+/// Whether an array is certainly one column: one of composites is a column for each of their fields.
+fn is_one_column(array: &Expr) -> bool {
+    match array {
+        Expr::Nested(inner) => is_one_column(inner),
+        Expr::Cast { data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)), .. } => {
+            is_one_value(element)
+        }
+        Expr::Array(Array { elem, named: true }) => elem.iter().all(is_plain),
+        _ => false,
+    }
+}
+
+/// Whether an element of an array is certainly no composite.
+fn is_plain(element: &Expr) -> bool {
+    match element {
+        Expr::Nested(inner) => is_plain(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_plain(expr),
+        // Whoever prepares the statement may say what type a bare parameter is.
+        Expr::Value(value) => !matches!(value.value, Value::Placeholder(_)),
+        Expr::Cast { data_type, .. } => is_one_value(data_type),
+        Expr::TypedString(typed) => is_one_value(&typed.data_type),
+        _ => false,
+    }
+}
+
+/// Whether a type is one of PostgreSQL's own that is no composite; of a name that is not its own nobody can tell.
+fn is_one_value(data_type: &DataType) -> bool {
+    let own = matches!(
+        data_type,
+        DataType::Boolean
+            | DataType::Bool
+            | DataType::Numeric(_)
+            | DataType::Decimal(_)
+            | DataType::Dec(_)
+            | DataType::Float(_)
+            | DataType::Float4
+            | DataType::Float8
+            | DataType::Real
+            | DataType::DoublePrecision
+            | DataType::JSON
+            | DataType::JSONB
+            | DataType::Time(..)
+            | DataType::Timestamp(..)
+            | DataType::Interval { .. }
+            | DataType::Character(_)
+            | DataType::Char(_)
+            | DataType::CharacterVarying(_)
+            | DataType::CharVarying(_)
+            | DataType::Varchar(_)
+            | DataType::Bit(_)
+            | DataType::BitVarying(_)
+            | DataType::VarBit(_)
+    );
+    match data_type {
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => is_one_value(element),
+        other => own || type_of(other).is_some(),
+    }
 }
 
 /// The keys in an array, for a column of the family; none if they cannot be told.
