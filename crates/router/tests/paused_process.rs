@@ -135,7 +135,9 @@ impl Writer {
     }
 
     fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        // The shell's own `kill`: the program of that name is missing on small systems.
+        let id = self.child.id().to_string();
+        let status = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &id]).status();
         assert!(status.unwrap().success());
     }
 

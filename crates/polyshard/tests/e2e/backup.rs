@@ -322,7 +322,10 @@ fn classes_are_backed_up_when_they_are_due_and_old_ones_go() {
     let metrics = server.get("/metrics").body;
     assert!(metrics.contains("polyshard_backup_last_success_timestamp_seconds{class=\"gold\"}"), "{metrics}");
     // One that somebody asks for gets its name from the time.
-    server.cli(&["backup", "take"]).ok();
+    // Scheduled ones come every two seconds, and one is taken or pruned at a time.
+    eventually("a moment without a scheduled one", || {
+        (server.cli(&["backup", "take"]).code == Some(0)).then_some(())
+    });
     let manual = std::fs::read_dir(folder.path()).unwrap();
     assert!(
         manual.into_iter().any(|entry| entry.unwrap().file_name().to_str().unwrap().starts_with("manual-"))

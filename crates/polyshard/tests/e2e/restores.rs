@@ -55,10 +55,15 @@ fn a_lost_embedded_shard_comes_back_while_the_others_are_served() {
     let chunks = chunks_of(&backup, &format!("shards/{shard}"));
     assert!(chunks.len() > 3, "{}", chunks.len());
     let url = format!("sqlite:{}", text(&to));
+    let partial = folder.path().join("new/shard.db.restoring");
     for at in [0, chunks.len() / 2, chunks.len() - 1] {
         let blocked = Blocked::new(&chunks[at]);
+        // Of the round before: this one's is waited for.
+        if partial.exists() {
+            std::fs::remove_file(&partial).unwrap();
+        }
         let mut restoring = program(&["restore", text(&backup), "--shard", &shard, "--to", &url]);
-        wait_for(&folder.path().join("new/shard.db.restoring"));
+        wait_for(&partial);
         restoring.kill().unwrap();
         restoring.wait().unwrap();
         blocked.end();
