@@ -83,7 +83,8 @@ install_packages() {
 
 python_clients() {
     has_python_tests || return 0
-    [ -x .venv/bin/python ] || python3 -m venv .venv
+    # One whose python was replaced, or that was made without pip, is made again.
+    .venv/bin/python -m pip --version >/dev/null 2>&1 || python3 -m venv --clear .venv
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$PYTHON_REQUIREMENTS"
 }
 
@@ -99,5 +100,6 @@ if ! has_postgres; then
     exit 1
 fi
 has_pgbouncer || echo "setup: no pgbouncer; the tests that need one will say that they were skipped"
+has_chromium || echo "setup: no Chromium; the tests of the console in a browser will fail and say so"
 python_clients
 javascript_clients
