@@ -92,11 +92,13 @@ pub(super) fn copy_text(copy: &Copy, query: &str, first: bool) -> String {
         .iter()
         .filter(|(name, _)| first || name != "header")
         .map(|(name, value)| match (name.as_str(), value) {
-            ("force_quote" | "force_not_null" | "force_null", Some(list)) if list != "*" => {
+            ("force_quote" | "force_not_null" | "force_null", Some(list)) if list == "*" => {
+                format!("{name} *")
+            }
+            ("force_quote" | "force_not_null" | "force_null", Some(list)) => {
                 let columns: Vec<String> = list.split(',').map(quoted).collect();
                 format!("{name} ({})", columns.join(", "))
             }
-            (_, Some(value)) if value == "*" => format!("{name} *"),
             (_, Some(value)) => format!("{name} {}", crate::settings::quoted(value)),
             (_, None) => name.clone(),
         })

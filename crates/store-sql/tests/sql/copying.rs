@@ -75,6 +75,11 @@ async fn keeps_its_promises(cluster: &Cluster) {
             .map(str::to_owned)
             .collect();
     assert_eq!(out.remove(0), "tenant,id,body\n");
+    let starred = "COPY (SELECT tenant, body FROM notes WHERE id = 2 OR id = 4) TO STDOUT \
+                   WITH (FORMAT csv, DELIMITER ';', NULL '*', FORCE_QUOTE *)";
+    let mut starred: Vec<String> = copy_out(&client, starred).await.lines().map(str::to_owned).collect();
+    starred.sort();
+    assert_eq!(starred, ["\"2\";*", "\"4\";\"say \"\"x\"\"\""]);
     out.sort();
     let wanted = ["1,1,\"a\n", "2,2,-\n", "3,3,\n", "4,4,\"say \"\"x\"\"\"\n", "b\"\n"];
     assert_eq!(out, wanted);
