@@ -12,7 +12,7 @@ use polyshard_sql::{Declare, Fetch, Kind, SqlError, Statement, quoted};
 
 use super::worker::{Passed, Sink, Trouble, Worker};
 use super::{PORTAL_SUSPENDED, columns};
-use crate::backend::Backend;
+use crate::backend::{Backend, field};
 use crate::embedded::Kept;
 use crate::reply::{self, state};
 use crate::session::{Done, Session, Stop};
@@ -160,7 +160,7 @@ impl Session {
 
     /// Refuses one more answer that is taken in parts, if there are too many.
     pub(crate) fn check_room(&self) -> Result<(), SqlError> {
-        if self.held.count() < HELD_MAX {
+        if self.held.count() + self.own_cursors() < HELD_MAX {
             return Ok(());
         }
         let message = format!("the session has {HELD_MAX} cursors or portals that are not closed already");
@@ -190,7 +190,19 @@ impl Session {
 
     /// Keeps the session of a transaction that is committed, for the cursors that outlive it.
     pub(crate) async fn hold_backend(&mut self, mut backend: Backend) {
-        let names = std::mem::take(&mut backend.cursors);
+        backend.cursors.clear();
+        // What was noted is not what is there: DECLARE, or the COMMIT itself, may have failed, or been taken back.
+        let asked = backend.ask_openly("SELECT name FROM pg_catalog.pg_cursors WHERE is_holdable").await;
+        let names: Vec<String> = match asked {
+            Ok(Ok(rows)) => rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect(),
+            refused => {
+                tracing::debug!(?refused, shard = %backend.shard, "cursors were closed with their transaction");
+                return backend.abandon().await;
+            }
+        };
+        if names.is_empty() {
+            return backend.finish();
+        }
         // PostgreSQL has their rows by themselves now: what the transaction touched is free.
         match self.router().enter_unmapped(&backend.shard, Access::Read).await {
             Ok(ticket) => backend.keep_only(ticket),
@@ -312,6 +324,15 @@ impl Session {
     }
 
     async fn fail_held(&mut self, name: &str, worker: Box<Worker>, trouble: Trouble) -> Done {
+        if let Trouble::Said(body) = &trouble
+            && self.held.by_name.get(name).is_some_and(|held| held.settled)
+            && field(body, b'C') != Some(state::INVALID_CURSOR_NAME.0)
+        {
+            // It is in no transaction that has failed by this: as with PostgreSQL, it is there until it is closed.
+            self.put_back_held(name, worker).await?;
+            self.show_error(body);
+            return Err(Stop::Told);
+        }
         match (&trouble, self.held.forget(name)) {
             // Others are on the same session, which is fine.
             (Trouble::Said(_), Some(number)) => {
@@ -419,7 +440,10 @@ impl Session {
             let ticket = self.router().enter_unmapped(worker.shard(), Access::Read).await;
             let ticket = ticket.map_err(|error| Trouble::Lost(reply::of_router(&error)));
             let settled = match ticket {
-                Ok(ticket) => worker.keep_cursor(ticket, self.client()).await,
+                Ok(ticket) => {
+                    self.working_on(worker.cancel()).await;
+                    worker.keep_cursor(ticket, self.client()).await
+                }
                 Err(trouble) => Err(trouble),
             };
             match settled {

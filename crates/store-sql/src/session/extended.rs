@@ -115,7 +115,7 @@ impl Session {
             return Ok(known);
         }
         let description = match &prepared.analysed {
-            Some(analysed) if !is_own(analysed.statement.kind(), &self.own) => {
+            Some(analysed) if is_described(analysed.statement.kind(), &self.own) => {
                 if let Some(refusal) = &analysed.refusal {
                     return Err(refusal.clone().into());
                 }
@@ -145,7 +145,7 @@ impl Session {
     }
 
     async fn ask_description(&mut self, prepared: &Prepared) -> Result<Description, Stop> {
-        match self.described_by_shard(prepared).await? {
+        match self.described_by_shard(prepared, &Wanted::Anywhere).await? {
             Ok(description) => Ok(description),
             Err(body) => {
                 self.show_error(&body);
@@ -155,10 +155,12 @@ impl Session {
         }
     }
 
-    /// What a shard says that a statement is like, or the body of the error by which it refuses it.
+    /// What a shard says that a statement is like, or the body of the error by which it refuses it. It is asked there,
+    /// unless a session of ours is there to ask.
     pub(super) async fn described_by_shard(
         &mut self,
         prepared: &Prepared,
+        on: &Wanted<'_>,
     ) -> Result<Result<Description, BytesMut>, Stop> {
         let id = self.door.cache.next_id();
         let inside = self.backend.is_some();
@@ -167,7 +169,7 @@ impl Session {
             None
         } else {
             let outside = self.step_outside();
-            if let Err(stop) = self.acquire(&Wanted::Anywhere, Access::Read).await {
+            if let Err(stop) = self.acquire(on, Access::Read).await {
                 self.step_inside(outside);
                 return Err(stop);
             }
@@ -402,6 +404,7 @@ impl Session {
                 let access = if analysis.writes() { Access::Write } else { Access::Read };
                 self.acquire(&wanted, access).await?;
                 self.note_effects(&analysed.statement, &analysis);
+                self.note_movable(&analysed.statement, &route, &analysis);
                 let text = self.literal_text(analysed, params).await?;
                 self.pass_alone(&text).await
             }
@@ -528,6 +531,11 @@ impl Session {
             prepared.forget();
         }
     }
+}
+
+/// Whether shards say what a statement is like.
+fn is_described(kind: &Kind, own: &crate::settings::Own) -> bool {
+    !is_own(kind, own) || matches!(kind, Kind::Declare(_))
 }
 
 /// Whether the door carries a statement out by itself, wherever it concerns.

@@ -262,7 +262,7 @@ impl Session {
                 Ok(()) if backend.status == b'I' && !backend.undone => {
                     self.door.journal.committed(&shard, decided);
                     backend.set_inside = false;
-                    backend.finish();
+                    self.finish_or_hold(backend).await;
                 }
                 result => {
                     // It is decided: whoever uses the shard next brings it there.

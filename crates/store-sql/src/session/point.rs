@@ -29,17 +29,20 @@ impl Session {
         let Some(prepared) = known.point(shape, &self.door.cache) else { return Ok(false) };
         let description = match prepared.description(&known.basis) {
             Some(description) => description,
-            None => match Box::pin(self.described_by_shard(&prepared)).await? {
-                Ok(description) => {
+            None => match Box::pin(self.described_by_shard(&prepared, wanted)).await {
+                Ok(Ok(description)) => {
                     let description = Arc::new(description);
                     prepared.describe(known.basis.clone(), description.clone());
                     description
                 }
-                Err(_refused) => {
+                Ok(Err(_refused)) => {
                     // The client gets the shard's own words for it when the text is sent.
                     known.leave_as_it_is();
                     return Ok(false);
                 }
+                // So it does if the shard cannot be asked now.
+                Err(Stop::Refused(_)) => return Ok(false),
+                Err(stop) => return Err(stop),
             },
         };
         self.routed_by = Some(schema.clone());

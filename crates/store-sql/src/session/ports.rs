@@ -130,6 +130,11 @@ impl Session {
         }
     }
 
+    /// How many cursors on the transaction's own sessions are to outlive it.
+    pub(crate) fn own_cursors(&self) -> usize {
+        self.backend.iter().chain(self.parked.values()).map(|backend| backend.cursors.len()).sum()
+    }
+
     /// Notes that only the transaction's own session works for this one.
     pub(crate) async fn working_on_own_alone(&self) {
         self.cancel.running.clear().await;

@@ -12,6 +12,7 @@ use super::global::{quietly, two_sessions};
 use super::moving::in_motion;
 use super::place::Wanted;
 use super::{Done, Session, Stop};
+use crate::backend::Backend;
 use crate::cache::Analysed;
 use crate::reply::{self, state};
 use crate::settings::MultiShard;
@@ -198,15 +199,34 @@ impl Session {
             self.roll_back_parked().await;
             return Err(error.into());
         }
+        for shard in &readers {
+            if let Some(backend) = self.parked.get_mut(shard) {
+                backend.set_inside = false;
+            }
+        }
+        // Cursors that outlive the transaction do so only if all of it is committed.
+        let has_cursors =
+            |shard: &ShardId| self.parked.get(shard).is_some_and(|backend| !backend.cursors.is_empty());
+        let (with_cursors, readers): (Vec<ShardId>, Vec<ShardId>) =
+            readers.into_iter().partition(has_cursors);
         self.finish_parked(&readers).await;
-        if let [one] = writers.as_slice() {
-            self.switch_to(one);
-            return self.commit_backend(true).await;
+        let done = match writers.as_slice() {
+            [] => Ok(()),
+            [one] => {
+                self.switch_to(one);
+                self.commit_backend(true).await
+            }
+            several => self.commit_in_two_phases(several).await,
+        };
+        if done.is_err() {
+            for shard in &with_cursors {
+                if let Some(backend) = self.parked.remove(shard) {
+                    backend.abandon().await;
+                }
+            }
         }
-        if writers.is_empty() {
-            return Ok(());
-        }
-        self.commit_in_two_phases(&writers).await
+        self.finish_parked(&with_cursors).await;
+        done
     }
 
     async fn commit_in_two_phases(&mut self, writers: &[ShardId]) -> Done {
@@ -319,12 +339,20 @@ impl Session {
         for shard in shards {
             if let Some(backend) = self.parked.remove(shard) {
                 if backend.status == b'I' && backend.is_settled() {
-                    backend.finish();
+                    self.finish_or_hold(backend).await;
                 } else {
                     backend.abandon().await;
                 }
             }
         }
+    }
+
+    /// Gives a session back, unless cursors on it have outlived its transaction.
+    pub(super) async fn finish_or_hold(&mut self, backend: Backend) {
+        if backend.cursors.is_empty() || !backend.is_as_noted() {
+            return backend.finish();
+        }
+        Box::pin(self.hold_backend(backend)).await;
     }
 
     /// Opens a session with tickets that are there already.

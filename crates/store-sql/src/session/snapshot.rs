@@ -4,8 +4,10 @@
 //! that none of them moves meanwhile. What moved between the first statement and that is missing from one shard's
 //! snapshot, or is in two: such a transaction is to be tried again.
 
+use std::collections::BTreeMap;
+
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
-use polyshard_router::{Access, View};
+use polyshard_router::{Access, Ticket, View};
 use polyshard_sql::{SqlError, SqlState};
 
 use super::{Done, Session};
@@ -59,6 +61,19 @@ impl Session {
             }
         }
         self.check_places(&[], &all)?;
+        let before = self.backend.as_ref().map(|backend| backend.shard.clone());
+        let opened = self.open_each(tickets).await;
+        // What follows goes on where the transaction was, also if it is to end.
+        if !before.is_some_and(|before| self.switch_to(&before)) {
+            self.take_up();
+        }
+        opened?;
+        self.transaction.everywhere = true;
+        self.transaction.movable = false;
+        Ok(())
+    }
+
+    async fn open_each(&mut self, tickets: BTreeMap<ShardId, Vec<Ticket>>) -> Done {
         for (shard, tickets) in tickets {
             if self.switch_to(&shard) {
                 if let Some(backend) = &mut self.backend {
@@ -73,8 +88,6 @@ impl Session {
             self.pass_quietly("SELECT 1").await?;
             self.park();
         }
-        self.transaction.everywhere = true;
-        self.transaction.movable = false;
         Ok(())
     }
 

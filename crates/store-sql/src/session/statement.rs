@@ -159,6 +159,12 @@ impl Session {
                 let done = Box::pin(self.run_statement(analysed)).await;
                 Box::pin(self.end_alone(true, done)).await?;
             }
+            Kind::Declare(cursor) => {
+                if cursor.hold {
+                    self.check_room()?;
+                }
+                return Ok(false);
+            }
             Kind::Fetch(fetch) if self.held.has(&fetch.name) => self.fetch_cursor(fetch, statement).await?,
             Kind::Close(Some(name)) if self.held.has(name) => {
                 self.close_held(name).await?;
@@ -290,6 +296,7 @@ impl Session {
         self.note_write(may_change(analysis));
         if let (Kind::Declare(cursor), Some(backend)) = (statement.kind(), &mut self.backend)
             && cursor.hold
+            && !backend.cursors.contains(&cursor.name)
         {
             backend.cursors.push(cursor.name.clone());
         }

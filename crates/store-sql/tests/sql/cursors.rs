@@ -1,7 +1,9 @@
 //! Answers that clients take in parts: cursors in and beyond transactions, and portals with a fetch size, on both
 //! engines. C1, C3.
 
+use bytes::BytesMut;
 use tokio_postgres::Client;
+use tokio_postgres::types::{IsNull, ToSql, Type, accepts, to_sql_checked};
 
 use crate::support::{Cluster, Setup, refusal, rows};
 
@@ -192,5 +194,189 @@ async fn cursors_with_hold_outlive_their_transaction() {
 async fn cursors_with_hold_on_sqlite_shards_outlive_their_transaction() {
     let cluster = Cluster::start_embedded().await;
     outlive_their_transaction(&cluster).await;
+    cluster.close().await;
+}
+
+/// Tenants of the two shards.
+fn tenants(cluster: &Cluster) -> (String, String) {
+    let first = |shard: &str| cluster.on_shard(shard, "SELECT min(tenant) FROM notes");
+    (first("s1"), first("s2"))
+}
+
+/// What was declared WITH HOLD and then undone is not there, and its name is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn cursors_of_a_commit_that_failed_are_gone() {
+    let cluster = Cluster::start().await;
+    let client = with_notes(&cluster).await;
+    let run = async |sql: &str| drop(rows(&client, sql).await);
+    let of = async |sql: &str| numbers(&client, sql).await;
+    run("CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
+    run("SELECT polyshard.local_table('late', 's2')").await;
+    let declare = "DECLARE c CURSOR WITH HOLD FOR SELECT id FROM late ORDER BY id";
+    run("BEGIN; INSERT INTO late VALUES (1), (1)").await;
+    run(declare).await;
+    assert_eq!(refusal(&client, "COMMIT").await.0, "23505");
+    assert_eq!(refusal(&client, "FETCH c").await.0, "34000");
+    run("INSERT INTO late VALUES (7)").await;
+    run(declare).await;
+    assert_eq!(of("FETCH ALL FROM c").await, [7]);
+    run("CLOSE c").await;
+
+    run("BEGIN; INSERT INTO late VALUES (8); SAVEPOINT a").await;
+    run(declare).await;
+    run("ROLLBACK TO a; COMMIT").await;
+    assert_eq!(refusal(&client, "FETCH c").await.0, "34000");
+    run("BEGIN; INSERT INTO late VALUES (9); SAVEPOINT a").await;
+    run(&declare.replace(" c ", " kept ")).await;
+    assert_eq!(refusal(&client, &declare.replace(" id FROM", " nobody FROM")).await.0, "42703");
+    run("ROLLBACK TO a").await;
+    run(&declare.replace(" CURSOR", " NO SCROLL CURSOR")).await;
+    run("COMMIT").await;
+    assert_eq!(refusal(&client, "FETCH kept").await.0, "34000");
+    assert_eq!(of("FETCH 2 FROM c").await, [7, 8]);
+    // A refusal does not end it: its name is taken until it is closed.
+    assert_eq!(refusal(&client, "FETCH PRIOR FROM c").await.0, "55000");
+    assert_eq!(refusal(&client, declare).await.0, "42P03");
+    run("CLOSE c").await;
+    run(declare).await;
+    assert_eq!(of("FETCH ALL FROM c").await, [7, 8, 9]);
+    drop(client);
+    cluster.close().await;
+}
+
+/// Each shard of a transaction with one snapshot keeps the cursors that were declared there.
+#[tokio::test(flavor = "multi_thread")]
+async fn cursors_with_hold_outlive_a_transaction_with_one_snapshot() {
+    let cluster = Cluster::start().await;
+    let (client, other) = (with_notes(&cluster).await, cluster.connect().await);
+    let run = async |sql: &str| drop(rows(&client, sql).await);
+    let of = async |sql: &str| numbers(&client, sql).await;
+    let (here, there) = tenants(&cluster);
+    for first in [&there, &here] {
+        let others = if *first == here { &there } else { &here };
+        run("BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+        let declare = |name: &str, tenant: &str| {
+            format!(
+                "DECLARE {name} CURSOR WITH HOLD FOR SELECT id FROM notes WHERE tenant = {tenant} ORDER BY id"
+            )
+        };
+        let count = rows(&client, &format!("SELECT count(*) FROM notes WHERE tenant = {first}")).await;
+        run(&declare("one", first)).await;
+        rows(&other, &format!("DELETE FROM notes WHERE tenant = {first} AND id >= 20")).await;
+        assert_eq!(rows(&client, "SELECT count(*) > 20 FROM notes").await, [["t"]]);
+        // The transaction is still where it was: the cursor is found.
+        assert_eq!(of("FETCH 1 FROM one").await.len(), 1);
+        run(&declare("two", others)).await;
+        run(&format!("DECLARE everything CURSOR WITH HOLD FOR {OF_ALL}")).await;
+        run("COMMIT").await;
+        let rest = of("FETCH ALL FROM one").await.len();
+        assert_eq!(count, [[(rest + 1).to_string()]]);
+        assert!(of("FETCH ALL FROM two").await.len() >= 2);
+        assert!(of("FETCH ALL FROM everything").await.len() > 20);
+        run("CLOSE ALL").await;
+        assert_eq!(refusal(&client, "FETCH one").await.0, "34000");
+    }
+    drop((client, other));
+    cluster.close().await;
+}
+
+/// A cursor on a shard that the transaction only reads outlives it if everything is committed on the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn cursors_with_hold_outlive_a_transaction_on_several_shards() {
+    let cluster = Cluster::start().await;
+    let client = with_notes(&cluster).await;
+    let run = async |sql: &str| drop(rows(&client, sql).await);
+    let (here, _) = tenants(&cluster);
+    run("CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
+    run("SELECT polyshard.local_table('late', 's2')").await;
+    run("SET polyshard.multi_shard = 'two_phase'").await;
+    let declare = format!("DECLARE c CURSOR WITH HOLD FOR SELECT id FROM notes WHERE tenant = {here}");
+    run("BEGIN; INSERT INTO late VALUES (1), (1)").await;
+    run(&declare).await;
+    assert_eq!(refusal(&client, "COMMIT").await.0, "23505");
+    assert_eq!(refusal(&client, "FETCH c").await.0, "34000");
+    for write in ["INSERT INTO late VALUES (1), (2)", "CREATE TABLE more (id int PRIMARY KEY)"] {
+        run("BEGIN").await;
+        run(write).await;
+        run(&declare).await;
+        run("COMMIT").await;
+        assert_eq!(numbers(&client, "FETCH ALL FROM c").await.len(), 3, "{write}");
+        run("CLOSE c").await;
+    }
+    drop(client);
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ninth_cursor_is_refused() {
+    let cluster = Cluster::start().await;
+    let client = with_notes(&cluster).await;
+    let run = async |sql: &str| drop(rows(&client, sql).await);
+    let declare = |number: usize| format!("DECLARE c{number} CURSOR WITH HOLD FOR {OF_ONE}");
+    for number in 0..8 {
+        run(&declare(number)).await;
+    }
+    assert_eq!(refusal(&client, &declare(8)).await.0, "54000");
+    assert!(client.execute(&declare(8), &[]).await.is_err());
+    run("CLOSE c3").await;
+    run(&declare(8)).await;
+    run("CLOSE ALL").await;
+    run("BEGIN").await;
+    for number in 0..8 {
+        run(&declare(number)).await;
+    }
+    assert_eq!(refusal(&client, &declare(8)).await.0, "54000");
+    run("ROLLBACK").await;
+    run(&declare(8)).await;
+    assert_eq!(numbers(&client, "FETCH ALL FROM c8").await, [3, 13, 23]);
+    drop(client);
+    cluster.close().await;
+}
+
+/// Days since the year 2000, as PostgreSQL has dates.
+#[derive(Debug)]
+struct Day(i32);
+
+impl ToSql for Day {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0.to_be_bytes());
+        Ok(IsNull::No)
+    }
+
+    accepts!(DATE);
+    to_sql_checked!();
+}
+
+/// Parameters of a cursor have the types that PostgreSQL says, as those of its query have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_with_hold_takes_parameters_of_any_type() {
+    let cluster = Cluster::start().await;
+    let client = with_notes(&cluster).await;
+    let (here, there) = tenants(&cluster);
+    let one = format!(
+        "DECLARE one CURSOR WITH HOLD FOR SELECT id FROM notes \
+         WHERE tenant = {here} AND date '2000-01-01' + id::int < $1 ORDER BY id"
+    );
+    let all = "DECLARE everything CURSOR WITH HOLD FOR SELECT id FROM notes \
+               WHERE date '2000-01-01' + id::int < $1 ORDER BY id";
+    for (sql, fetch) in [(one.as_str(), "FETCH ALL FROM one"), (all, "FETCH ALL FROM everything")] {
+        let statement = client.prepare(sql).await.unwrap();
+        assert_eq!(statement.params(), [Type::DATE]);
+        client.execute(&statement, &[&Day(5)]).await.unwrap();
+        let found = numbers(&client, fetch).await;
+        assert!(!found.is_empty() && found.iter().all(|id| *id < 5), "{found:?}");
+        rows(&client, "CLOSE ALL").await;
+    }
+    // It binds the transaction to its shard.
+    rows(&client, "BEGIN").await;
+    client.execute(one.as_str(), &[&Day(5)]).await.unwrap();
+    let elsewhere = format!("SELECT id FROM notes WHERE tenant = {there}");
+    assert_eq!(refusal(&client, &elsewhere).await.0, "0A000");
+    rows(&client, "ROLLBACK").await;
+    drop(client);
     cluster.close().await;
 }

@@ -131,3 +131,25 @@ async fn prepared_statements_that_are_gone_or_changed_are_no_errors() {
     drop(client);
     cluster.close().await;
 }
+
+/// A shard that is not there does not matter to reads of others: each statement is asked where its row is. C4.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_read_while_another_shard_is_down() {
+    let cluster = Cluster::with_tables().await;
+    let client = cluster.connect().await;
+    for tenant in 0..20 {
+        rows(&client, &format!("INSERT INTO notes VALUES ({tenant}, 1, 'of {tenant}')")).await;
+    }
+    let there = cluster.on_shard("s2", "SELECT min(tenant) FROM notes");
+    cluster.on_shard("catalog", "ALTER DATABASE s1 ALLOW_CONNECTIONS false");
+    let sessions =
+        "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = 's1'";
+    cluster.on_shard("catalog", sessions);
+    let sql = format!("SELECT id, body FROM notes WHERE tenant = {there} AND id = 1");
+    for _ in 0..8 {
+        assert_eq!(rows(&client, &sql).await, [["1".to_owned(), format!("of {there}")]]);
+    }
+    cluster.on_shard("catalog", "ALTER DATABASE s1 ALLOW_CONNECTIONS true");
+    drop(client);
+    cluster.close().await;
+}

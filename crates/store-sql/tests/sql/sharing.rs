@@ -123,6 +123,7 @@ async fn a_transaction_can_be_cancelled_after_a_query_across_shards() {
     let asleep =
         "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'";
     while cluster.on_shard("s1", asleep) == "0" {
+        assert!(!sleeping.is_finished());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     token.cancel_query(tokio_postgres::NoTls).await.unwrap();
