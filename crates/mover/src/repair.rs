@@ -27,8 +27,8 @@ const PLACEMENTS_AT_ONCE: usize = 64;
 pub struct Repair {
     /// Only look, and count.
     pub dry_run: bool,
-    /// Where it cannot be decided, the owner is right: rows that differ from its own, and old ones that it has no more,
-    /// are removed.
+    /// Where it cannot be decided, the owner is right: rows that differ from its own, and those that a move has left
+    /// and that it has no more, are removed.
     pub owner_wins: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Repaired {
     pub discarded: u64,
     /// Left: the owner has another row of that key.
     pub differs: u64,
-    /// Left: their range has gone on from here to the owner, which has no row of that key any more.
+    /// Left: they are from before their range went elsewhere, and the owner has no row of that key.
     pub old: u64,
     /// Left: no shard owns their key.
     pub homeless: u64,
@@ -67,7 +67,7 @@ impl std::fmt::Display for Repaired {
             (self.removed, "removed, since the owner has the same"),
             (self.discarded, "removed, since the owner is right"),
             (self.differs, "left: the owner has them otherwise"),
-            (self.old, "left: the owner has them no more"),
+            (self.old, "left: from before their range went elsewhere, and the owner has none"),
             (self.homeless, "left: no shard owns their key"),
             (self.stuck, "left: the owner refuses them, or others refer to them"),
             (self.moving, "left to the operation under way"),
@@ -126,9 +126,9 @@ impl Mover {
         if !how.dry_run && !ranges.is_empty() {
             opened.hide_strays(mark, definition.name(), &ranges).await.map_err(&wrong)?;
         }
-        for ((owner, is_old), ranges) in by_owner(&todo, &owners, &marked) {
+        for ((owner, kind), ranges) in by_owner(&todo, &owners, &marked) {
             for ranges in ranges.chunks(PLACEMENTS_AT_ONCE) {
-                let mut part = Part::new(self, definition, (on, &owner), ranges, how, is_old).await?;
+                let mut part = Part::new(self, definition, (on, &owner), ranges, how, kind).await?;
                 part.go(&mut tally).await?;
             }
         }
@@ -140,17 +140,18 @@ impl Mover {
     }
 }
 
-/// Ranges by their owner, and by whether they are known to be old.
+/// Ranges by their owner, and by what is known of them: the most careful of what is.
 fn by_owner(
     todo: &BTreeMap<Vec<u8>, KeyRange>,
     owners: &Owners<'_>,
     marked: &[(StrayKind, KeyRange)],
-) -> BTreeMap<(ShardId, bool), Vec<KeyRange>> {
-    let mut out: BTreeMap<(ShardId, bool), Vec<KeyRange>> = BTreeMap::new();
+) -> BTreeMap<(ShardId, StrayKind), Vec<KeyRange>> {
+    let mut out: BTreeMap<(ShardId, StrayKind), Vec<KeyRange>> = BTreeMap::new();
     for (placement, range) in todo {
         let Some(owner) = owners.of(placement) else { continue };
-        let is_old = marked.iter().any(|(kind, range)| *kind == StrayKind::Left && range.contains(placement));
-        out.entry((owner.clone(), is_old)).or_default().push(range.clone());
+        let is = |kind| marked.iter().any(|(other, range)| *other == kind && range.contains(placement));
+        let known = [StrayKind::Stale, StrayKind::Left].into_iter().find(|kind| is(*kind));
+        out.entry((owner.clone(), known.unwrap_or(StrayKind::Unknown))).or_default().push(range.clone());
     }
     out
 }
@@ -159,8 +160,9 @@ fn by_owner(
 struct Part {
     session: Session,
     how: Repair,
-    /// Whether the ranges have gone from here to the owner, so that what it lacks was deleted there.
-    is_old: bool,
+    /// What is known of the ranges. What the owner lacks of those that a move has left was deleted there; of stale ones
+    /// nobody knows whether it was or has never come there.
+    kind: StrayKind,
 }
 
 impl Part {
@@ -170,7 +172,7 @@ impl Part {
         (on, owner): (&ShardId, &ShardId),
         ranges: &[KeyRange],
         how: Repair,
-        is_old: bool,
+        kind: StrayKind,
     ) -> Result<Part> {
         let none = OpId::new(Default::default());
         let carry = Carry {
@@ -190,20 +192,42 @@ impl Part {
             true => session.read_what_is_there().await?,
             false => drop(session.refresh().await?),
         }
-        Ok(Part { session, how, is_old })
+        Ok(Part { session, how, kind })
+    }
+
+    /// Whether what the owner lacks may have been deleted there, and is not carried to it.
+    fn is_old(&self) -> bool {
+        self.kind != StrayKind::Unknown
+    }
+
+    /// Whether rows of a table may refer to others of it.
+    fn is_its_own_parent(&self, table: usize) -> bool {
+        let pair = &self.session.tables[table];
+        pair.references.contains(&pair.identity)
+    }
+
+    /// Whether nothing refers to a table, so that its rows can go as they are.
+    fn is_leaf(&self, table: usize) -> bool {
+        let pair = &self.session.tables[table];
+        !pair.is_referred_to
+            && !self.session.tables.iter().any(|other| other.references.contains(&pair.identity))
     }
 
     async fn go(&mut self, tally: &mut BTreeMap<String, Repaired>) -> Result<()> {
         let mut moved: BTreeMap<usize, u64> = BTreeMap::new();
         // Rows that others refer to come first, and go last.
         for unit in 0..self.session.units.len() {
-            moved.insert(unit, self.give(unit).await?);
+            let of = tally.entry(self.session.units[unit].dataset.name.clone()).or_default();
+            moved.insert(unit, self.give(unit, of).await?);
         }
         let mut stays: Vec<String> = Vec::new();
         for unit in (0..self.session.units.len()).rev() {
-            let table = &self.session.tables[self.session.units[unit].table];
+            let number = self.session.units[unit].table;
+            let table = &self.session.tables[number];
             let (identity, references) = (table.identity.clone(), table.references.clone());
-            let is_needed = stays.contains(&identity);
+            // What is removed may take along, by a cascade, what refers to it and should stay.
+            let is_needed =
+                stays.contains(&identity) || self.is_its_own_parent(number) && self.keeps_any(number).await?;
             let carried = moved.get(&unit).copied().unwrap_or(0);
             let of = tally.entry(self.session.units[unit].dataset.name.clone()).or_default();
             let before = of.left();
@@ -215,12 +239,46 @@ impl Part {
         Ok(())
     }
 
-    /// Carries what the owner lacks to it. Answers how many rows.
-    async fn give(&self, unit: usize) -> Result<u64> {
-        if self.how.dry_run || self.is_old {
+    /// Whether any row of a table is one that stays.
+    async fn keeps_any(&self, table: usize) -> Result<bool> {
+        let (dry, wins) = (self.how.dry_run, self.how.owner_wins);
+        let stays = |verdict: Verdict| match verdict {
+            Verdict::Same => false,
+            Verdict::Differs => !wins,
+            Verdict::Missing if self.is_old() => !(wins && self.kind == StrayKind::Left),
+            Verdict::Missing => !dry,
+        };
+        let units = &self.session.units;
+        for unit in (0..units.len()).filter(|unit| units[*unit].table == table) {
+            let mut after = None;
+            while let Some(page) = self.page(unit, &mut after).await? {
+                if page.iter().any(|(_, verdict)| stays(*verdict)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Carries what the owner lacks to it. Answers how many of those rows are still here.
+    async fn give(&self, unit: usize, of: &mut Repaired) -> Result<u64> {
+        if self.how.dry_run || self.is_old() {
             return Ok(0);
         }
-        let (session, mut given) = (&self.session, 0);
+        let mut still_here = 0;
+        loop {
+            let (given, here) = self.give_once(unit, of).await?;
+            still_here += here;
+            // A row that comes before the one it refers to is taken when that is there.
+            if given == 0 || !self.is_its_own_parent(self.session.units[unit].table) {
+                return Ok(still_here);
+            }
+        }
+    }
+
+    /// Likewise, in one pass; answers how many rows were given, and how many of those are still here.
+    async fn give_once(&self, unit: usize, of: &mut Repaired) -> Result<(u64, u64)> {
+        let (session, mut given, mut here) = (&self.session, 0, 0);
         let table = session.units[unit].table;
         let mut after = None;
         while let Some(page) = self.page(unit, &mut after).await? {
@@ -232,21 +290,35 @@ impl Part {
             if missing.is_empty() {
                 continue;
             }
-            match self.put(table, &missing).await {
-                Ok(()) => given += missing.len() as u64,
+            let put = match self.put(table, &missing).await {
+                Ok(()) => missing,
                 // One by one: those that fit come, the others stay where they are.
                 Err(error) if error.is_rule() => {
+                    let mut put = Vec::new();
                     for row in missing {
                         match self.put(table, std::slice::from_ref(&row)).await {
                             Err(error) if error.is_rule() => {}
-                            other => given += other.map(|()| 1)?,
+                            other => other.map(|()| put.push(row))?,
                         }
                     }
+                    put
                 }
                 Err(error) => return Err(error),
+            };
+            let rows = put.len() as u64;
+            given += rows;
+            // Soon: what its client deletes at the owner from now on must not be carried there again by another try.
+            if self.is_leaf(table) {
+                let put: Vec<(Vec<Value>, Verdict)> =
+                    put.into_iter().map(|row| (row, Verdict::Same)).collect();
+                let kept = self.remove(unit, &put).await?.len() as u64;
+                of.moved += rows - kept;
+                here += kept;
+            } else {
+                here += rows;
             }
         }
-        Ok(given)
+        Ok((given, here))
     }
 
     async fn put(&self, table: usize, rows: &[Vec<Value>]) -> Result<()> {
@@ -273,11 +345,11 @@ impl Part {
                 match verdict {
                     _ if is_needed => of.stuck += 1,
                     Verdict::Same => goes.push((row, verdict)),
-                    Verdict::Missing if dry && !self.is_old => of.moved += 1,
+                    Verdict::Missing if dry && !self.is_old() => of.moved += 1,
                     Verdict::Differs if wins => goes.push((row, verdict)),
-                    Verdict::Missing if wins && self.is_old => goes.push((row, verdict)),
+                    Verdict::Missing if wins && self.kind == StrayKind::Left => goes.push((row, verdict)),
                     Verdict::Differs => of.differs += 1,
-                    Verdict::Missing if self.is_old => of.old += 1,
+                    Verdict::Missing if self.is_old() => of.old += 1,
                     Verdict::Missing => of.stuck += 1,
                 }
             }

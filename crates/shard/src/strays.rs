@@ -10,10 +10,13 @@ use crate::sql_local::SqlLocal;
 use crate::{LocalTx, OpId, Shard, ShardError, capture};
 
 /// What is known of rows that a shard does not own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StrayKind {
-    /// They are what a move or a restoration has left: their range has gone on elsewhere, and they are out of date.
+    /// They are what a move has left: they went elsewhere with their range, and what is here is out of date.
     Left,
+    /// The shard had their range when it was detached or copied, and when it came back somebody else had it. Nobody
+    /// knows whether that one has ever had them.
+    Stale,
     /// Nobody knows: they may be the only ones.
     Unknown,
 }
@@ -22,6 +25,7 @@ impl StrayKind {
     fn as_str(self) -> &'static str {
         match self {
             StrayKind::Left => "left",
+            StrayKind::Stale => "stale",
             StrayKind::Unknown => "hidden",
         }
     }
@@ -166,17 +170,26 @@ impl SqlLocal {
         stale: &[Entry],
         kept: &[Entry],
     ) -> Result<(), ShardError> {
-        let marks = self.stray_marks(map).await?;
-        let left =
-            marks.into_iter().filter(|(kind, _)| *kind == StrayKind::Left).flat_map(|(_, ranges)| ranges);
-        let ranges: Vec<KeyRange> = left.chain(stale.iter().map(|entry| entry.range.clone())).collect();
+        let (mut left, mut old) = (Vec::new(), Vec::new());
+        for (kind, ranges) in self.stray_marks(map).await? {
+            match kind {
+                StrayKind::Left => left.extend(ranges),
+                StrayKind::Stale => old.extend(ranges),
+                StrayKind::Unknown => {}
+            }
+        }
+        old.extend(stale.iter().map(|entry| entry.range.clone()));
         let kept: Vec<KeyRange> = kept.iter().map(|entry| entry.range.clone()).collect();
+        let old = joined(without(old, &kept));
+        // Where it is both, the rows may be the only ones.
+        let left = joined(without(without(left, &kept), &old));
         let sql = format!(
-            "DELETE FROM {} WHERE map = $1 AND op = capture AND state = 'left'",
+            "DELETE FROM {} WHERE map = $1 AND op = capture AND state IN ('left', 'stale')",
             self.dialect().own_table("capture")
         );
         self.direct().await?.run(Statement::new(sql).bind(map.to_string())).await?;
-        self.put_stray_mark(mark, map, StrayKind::Left, &joined(without(ranges, &kept))).await
+        self.put_stray_mark(mark, map, StrayKind::Left, &left).await?;
+        self.put_stray_mark(mark.beside(), map, StrayKind::Stale, &old).await
     }
 
     async fn put_stray_mark(
@@ -204,7 +217,7 @@ impl SqlLocal {
 
     async fn stray_marks(&mut self, map: &MapName) -> Result<Vec<(StrayKind, Vec<KeyRange>)>, ShardError> {
         let mut marks = Vec::new();
-        for kind in [StrayKind::Left, StrayKind::Unknown] {
+        for kind in [StrayKind::Left, StrayKind::Stale, StrayKind::Unknown] {
             let condition = format!("op = capture AND state = '{}'", kind.as_str());
             let ranges = self.captured_ranges(map, &condition).await?;
             if !ranges.is_empty() {

@@ -16,6 +16,11 @@ impl OpId {
     pub fn new(id: Uuid) -> OpId {
         OpId(id)
     }
+
+    /// A second id of the one who made this one: for what comes in two parts.
+    pub(crate) fn beside(self) -> OpId {
+        OpId(Uuid::from_u128(self.0.as_u128() ^ 1))
+    }
 }
 
 impl fmt::Display for OpId {

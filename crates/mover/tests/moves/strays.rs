@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use polyshard_catalog::{MoveRequest, Step, Wish};
+use polyshard_catalog::{ChangeRequest, MoveRequest, Step, Wish};
 use polyshard_engine::Statement;
-use polyshard_map::Key;
+use polyshard_map::{Change, Key, NewEntry};
 use polyshard_mover::{Mover, Repair, Repaired};
-use polyshard_shard::{OpId, StrayKind};
+use polyshard_shard::{Dataset, OpId, Placement, StrayKind};
 use uuid::Uuid;
 
 use crate::cluster::{Cluster, Setup, buckets, dataset, map, request, shard, tenants};
@@ -19,6 +19,8 @@ on_both_engines!(
     what_a_move_left_on_a_shard_that_was_detached_is_hidden_when_it_is_attached,
     rows_are_carried_to_their_owner_or_removed_if_it_has_them,
     rows_of_a_move_under_way_are_left_to_it,
+    rows_that_refer_to_each_other_go_together_or_stay_together,
+    what_a_shard_had_before_another_got_its_range_is_kept_whoever_wins,
 );
 
 const LOOK: Repair = Repair { dry_run: true, owner_wins: false };
@@ -193,5 +195,86 @@ async fn rows_of_a_move_under_way_are_left_to_it(place: Arc<Place>) {
     assert_eq!(repair(&cluster, "tenants", "s1", APPLY).await, BTreeMap::new());
     cluster.assert_healthy().await;
     world.assert_found(&cluster).await;
+    cluster.close().await;
+}
+
+/// A row that stays must not go along with the one that it refers to; and one that comes before it is carried, too.
+async fn rows_that_refer_to_each_other_go_together_or_stay_together(place: Arc<Place>) {
+    let cluster = Cluster::with_maps(&place, Setup::default()).await;
+    for on in ["s1", "s2", "s3"] {
+        let sql = "CREATE TABLE node (customer bigint NOT NULL, id bigint NOT NULL, parent bigint, note text, \
+                   PRIMARY KEY (customer, id), \
+                   FOREIGN KEY (customer, parent) REFERENCES node (customer, id) ON DELETE CASCADE)";
+        run(&cluster, on, vec![Statement::new(sql)]).await;
+        let opened = cluster.router.administer(&shard(on)).await.unwrap();
+        let node = Dataset {
+            name: "node".to_owned(),
+            map: map("customers"),
+            table: "node".to_owned(),
+            placement: Placement::Key(vec!["customer".to_owned()]),
+            rows: None,
+        };
+        opened.bind(&node).await.unwrap();
+    }
+    // The child sorts before its parent.
+    let nodes = |customer: i64, note: &str| {
+        let parent = "INSERT INTO node (customer, id, note) VALUES ($1, 2, 'parent')";
+        let child = "INSERT INTO node (customer, id, parent, note) VALUES ($1, 1, 2, $2)";
+        vec![
+            Statement::new(parent).bind(customer),
+            Statement::new(child).bind(customer).bind(note.to_owned()),
+        ]
+    };
+    run(&cluster, "s1", nodes(110, "only here")).await;
+    run(&cluster, "s1", nodes(210, "otherwise")).await;
+    run(&cluster, "s3", nodes(210, "there")).await;
+    let all = |on: &'static str| {
+        let cluster = &cluster;
+        async move {
+            let rows =
+                cluster.rows(on, |_| "SELECT customer, note FROM node ORDER BY 1, id".to_owned()).await;
+            let row = |row: &polyshard_engine::Row| (row.int(0).unwrap(), row.text(1).unwrap().to_owned());
+            rows.iter().map(row).collect::<Vec<_>>()
+        }
+    };
+    let row = |customer: i64, note: &str| (customer, note.to_owned());
+    let expected = Repaired { moved: 2, stuck: 2, ..Repaired::default() };
+    assert_eq!(repair(&cluster, "customers", "s1", LOOK).await["node"], expected);
+    assert_eq!(repair(&cluster, "customers", "s1", APPLY).await["node"], expected);
+    assert_eq!(all("s1").await, [row(210, "otherwise"), row(210, "parent")]);
+    assert_eq!(all("s2").await, [row(110, "only here"), row(110, "parent")]);
+    let expected = Repaired { removed: 1, discarded: 1, ..Repaired::default() };
+    assert_eq!(repair(&cluster, "customers", "s1", OWNER_WINS).await["node"], expected);
+    assert_eq!(all("s1").await, []);
+    assert_eq!(all("s3").await, [row(210, "there"), row(210, "parent")]);
+    cluster.assert_healthy().await;
+    cluster.close().await;
+}
+
+/// The other shard may never have had these rows.
+async fn what_a_shard_had_before_another_got_its_range_is_kept_whoever_wins(place: Arc<Place>) {
+    let (cluster, _, []) = filled(&place, 20, []).await;
+    let rows = 2 * moving_tenants(20).len() as u64;
+    cluster.driver.detach_shard(&shard("s1")).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    let entries = vec![NewEntry::new(buckets(0, 4), shard("s2"))];
+    let add =
+        ChangeRequest { map: map("tenants"), change: Change::Add { entries }, if_version: None, by: None };
+    cluster.driver.change(&add).await.unwrap();
+    cluster.attach("s1").await;
+    let opened = cluster.router.administer(&shard("s1")).await.unwrap();
+    let strays = opened.strays(&map("tenants")).await.unwrap();
+    assert_eq!(strays, [(StrayKind::Stale, buckets(0, 4))], "whoever reads all shards leaves them out");
+    let expected = Repaired { old: rows, ..Repaired::default() };
+    for how in [LOOK, APPLY, OWNER_WINS] {
+        assert_eq!(repair(&cluster, "tenants", "s1", how).await["thing"], expected, "{how:?}");
+        assert_eq!(misplaced(&cluster, "tenants", "s1").await, (rows, 0), "{how:?}");
+    }
+    // Another attachment does not make them any older.
+    cluster.driver.detach_shard(&shard("s1")).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    cluster.attach("s1").await;
+    let opened = cluster.router.administer(&shard("s1")).await.unwrap();
+    assert_eq!(opened.strays(&map("tenants")).await.unwrap(), strays);
     cluster.close().await;
 }

@@ -269,7 +269,7 @@ fn repair_words(answer: &RepairRowsAnswer, dry_run: bool) -> String {
 fn why_left(one: &polyshard_admin::types::RepairedRows) -> String {
     let whys = [
         (one.differs, "the owner has them otherwise (--owner-wins removes them)"),
-        (one.old, "old, and gone from the owner (--owner-wins removes them)"),
+        (one.old, "old, and the owner has none (--owner-wins removes what a move has left)"),
         (one.homeless, "no shard owns their key"),
         (one.stuck, "the owner refuses them, or others refer to them"),
         (one.moving, "an operation is under way"),
