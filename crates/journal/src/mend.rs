@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use polyshard_engine::{self as engine, Dialect, Statement, Transaction, Value};
 use polyshard_map::ShardId;
-use polyshard_sql::{Generated, Placement, Schema, Table};
+use polyshard_sql::{ForeignKey, Generated, Placement, Schema, Table, TableName};
 
 use crate::JournalError;
 use crate::bring_up::{in_order, overriding};
@@ -42,6 +42,8 @@ struct Changes {
     inserts: Vec<String>,
     updates: Vec<String>,
     deletes: Vec<String>,
+    /// The conditions of the rows that go.
+    gone: Vec<String>,
 }
 
 /// A table's rows by their primary keys, as they are written in SQL.
@@ -65,7 +67,7 @@ impl Journal {
             let (wrong, unknown) = judge(&seen, &schema, like);
             out.extend(unknown);
             for ((shard, right), tables) in wrong {
-                out.extend(self.inner.mend_shard(&shard, &right, &tables, dry_run).await?);
+                out.extend(self.inner.mend_shard(&schema, (&shard, &right), &tables, dry_run).await?);
             }
         }
         Ok(out)
@@ -129,8 +131,8 @@ impl Inner {
     /// are at one position, and this one's is locked.
     async fn mend_shard(
         &self,
-        id: &ShardId,
-        right: &ShardId,
+        schema: &Schema,
+        (id, right): (&ShardId, &ShardId),
         tables: &[Arc<Table>],
         dry_run: bool,
     ) -> Result<Vec<Mended>, JournalError> {
@@ -170,6 +172,22 @@ impl Inner {
             out.push(mended);
         }
         from.rollback().await.map_err(|error| JournalError::on(right, error))?;
+        // Those that others refer to last: one that stays as it is keeps what it refers to.
+        for place in (0..all.len()).rev() {
+            let (table, changes): &(&Arc<Table>, Changes) = &all[place];
+            let mended: Vec<&TableName> = all.iter().map(|(table, _)| &table.name).collect();
+            let Some(by) =
+                referring((&mut tx, dialect), schema, table, changes, &mended).await.map_err(fail)?
+            else {
+                continue;
+            };
+            let name = table.name.to_string();
+            let mut told = out.iter_mut().filter(|one| one.table == name);
+            if let Some(told) = told.next() {
+                told.refused = Some(format!("rows of {by} refer to it"));
+            }
+            all.remove(place);
+        }
         if dry_run {
             tx.rollback().await.map_err(fail)?;
             return Ok(out);
@@ -186,6 +204,50 @@ impl Inner {
         }
         Ok(out)
     }
+}
+
+/// A table with rows that refer to one that should go, and that are not put right with it: they might go along, by a
+/// cascade. Nobody can refer to such a row from then on.
+async fn referring(
+    (tx, dialect): (&mut Transaction, Dialect),
+    schema: &Schema,
+    table: &Table,
+    changes: &Changes,
+    mended: &[&TableName],
+) -> Result<Option<TableName>, engine::Error> {
+    let name = table_name(dialect, &table.name);
+    let others = schema.tables.values().filter(|other| !mended.contains(&&other.name));
+    let keys: Vec<(&Arc<Table>, &ForeignKey)> = others
+        .flat_map(|other| other.foreign_keys.iter().map(move |key| (other, key)))
+        .filter(|(_, key)| key.target == table.name)
+        .collect();
+    if keys.is_empty() {
+        return Ok(None);
+    }
+    for gone in &changes.gone {
+        let lock = format!("SELECT 1 FROM {name} AS parent WHERE {gone}{}", dialect.for_update());
+        tx.run(Statement::new(lock)).await?;
+        for (other, key) in &keys {
+            // None are named if they are the primary key.
+            let to: Vec<&String> = match key.target_columns.as_slice() {
+                [] => table.primary_key.iter().map(|place| &table.columns[*place].name).collect(),
+                named => named.iter().collect(),
+            };
+            let pairs = key.columns.iter().zip(to).map(|(place, to)| {
+                let column = identifier(&other.columns[*place].name);
+                format!("child.{column} = parent.{}", identifier(to))
+            });
+            let sql = format!(
+                "SELECT 1 FROM {name} AS parent JOIN {} AS child ON {} WHERE {gone} LIMIT 1",
+                table_name(dialect, &other.name),
+                pairs.collect::<Vec<_>>().join(" AND ")
+            );
+            if !tx.run(Statement::new(sql)).await?.is_empty() {
+                return Ok(Some(other.name.clone()));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Parents come before those that refer to them, and go after.
@@ -283,7 +345,11 @@ fn changes(dialect: Dialect, table: &Table, there: &Contents, here: &Contents) -
                     pairs.map(|(column, (value, _))| format!("{column} = {value}")).collect();
                 changes.updates.push(format!("UPDATE {name} SET {} WHERE {}", set.join(", "), is(of)));
             }
-            (None, Some(_)) => changes.deletes.push(format!("DELETE FROM {name} WHERE {}", is(of))),
+            (None, Some(_)) => {
+                changes.deletes.push(format!("DELETE FROM {name} WHERE {}", is(of)));
+                let parts = key.iter().zip(of).map(|(column, value)| format!("parent.{column} = {value}"));
+                changes.gone.push(parts.collect::<Vec<_>>().join(" AND "));
+            }
             _ => {}
         }
     }

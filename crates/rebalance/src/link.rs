@@ -9,7 +9,7 @@ use polyshard_engine::{Dialect, Scan, Statement};
 use polyshard_map::ShardId;
 use polyshard_router::Router;
 use polyshard_shard::{Shard, ShardError};
-use polyshard_sql::{Schema, TableName, quoted};
+use polyshard_sql::{Placement, Schema, TableName, quoted};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -119,8 +119,10 @@ impl Link {
         let child = Side::new(schema, &self.table, &self.columns)?;
         let parent = Side::new(schema, &self.to, &self.to_columns)?;
         let (mut children, mut parents) = (Vec::new(), Vec::new());
-        for shard in &shards {
+        for shard in child.on(&shards) {
             children.push(Stream::open(shard, &child).await?);
+        }
+        for shard in parent.on(&shards) {
             parents.push(Stream::open(shard, &parent).await?);
         }
         let (mut children, mut parents) = (Merged::new(children), Merged::new(parents));
@@ -171,6 +173,8 @@ struct Side {
     table: TableName,
     /// Names and types.
     columns: Vec<(String, String)>,
+    /// Whether every shard has all of its rows.
+    is_everywhere: bool,
 }
 
 impl Side {
@@ -187,7 +191,13 @@ impl Side {
             Ok((column.clone(), found.columns[place].type_name.clone()))
         };
         let columns = columns.iter().map(column).collect::<Result<_, LinkError>>()?;
-        Ok(Side { table, columns })
+        let is_everywhere = matches!(found.placement, Placement::Reference { .. });
+        Ok(Side { table, columns, is_everywhere })
+    }
+
+    /// The shards that its rows are read from: each row once.
+    fn on<'a>(&self, shards: &'a [Arc<Shard>]) -> &'a [Arc<Shard>] {
+        if self.is_everywhere { shards.get(..1).unwrap_or(shards) } else { shards }
     }
 
     fn name(&self, dialect: Dialect) -> String {
@@ -242,7 +252,7 @@ async fn is_broken(
 ) -> Result<bool, LinkError> {
     for (side, wanted) in [(parent, false), (child, true)] {
         let mut found = false;
-        for shard in shards {
+        for shard in side.on(shards) {
             let db = shard.carrier().await.map_err(on(shard.id()))?;
             let rows = db.read(side.has(shard.dialect(), key)).await.map_err(engine(shard))?;
             found |= !rows.is_empty();

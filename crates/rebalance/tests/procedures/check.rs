@@ -1,6 +1,7 @@
 //! What the checker looks into beyond single maps, and its repairs as procedures (C4, C9, E4).
 
 use polyshard_catalog::OpState;
+use polyshard_journal::Declaration;
 use polyshard_rebalance::{Link, Procedure, Task};
 use polyshard_sql::TableName;
 
@@ -71,6 +72,50 @@ async fn reference_tables_are_made_what_most_shards_have() {
     bed.close().await;
 }
 
+/// They would go along with the row that they refer to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_a_reference_table_stays_while_rows_of_tenants_refer_to_it() {
+    let bed = Bed::start().await;
+    bed.add_shard("s3", "s3").await;
+    let tables = [
+        "CREATE TABLE region (code text PRIMARY KEY, country text REFERENCES country ON DELETE CASCADE)",
+        "CREATE TABLE stays (tenant bigint, id bigint, region text REFERENCES region (code) ON DELETE CASCADE, \
+         PRIMARY KEY (tenant, id))",
+    ];
+    for sql in tables {
+        bed.journal.apply(&[sql.to_owned()]).await.unwrap();
+    }
+    bed.journal.declare(Declaration::Reference { table: TableName::public("region") }).await.unwrap();
+    let (table, by) = (TableName::public("stays"), map("tenants"));
+    bed.journal.declare(Declaration::Sharded { table, map: by, column: "tenant".to_owned() }).await.unwrap();
+    bed.journal.finish().await.unwrap();
+    for sql in [
+        "INSERT INTO country VALUES ('xx', 'Nowhere')",
+        "INSERT INTO region VALUES ('xx-1', 'xx')",
+        "INSERT INTO stays VALUES (200, 1, 'xx-1')",
+    ] {
+        bed.on("s2", sql).await;
+    }
+    for dry_run in [true, false] {
+        let mended = bed.journal.mend(None, dry_run).await.unwrap();
+        let why = |name: &str| {
+            let one = mended.iter().find(|one| one.table.ends_with(name)).unwrap();
+            one.refused.clone().unwrap()
+        };
+        assert!(why("region").contains("stays refer to it"), "{mended:?}");
+        assert!(
+            why("country").contains("region refer to it"),
+            "what is kept keeps what it needs: {mended:?}"
+        );
+        assert_eq!(bed.count("s2", "stays").await, 1);
+    }
+    bed.on("s2", "DELETE FROM stays").await;
+    let mended = bed.journal.mend(None, false).await.unwrap();
+    assert!(mended.len() == 2 && mended.iter().all(|one| one.refused.is_none()), "{mended:?}");
+    assert_eq!((bed.count("s2", "region").await, bed.count("s2", "country").await), (0, 0));
+    bed.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_name_nothing_on_any_shard_are_found() {
     let bed = Bed::start().await;
@@ -106,5 +151,12 @@ async fn rows_that_name_nothing_on_any_shard_are_found() {
     assert_eq!(broken.examples, ["30", "7"]);
     bed.on("s2", "INSERT INTO orders VALUES (300, 30, ''), (300, 7, '')").await;
     assert_eq!(link.check(&bed.router, &schema).await.unwrap().rows, 0);
+    // Rows of a reference table are on every shard, and count once.
+    bed.journal.apply(&["INSERT INTO country VALUES ('no', 'Norway')".to_owned()]).await.unwrap();
+    let (country, lines) = (TableName::public("country"), TableName::public("lines"));
+    let link =
+        Link::new(country, vec!["code".to_owned()], lines, vec!["product".to_owned()], &schema).unwrap();
+    let broken = link.check(&bed.router, &schema).await.unwrap();
+    assert_eq!((broken.rows, broken.keys), (1, 1));
     bed.close().await;
 }
