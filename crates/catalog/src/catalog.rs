@@ -99,7 +99,8 @@ impl Catalog {
         (self.ids)()
     }
 
-    pub(crate) fn lease(&self) -> Duration {
+    /// For how long a driver may be silent before another takes over: it says more often than that that it lives.
+    pub fn lease(&self) -> Duration {
         self.lease
     }
 

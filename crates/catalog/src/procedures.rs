@@ -45,6 +45,8 @@ pub struct ProcedureRecord {
     pub token: u64,
     /// When it began.
     pub started_ms: i64,
+    /// When it ended; when it began, of one that has not or whose end is not on record.
+    pub ended_ms: i64,
     /// Why it was given up, or what it waits for.
     pub message: Option<String>,
 }
@@ -60,6 +62,8 @@ struct Stored {
     step: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended_ms: Option<i64>,
 }
 
 /// The format this program writes.
@@ -108,6 +112,7 @@ impl Catalog {
             wish: Wish::Run,
             token: 1,
             started_ms: now,
+            ended_ms: now,
             message: None,
         };
         let sql = format!(
@@ -117,7 +122,7 @@ impl Catalog {
         );
         let insert = Statement::new(sql)
             .bind(record.id.to_string())
-            .bind(stored(&record))
+            .bind(stored(&record, now))
             .bind(to_json(&record.wish))
             .bind(self.owner().to_owned())
             .bind(now + self.lease().as_millis() as i64)
@@ -162,7 +167,7 @@ impl Catalog {
         );
         let update = Statement::new(sql)
             .bind(record.id.to_string())
-            .bind(stored(record))
+            .bind(stored(record, now))
             .bind(word(record.state))
             .bind(now + self.lease().as_millis() as i64)
             .bind(record.token as i64);
@@ -315,11 +320,12 @@ fn read(row: &Row) -> Reply<ProcedureRecord> {
         wish: from_json("wish", row.text(3)?)?,
         token: row.int(4)? as u64,
         started_ms: row.int(5)?,
+        ended_ms: stored.ended_ms.unwrap_or(row.int(5)?),
         message: stored.message,
     })
 }
 
-fn stored(record: &ProcedureRecord) -> String {
+fn stored(record: &ProcedureRecord, now: i64) -> String {
     to_json(&Stored {
         format: FORMAT,
         kind: record.kind.clone(),
@@ -327,6 +333,7 @@ fn stored(record: &ProcedureRecord) -> String {
         body: record.body.clone(),
         step: record.step.clone(),
         message: record.message.clone(),
+        ended_ms: (record.state != OpState::Running).then_some(now),
     })
 }
 

@@ -38,6 +38,12 @@ pub struct Procedure {
     /// What its tasks have to say when it is done, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     report: Vec<String>,
+    /// The shard that it empties.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    drains: Option<ShardId>,
+    /// How many tasks were done when it was given up.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    done_before: usize,
 }
 
 /// Something that a procedure makes.
@@ -205,6 +211,8 @@ impl Procedure {
             made: Vec::new(),
             pauses: false,
             report: Vec::new(),
+            drains: None,
+            done_before: 0,
         }
     }
 
@@ -212,6 +220,17 @@ impl Procedure {
     pub fn or_else(mut self, undo: Vec<Task>) -> Procedure {
         self.undo = undo;
         self
+    }
+
+    /// With the shard that it empties, if it does.
+    pub fn draining(mut self, shard: Option<ShardId>) -> Procedure {
+        self.drains = shard;
+        self
+    }
+
+    /// The shard that it empties.
+    pub fn drains(&self) -> Option<&ShardId> {
+        self.drains.as_ref()
     }
 
     /// The stored form.
@@ -254,7 +273,7 @@ impl Procedure {
             return;
         }
         self.given_up = Some(why);
-        self.done = 0;
+        self.done_before = std::mem::take(&mut self.done);
         let mut undo = std::mem::take(&mut self.undo);
         undo.retain(|task| match task {
             Task::RemoveShard { shard } => self.made_shard(shard).is_some(),
@@ -315,9 +334,10 @@ impl Procedure {
         }
     }
 
-    /// What it moves, or has moved.
-    pub fn moves(&self) -> impl Iterator<Item = &KeyRange> {
-        self.tasks.iter().filter_map(|task| match task {
+    /// What it has moved by now, also if it was given up after that.
+    pub fn moved(&self) -> impl Iterator<Item = &KeyRange> {
+        let done = if self.given_up.is_some() { self.done_before } else { self.done };
+        self.tasks.iter().take(done).filter_map(|task| match task {
             Task::Move { range, .. } => Some(range),
             _ => None,
         })
@@ -351,6 +371,11 @@ impl Procedure {
             Some(_) => &self.undo,
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(value: &usize) -> bool {
+    *value == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

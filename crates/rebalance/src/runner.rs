@@ -29,8 +29,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 /// The pause before a task that cannot be done just now is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// How often the lease is renewed while a task takes long: a third of it.
-const RENEW_EVERY: Duration = Duration::from_millis(1_600);
 /// Tries of one task before the procedure is given up: a shard may be away for two minutes.
 const TRIES_MAX: u32 = 120;
 
@@ -296,14 +294,16 @@ impl Inner {
         task: &Task,
         record: &ProcedureRecord,
     ) -> Result<Outcome, CatalogError> {
+        let catalog = self.options.driver.catalog();
+        let every = catalog.lease() / 3;
         let attempt = self.attempt(procedure, task, record);
         tokio::pin!(attempt);
         loop {
             tokio::select! {
                 outcome = attempt.as_mut() => return Ok(outcome),
-                () = tokio::time::sleep(RENEW_EVERY) => {}
+                () = tokio::time::sleep(every) => {}
             }
-            match self.options.driver.catalog().save_procedure(record).await {
+            match catalog.save_procedure(record).await {
                 Err(error @ CatalogError::Superseded(_)) => return Err(error),
                 Err(error) => {
                     tracing::debug!(procedure = %record.id, %error, "the lease could not be renewed")

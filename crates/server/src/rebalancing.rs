@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use polyshard_admin::types::BalanceRequest;
 use polyshard_catalog::{OpState, ProcedureRecord};
-use polyshard_map::{KeyRange, MapName};
+use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_rebalance::Procedure;
 use polyshard_rebalance::forecast::moment;
 use polyshard_wire::Shutdown;
@@ -92,6 +92,7 @@ async fn once(operations: &Operations, config: &RebalanceConfig) -> Round {
             counted_min: COUNTED_MIN,
             bytes_min: BYTES_MIN,
             resting: resting(&latest, &map, config.cooldown, now_ms()),
+            spared: drained(&latest, config.cooldown, now_ms()),
         };
         match operations.apply_so(map.clone(), asked, &manner).await {
             Ok(answer) => {
@@ -124,7 +125,7 @@ fn backs_off(latest: &[ProcedureRecord], map: &MapName, every: Duration, now_ms:
     let last = attempts(latest, map).next().filter(|_| failures > 0)?;
     let doubled = every.saturating_mul(1 << failures.min(20));
     let wait = doubled.min(BACK_OFF_MAX.max(every));
-    let until_ms = last.started_ms.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+    let until_ms = last.ended_ms.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
     (now_ms < until_ms).then(|| {
         format!(
             "map {map}: the last attempt failed: {}; it is tried again after {}; 'polyshard rebalance {map} --plan' \
@@ -137,12 +138,22 @@ fn backs_off(latest: &[ProcedureRecord], map: &MapName, every: Duration, now_ms:
 
 /// What was moved lately, and stays where it is for now.
 fn resting(latest: &[ProcedureRecord], map: &MapName, cooldown: Duration, now_ms: i64) -> Vec<KeyRange> {
-    let since = now_ms.saturating_sub(i64::try_from(cooldown.as_millis()).unwrap_or(i64::MAX));
-    // After one that failed it waits, and then tries the same again.
-    let lately = attempts(latest, map).filter(|one| one.state == OpState::Done && one.started_ms >= since);
+    // Of one that failed, what it has not come to is tried again after a while.
+    let lately = attempts(latest, map).filter(|one| is_late(one, cooldown, now_ms));
     // One that cannot be read is of a newer program, which lets it rest by itself.
     let read = lately.filter_map(|one| Procedure::read(&one.body).ok());
-    read.flat_map(|procedure| procedure.moves().cloned().collect::<Vec<_>>()).collect()
+    read.flat_map(|procedure| procedure.moved().cloned().collect::<Vec<_>>()).collect()
+}
+
+/// Shards that were emptied lately, of whatever map: somebody is about to take them out.
+fn drained(latest: &[ProcedureRecord], cooldown: Duration, now_ms: i64) -> Vec<ShardId> {
+    let lately = latest.iter().filter(|one| is_late(one, cooldown, now_ms));
+    lately.filter_map(|one| Procedure::read(&one.body).ok()?.drains().cloned()).collect()
+}
+
+fn is_late(one: &ProcedureRecord, cooldown: Duration, now_ms: i64) -> bool {
+    let since = now_ms.saturating_sub(i64::try_from(cooldown.as_millis()).unwrap_or(i64::MAX));
+    one.ended_ms >= since
 }
 
 /// Whether a moment is within the hours, which may go over midnight; both are minutes of the day in UTC.
@@ -185,6 +196,7 @@ mod tests {
             wish: polyshard_catalog::Wish::Run,
             token: 1,
             started_ms,
+            ended_ms: started_ms,
             message: Some("no room".to_owned()),
         }
     }
@@ -219,22 +231,36 @@ mod tests {
 
     #[test]
     fn what_was_moved_rests_for_its_time() {
-        let range = KeyRange::point(KeyBytes::new(vec![7]));
-        let shard = polyshard_map::ShardId::new("s1").unwrap();
-        let carry = Task::Move {
+        let [first, second] = [7, 8].map(|byte| KeyRange::point(KeyBytes::new(vec![byte])));
+        let shard = ShardId::new("s1").unwrap();
+        let carry = |range: &KeyRange| Task::Move {
             map: tenants(),
             range: range.clone(),
-            to: shard,
+            to: shard.clone(),
             keep_ms: 0,
             arrives: None,
             operation: None,
             why: None,
         };
-        let mut moved = record(OpState::Done, 50_000);
-        moved.body = Procedure::new(vec![carry]).write();
-        let rests =
-            |now_ms| resting(std::slice::from_ref(&moved), &tenants(), Duration::from_secs(10), now_ms);
-        assert_eq!(rests(60_000), [range]);
-        assert_eq!(rests(60_001), []);
+        let both = || Procedure::new(vec![carry(&first), carry(&second)]).draining(Some(shard.clone()));
+        let (mut done, mut failed) = (both(), both());
+        done.advance();
+        done.advance();
+        failed.advance();
+        failed.give_up("no room".to_owned());
+        let cooldown = Duration::from_secs(10);
+        for (state, procedure, rest) in [
+            (OpState::Done, done, vec![first.clone(), second.clone()]),
+            (OpState::RolledBack, failed, vec![first.clone()]),
+        ] {
+            // It counts from its end.
+            let mut moved = record(state, 5_000);
+            (moved.body, moved.ended_ms) = (procedure.write(), 50_000);
+            let moved = [moved];
+            assert_eq!(resting(&moved, &tenants(), cooldown, 60_000), rest);
+            assert_eq!(resting(&moved, &tenants(), cooldown, 60_001), []);
+            assert_eq!(drained(&moved, cooldown, 60_000), [shard.clone()]);
+            assert_eq!(drained(&moved, cooldown, 60_001), []);
+        }
     }
 }

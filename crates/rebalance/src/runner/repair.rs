@@ -3,7 +3,7 @@
 use polyshard_catalog::CatalogError;
 use polyshard_map::{MapName, ShardId};
 use polyshard_mover::{MoveError, Mover, Repair, Repaired};
-use polyshard_shard::OpId;
+use polyshard_shard::{OpId, ShardError};
 
 use super::adopt::of_journal;
 use super::{Inner, Outcome};
@@ -37,6 +37,10 @@ impl Inner {
                 Ok(Outcome::Done)
             }
             Err(MoveError::Catalog(error)) => Err(error),
+            // A range has gone elsewhere since: the next look is at who owns it then.
+            Err(MoveError::Shard { shard, error: error @ ShardError::LocalMapDiffers { .. } }) => {
+                Ok(Outcome::Retry(format!("shard {shard}: {error}")))
+            }
             Err(MoveError::Shard { shard, error }) => Err(CatalogError::Shard { shard, error }),
             Err(MoveError::Refused(why)) => Ok(Outcome::Refused(why)),
             Err(MoveError::Later(why)) => Ok(Outcome::Retry(why)),

@@ -109,7 +109,7 @@ impl Bed {
         let root = folder.path().to_owned();
         let target = move |name: &str| Target::sqlite(root.join(format!("{name}.db")));
         let catalog = Catalog::new(target("catalog"), engine_options(), "one".into(), Arc::new(Uuid::new_v4));
-        let catalog = Arc::new(catalog.with_lease(Duration::from_secs(1)));
+        let catalog = Arc::new(catalog.with_lease(Duration::from_secs(5)));
         let options = RouterOptions {
             router: RouterId::new(1),
             shard: ShardOptions {

@@ -197,6 +197,8 @@ async fn a_cancel_after_a_takeover_finds_the_move_that_was_begun() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ended_procedures_are_forgotten_beyond_a_number() {
     let bed = Bed::start().await;
+    // Nobody shall take the one that is kept over, and end it.
+    bed.procedures.stop().await;
     let body = Procedure::new(vec![]).write();
     let running = bed.catalog.begin_procedure("kept", None, body.clone(), "").await.unwrap();
     for _ in 0..PROCEDURES_KEPT + 5 {

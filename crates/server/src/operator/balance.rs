@@ -37,6 +37,8 @@ pub(crate) struct Manner {
     pub(crate) bytes_min: u64,
     /// What is not to be moved again yet.
     pub(crate) resting: Vec<KeyRange>,
+    /// Shards that are not to be filled yet.
+    pub(crate) spared: Vec<ShardId>,
 }
 
 impl Default for Manner {
@@ -49,6 +51,7 @@ impl Default for Manner {
             counted_min: 0,
             bytes_min: 0,
             resting: Vec::new(),
+            spared: Vec::new(),
         }
     }
 }
@@ -90,6 +93,10 @@ impl Operations {
             self.catalog.shard(drained).await.map_err(|error| problem::of_catalog(&error))?;
             places.iter_mut().filter(|place| place.shard == *drained).for_each(|place| place.takes = false);
         }
+        places
+            .iter_mut()
+            .filter(|place| manner.spared.contains(&place.shard))
+            .for_each(|place| place.takes = false);
         let by = match asked.by.unwrap_or_default() {
             BalanceBy::Load => By::Load,
             BalanceBy::Requests => By::Requests,
@@ -161,7 +168,8 @@ impl Operations {
         let mut answer = shown(&known, planned);
         if !tasks.is_empty() {
             let kind = if asked.drain.is_some() { "drain" } else { "rebalance" };
-            let begun = self.procedures.begin(kind, Some(&name), Procedure::new(tasks)).await;
+            let procedure = Procedure::new(tasks).draining(asked.drain.clone());
+            let begun = self.procedures.begin(kind, Some(&name), procedure).await;
             answer.procedure = Some(begun.map_err(|error| problem::of_catalog(&error))?.id.to_string());
         }
         Ok(answer)

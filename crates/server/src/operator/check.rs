@@ -8,6 +8,7 @@ use polyshard_admin::types::{
 };
 use polyshard_admin::{Answer, Checker, ErrorCode, Problem};
 use polyshard_catalog::CatalogError;
+use polyshard_journal::JournalError;
 use polyshard_map::{MapName, ShardId};
 use polyshard_mover::{Repair, Repaired};
 use polyshard_rebalance::procedure::TASKS_MAX;
@@ -44,8 +45,15 @@ impl Operations {
         }
         if asked.map.is_none() {
             let mended = self.journal.mend(asked.like.as_ref(), true).await;
-            let mended = mended.map_err(|error| of_journal(&error))?;
-            answer.tables = mended.into_iter().map(table).collect();
+            match mended {
+                Ok(mended) => answer.tables = mended.into_iter().map(table).collect(),
+                // Rows are put right all the same.
+                Err(JournalError::Shard { shard, error }) => {
+                    let reason = format!("reference tables were not compared: {error}");
+                    answer.unreachable.push(Unreachable { shard, reason });
+                }
+                Err(error) => return Err(of_journal(&error)),
+            }
         }
         if asked.dry_run {
             return Ok(answer);
