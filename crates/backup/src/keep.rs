@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 
 use uuid::Uuid;
 
@@ -128,7 +129,20 @@ pub fn prune<'a>(
     clock: &'a Clock,
     dry: Dry,
 ) -> Pin<Box<dyn Future<Output = Result<Pruned, BackupError>> + Send + 'a>> {
-    Box::pin(prune_all(depot, retention, clock, dry))
+    Box::pin(prune_all(depot, retention, clock, dry, &GO_ON))
+}
+
+/// The stop of one that nobody stops.
+static GO_ON: AtomicBool = AtomicBool::new(false);
+
+/// The same, until `stop` is set: then it removes nothing more, and leaves no mark that backups would wait for.
+pub fn prune_until<'a>(
+    depot: &'a Depot,
+    retention: &'a Retention,
+    clock: &'a Clock,
+    stop: &'a AtomicBool,
+) -> Pin<Box<dyn Future<Output = Result<Pruned, BackupError>> + Send + 'a>> {
+    Box::pin(prune_all(depot, retention, clock, Dry::No, stop))
 }
 
 async fn prune_all(
@@ -136,11 +150,12 @@ async fn prune_all(
     retention: &Retention,
     clock: &Clock,
     dry: Dry,
+    stop: &AtomicBool,
 ) -> Result<Pruned, BackupError> {
     if dry == Dry::Yes {
         return prune_marked(depot, retention, None, clock).await;
     }
-    let pruning = Pruning::begin(depot, clock).await?;
+    let pruning = Pruning::begin(depot, clock, stop).await?;
     let pruned = pruning.kept_while(prune_marked(depot, retention, Some(&pruning), clock)).await;
     if let Err(left) = pruning.end().await {
         // What was removed is removed; the mark is taken for left in time.

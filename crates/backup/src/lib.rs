@@ -29,7 +29,7 @@ mod unchanged;
 
 pub use depot::{Depot, Item, Location, Variables};
 pub use error::BackupError;
-pub use keep::{Dry, Found, Pruned, Retention, list, prune, verify};
+pub use keep::{Dry, Found, Pruned, Retention, list, prune, prune_until, verify};
 pub use manifest::{FORMAT, MANIFEST, Manifest, MapPart, Part, ShardPart, Shardlet};
 pub use marks::is_pruned;
 pub use progress::{CANCELLED, Progress};

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -209,6 +210,7 @@ pub(crate) struct Pruning<'a> {
     depot: &'a Depot,
     text: Bytes,
     clock: &'a Clock,
+    stop: &'a AtomicBool,
     last: Mutex<Renewed>,
 }
 
@@ -224,7 +226,11 @@ struct Renewed {
 }
 
 impl<'a> Pruning<'a> {
-    pub(crate) async fn begin(depot: &'a Depot, clock: &'a Clock) -> Result<Pruning<'a>, BackupError> {
+    pub(crate) async fn begin(
+        depot: &'a Depot,
+        clock: &'a Clock,
+        stop: &'a AtomicBool,
+    ) -> Result<Pruning<'a>, BackupError> {
         let here_ms = clock();
         let text = text(here_ms, "pruning");
         let busy = || {
@@ -245,7 +251,7 @@ impl<'a> Pruning<'a> {
             return Err(busy());
         }
         let last = Renewed { here_ms, there_ms, confirmed: false };
-        Ok(Pruning { depot, text, clock, last: Mutex::new(last) })
+        Ok(Pruning { depot, text, clock, stop, last: Mutex::new(last) })
     }
 
     /// The time it was by the depot's clock when the mark was set last.
@@ -273,8 +279,11 @@ impl<'a> Pruning<'a> {
     }
 
     /// Before something is removed: the mark is this process's, and so young that nobody began a backup meanwhile
-    /// that may need it. A process that slept finds out here.
+    /// that may need it. A process that slept finds out here, and one that shall stop does so here.
     pub(crate) async fn check(&self) -> Result<(), BackupError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(BackupError::Busy("the removal was stopped; start it again".to_owned()));
+        }
         let last = self.last();
         let silent_ms = ((self.clock)() - last.here_ms).unsigned_abs();
         let renewing = !last.confirmed || u128::from(silent_ms) > KEEP_EVERY.as_millis() * 2;

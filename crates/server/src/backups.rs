@@ -4,7 +4,9 @@ mod schedule;
 mod tools;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use polyshard_router::Router;
 use polyshard_shard::ShardOptions;
 use tokio::task::JoinHandle;
 
+pub use polyshard_backup::CANCELLED as BACKUP_CANCELLED;
 pub(crate) use schedule::Scheduling;
 pub use tools::{DepotBackup, check_backup, list_backups, prune_backups, restore, restore_shard};
 
@@ -34,6 +37,8 @@ use crate::problem;
 const SHOWN: u32 = 100;
 /// How often the catalog is told how far a run is, and asked whether it shall go on.
 const BEAT: Duration = Duration::from_secs(1);
+/// How long a removal of old backups may take to end when the server stops: a store may not answer.
+const STOP_WAIT: Duration = Duration::from_secs(5);
 /// The folder under the data folder for files that are needed meanwhile.
 const SCRATCH: &str = "backup-scratch";
 
@@ -50,6 +55,9 @@ pub(crate) struct Taking {
     running: Mutex<Option<Running>>,
     /// The last backup of each class after which old ones were removed.
     pruned: Mutex<BTreeMap<String, i64>>,
+    /// The removal of old ones that runs here.
+    removal: Mutex<Option<JoinHandle<()>>>,
+    stopping: AtomicBool,
 }
 
 struct Running {
@@ -93,6 +101,8 @@ impl Taking {
             memory: Arc::default(),
             running: Mutex::default(),
             pruned: Mutex::default(),
+            removal: Mutex::default(),
+            stopping: AtomicBool::new(false),
         })
     }
 
@@ -105,8 +115,18 @@ impl Taking {
         }
     }
 
-    /// Gives up the one that runs here; what is there of it is no backup.
+    /// Gives up the one that runs here; what is there of it is no backup. A removal ends after the step it is at.
     pub(crate) async fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        let removal = self.removal.lock().expect("no panic while held").take();
+        if let Some(mut removal) = removal
+            && tokio::time::timeout(STOP_WAIT, &mut removal).await.is_err()
+        {
+            removal.abort();
+            tracing::warn!(
+                "a removal of old backups did not stop; its mark keeps others from the place for a while"
+            );
+        }
         let running = self.running.lock().expect("no panic while held").take();
         if let Some(running) = running {
             running.progress.cancel();
@@ -187,21 +207,10 @@ impl Taking {
     }
 
     async fn carry_out(self: Arc<Taking>, run: Run, job: Job, progress: Arc<Progress>) {
-        let done = {
-            let mut work = std::pin::pin!(self.work(run.id, &job, &progress));
-            loop {
-                tokio::select! {
-                    done = &mut work => break done,
-                    () = tokio::time::sleep(BEAT) => {
-                        match self.catalog.renew_run(run.id, &body_of(&run.body, &progress)).await {
-                            Ok(true) => {}
-                            Ok(false) => progress.cancel(),
-                            // It goes on; if the catalog stays away, the lease lapses and the next answer says so.
-                            Err(error) => tracing::debug!(%error, "the catalog cannot be told of a backup"),
-                        }
-                    }
-                }
-            }
+        // Beside each other: while the catalog does not answer, the work goes on, for which writes may wait.
+        let done = tokio::select! {
+            done = self.work(run.id, &job, &progress) => done,
+            never = self.beat(&run, &progress) => match never {},
         };
         let message = done.as_ref().err().map(ToString::to_string);
         match &message {
@@ -221,6 +230,19 @@ impl Taking {
         let ended = self.catalog.end_run(run.id, &body, message.as_deref()).await;
         if let Err(error) = ended {
             tracing::warn!(run = run.id, %error, "the catalog cannot be told that a backup has ended");
+        }
+    }
+
+    /// Tells the catalog how far a run is, and whether it shall go on.
+    async fn beat(&self, run: &Run, progress: &Progress) -> Infallible {
+        loop {
+            tokio::time::sleep(BEAT).await;
+            match self.catalog.renew_run(run.id, &body_of(&run.body, progress)).await {
+                Ok(true) => {}
+                Ok(false) => progress.cancel(),
+                // It goes on; if the catalog stays away, the lease lapses and the next answer says so.
+                Err(error) => tracing::debug!(%error, "the catalog cannot be told of a backup"),
+            }
         }
     }
 

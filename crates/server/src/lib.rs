@@ -20,7 +20,9 @@ mod watch;
 
 use std::sync::Arc;
 
-pub use backups::{DepotBackup, check_backup, list_backups, prune_backups, restore, restore_shard};
+pub use backups::{
+    BACKUP_CANCELLED, DepotBackup, check_backup, list_backups, prune_backups, restore, restore_shard,
+};
 pub use error::ServerError;
 pub use polyshard_azure_http::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Timestamp};
 pub use run::run;

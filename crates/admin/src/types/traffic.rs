@@ -199,6 +199,9 @@ pub struct LargeAnswer {
     pub shardlets: Vec<LargeShardlet>,
     /// What is not in it, and why.
     pub left_out: Vec<LeftOut>,
+    /// How many more are not in it, beyond those that are named.
+    #[serde(default)]
+    pub left_out_more: u64,
 }
 
 /// One large shardlet.

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use polyshard_backup::{
     BackupError, Clock, Depot, Dry, Found, MANIFEST, Memory, Probe, Progress, Request, Retention, What,
-    is_pruned, list, prune, verify,
+    is_pruned, list, prune, prune_until, verify,
 };
 use polyshard_map::ShardId;
 
@@ -362,4 +362,20 @@ async fn of_two_who_take_over_an_old_mark_one_removes_nothing() {
     assert!(!at.join("pruning.json.look").exists());
     std::fs::remove_file(at.join("pruning.json")).unwrap();
     assert!(!is_pruned(&depot(&at)).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_is_stopped_removes_nothing_more_and_leaves_no_mark() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let at = place.folder.path().join("backups");
+    for name in ["first", "second"] {
+        cluster.back_up(&at.join(name)).await.unwrap();
+    }
+    let keep = Retention { keep: Some(1), ..ALL };
+    let stopped = prune_until(&depot(&at), &keep, &clock(), &AtomicBool::new(true)).await.unwrap_err();
+    assert!(matches!(&stopped, BackupError::Busy(why) if why.contains("stopped")), "{stopped}");
+    assert_eq!((names(&at).await.len(), at.join("pruning.json").exists()), (2, false));
+    cluster.back_up(&at.join("third")).await.unwrap();
+    cluster.close().await;
 }

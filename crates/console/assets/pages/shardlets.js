@@ -138,8 +138,11 @@ function large(into, signal) {
     const missing = answer.left_out.map((one) =>
       h("li", {}, `${one.shard}${one.dataset ? ` ${one.dataset}` : ""}: ${one.why}`),
     );
+    const more = answer.left_out_more ?? 0;
+    if (more > 0) missing.push(h("li", {}, `and ${more} more`));
     if (missing.length > 0) {
-      said.after(h("details", {}, h("summary", {}, `Not counted: ${missing.length}`), h("ul", {}, missing)));
+      const all = answer.left_out.length + more;
+      said.after(h("details", {}, h("summary", {}, `Not counted: ${all}`), h("ul", {}, missing)));
     }
   });
   const heads = [["Key"], ["Map"], ["Shard"], ["Rows", "num"], ["Bytes, about", "num"]];

@@ -75,12 +75,12 @@ Examples:
     #[command(after_help = "\
 Examples:
   polyshard backup prune /backups --keep 7 --dry-run       what would be removed
-  polyshard backup prune /backups --keep 7                 the latest 7 of each class stay
+  polyshard backup prune /backups --keep 7                 the latest 7 of each class, cluster and kind stay
   polyshard backup prune s3://bucket/polyshard --keep 24 --class gold")]
     Prune {
         /// The place
         place: String,
-        /// How many of each class stay, the latest; without it only unfinished ones are removed
+        /// How many of each class, cluster and kind stay, the latest; without it only unfinished ones are removed
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         keep: Option<u32>,
         /// Only backups of this class
@@ -121,6 +121,10 @@ pub fn run(
                 // Its last step was being done when somebody asked.
                 let message = format!("the {} {} was done before it could be given up", ended.kind, ended.id);
                 return Err(Failure::Problem(Problem::new(ErrorCode::Conflict, message)));
+            }
+            if ended.message.as_deref() != Some(polyshard_server::BACKUP_CANCELLED) {
+                // It failed by itself before it could be given up.
+                return Err(failed(ended));
             }
             output.answer(&ended, |ended| format!("The {} {} is given up.\n", ended.kind, ended.id))
         }
@@ -207,9 +211,11 @@ fn wait(mut backup: BackupView, client: &Client, output: &Output) -> Result<Back
 /// Waits until it is done.
 fn follow(backup: BackupView, client: &Client, output: &Output) -> Result<BackupView, Failure> {
     let backup = wait(backup, client, output)?;
-    if backup.state == BackupState::Done {
-        return Ok(backup);
-    }
+    if backup.state == BackupState::Done { Ok(backup) } else { Err(failed(backup)) }
+}
+
+/// Why it failed.
+fn failed(backup: BackupView) -> Failure {
     let message = backup.message.unwrap_or_else(|| "it failed".to_owned());
     let code = match backup.failure {
         Some(BackupFailure::Busy) => ErrorCode::Busy,
@@ -217,7 +223,7 @@ fn follow(backup: BackupView, client: &Client, output: &Output) -> Result<Backup
         Some(BackupFailure::Damaged) => ErrorCode::Conflict,
         Some(BackupFailure::Failed) | None => ErrorCode::Unavailable,
     };
-    Err(Failure::Problem(Problem::new(code, message)))
+    Failure::Problem(Problem::new(code, message))
 }
 
 fn take(new: &NewBackup, client: &Client, output: &Output) -> Result<Exit, Failure> {

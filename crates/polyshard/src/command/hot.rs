@@ -91,7 +91,7 @@ fn cold_table(hot: &HotAnswer) -> String {
 }
 
 fn large_table(large: &LargeAnswer) -> String {
-    let left_out: String = large
+    let mut left_out: String = large
         .left_out
         .iter()
         .map(|left| {
@@ -99,6 +99,9 @@ fn large_table(large: &LargeAnswer) -> String {
             format!("Left out: shard {}{what}: {}.\n", left.shard, left.why)
         })
         .collect();
+    if large.left_out_more > 0 {
+        left_out.push_str(&format!("Left out: {} more.\n", large.left_out_more));
+    }
     if large.shardlets.is_empty() {
         return format!("There are no rows yet.\n{left_out}");
     }

@@ -1,10 +1,12 @@
 //! Backups that nobody has to ask for: taken when their class is due, by whichever process is first, and pruned.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use polyshard_azure_http::Timestamp;
-use polyshard_backup::{BackupError, Clock, Depot, Dry, Pruned, Retention, What};
+use polyshard_backup::{BackupError, Clock, Depot, Pruned, Retention, What};
+use polyshard_catalog::RunState;
 use polyshard_map::ShardId;
 use polyshard_router::Rounds;
 use tokio::sync::Notify;
@@ -50,7 +52,7 @@ impl Taking {
         for schedule in &self.config.schedules {
             match self.catalog.is_run_due(&schedule.class, schedule.every).await {
                 Ok(true) => self.take_scheduled(schedule).await,
-                Ok(false) => self.prune_class(schedule).await,
+                Ok(false) => self.start_removal(schedule).await,
                 Err(error) => tracing::debug!(%error, "schedules of backups cannot be looked at just now"),
             }
         }
@@ -75,6 +77,11 @@ impl Taking {
                 return;
             }
         };
+        // It would fail, and be told of as a failure; the next look comes soon.
+        if let Ok(true) = polyshard_backup::is_pruned(&to.depot).await {
+            tracing::debug!(class = schedule.class, "a scheduled backup waits until old ones are removed");
+            return;
+        }
         let job = self.take_job(to, what, Some(&schedule.class));
         match self.start(&schedule.class, Some(schedule.every), job).await {
             Ok(Some(run)) => {
@@ -107,9 +114,32 @@ impl Taking {
         }
     }
 
+    /// Removes old ones of a class in a task of its own, which ends in order when the server stops. One at a time: the
+    /// next look comes soon.
+    async fn start_removal(self: &Arc<Taking>, schedule: &ScheduleConfig) {
+        let ended = {
+            let mut removal = self.removal.lock().expect("no panic while held");
+            if removal.as_ref().is_some_and(|task| !task.is_finished()) {
+                return;
+            }
+            let (taking, schedule) = (self.clone(), schedule.clone());
+            removal.replace(tokio::spawn(async move { taking.prune_class(&schedule).await }))
+        };
+        if let Some(ended) = ended
+            && let Err(error) = ended.await
+        {
+            tracing::error!(%error, "a removal of old backups failed");
+        }
+    }
+
     /// Removes what a class has more than it keeps, once after each of its backups. Whoever looks first does it; two
     /// do each other no harm.
     async fn prune_class(&self, schedule: &ScheduleConfig) {
+        // What is being taken may need any chunk, and would be refused if it has only begun.
+        match self.catalog.runs(1).await {
+            Ok(runs) if runs.first().is_none_or(|run| run.state != RunState::Running) => {}
+            _ => return,
+        }
         let Ok(last) = self.catalog.last_runs().await else { return };
         let Some((_, last)) = last.into_iter().find(|(class, _)| *class == schedule.class) else { return };
         {
@@ -128,6 +158,7 @@ impl Taking {
                 bytes = pruned.bytes,
                 "old backups were removed"
             ),
+            Err(_) if self.stopping.load(Ordering::Relaxed) => {}
             Err(error) => {
                 // It is tried again at the next look.
                 self.pruned.lock().expect("no panic while held").remove(&schedule.class);
@@ -144,7 +175,8 @@ impl Taking {
             cluster: Some(self.catalog.cluster().await?),
         };
         let clock: Clock = Arc::new(now_ms);
-        polyshard_backup::prune(&Depot::open(to, &self.variables)?, &retention, &clock, Dry::No).await
+        let depot = Depot::open(to, &self.variables)?;
+        polyshard_backup::prune_until(&depot, &retention, &clock, &self.stopping).await
     }
 }
 

@@ -103,8 +103,9 @@ impl Watcher {
             }));
         }
         left_out.sort_by(|a, b| (&a.shard, &a.dataset).cmp(&(&b.shard, &b.dataset)));
+        let left_out_more = left_out.len().saturating_sub(LEFT_OUT_MAX) as u64;
         left_out.truncate(LEFT_OUT_MAX);
-        LargeAnswer { at_ms: now_ms(), shardlets: self.ranked(shards), left_out }
+        LargeAnswer { at_ms: now_ms(), shardlets: self.ranked(shards), left_out, left_out_more }
     }
 
     /// The largest of all maps, of each map as many as are ever asked for.
