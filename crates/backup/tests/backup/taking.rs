@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use polyshard_backup::{BackupError, Progress, Restore, What, take, verify};
+use polyshard_backup::{BackupError, Probe, Progress, Request, Restore, What, take, verify};
+use polyshard_catalog::OpState;
 use polyshard_engine::{Database, Options, Statement, Target};
 use polyshard_map::Key;
 use polyshard_router::Access;
@@ -115,6 +116,38 @@ async fn writes_that_do_not_end_make_it_give_up_and_harm_nobody() {
     cluster.note(2, 1).await;
     drop(ticket);
     cluster.back_up(&backup).await.unwrap();
+    cluster.close().await;
+}
+
+/// A repair carries rows from shard to shard, and knows nothing of the moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_moment_is_one_in_which_rows_are_put_right() {
+    let place = Place::sqlite();
+    let cluster = Cluster::new(&place).await;
+    let body = serde_json::json!({});
+    let mut running = cluster.catalog.begin_procedure("repair", None, body.clone(), "").await.unwrap();
+    let refused = cluster.back_up(&place.folder.path().join("monday")).await.unwrap_err();
+    let named = |why: &str| why.contains("repair") && why.contains(&running.id.to_string());
+    assert!(matches!(&refused, BackupError::Busy(why) if named(why)), "{refused}");
+    running.state = OpState::Done;
+    cluster.catalog.save_procedure(&running).await.unwrap();
+    // One that begins and ends while shards are held; then it is tried again.
+    let (catalog, held) = (cluster.catalog.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = held.clone();
+    let probe: Probe = Arc::new(move |_| {
+        let (catalog, body, first) =
+            (catalog.clone(), body.clone(), count.fetch_add(1, Ordering::SeqCst) == 0);
+        Box::pin(async move {
+            if first {
+                let mut short = catalog.begin_procedure("repair", None, body, "").await.unwrap();
+                short.state = OpState::Done;
+                catalog.save_procedure(&short).await.unwrap();
+            }
+        })
+    });
+    let request = cluster.request(&place.folder.path().join("tuesday"), What::Everything);
+    cluster.take(&Request { probe: Some(probe), ..request }).await.unwrap();
+    assert_eq!(held.load(Ordering::SeqCst), 2 * SHARDS.len());
     cluster.close().await;
 }
 

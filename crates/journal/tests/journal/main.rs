@@ -30,6 +30,7 @@ mod cluster;
 mod crashes;
 mod declared;
 mod ids;
+mod mend;
 mod place;
 mod reference;
 mod schema;
