@@ -259,7 +259,7 @@ mod tests {
             let moved = [moved];
             assert_eq!(resting(&moved, &tenants(), cooldown, 60_000), rest);
             assert_eq!(resting(&moved, &tenants(), cooldown, 60_001), []);
-            assert_eq!(drained(&moved, cooldown, 60_000), [shard.clone()]);
+            assert_eq!(drained(&moved, cooldown, 60_000), std::slice::from_ref(&shard));
             assert_eq!(drained(&moved, cooldown, 60_001), []);
         }
     }
