@@ -42,8 +42,8 @@ struct Changes {
     inserts: Vec<String>,
     updates: Vec<String>,
     deletes: Vec<String>,
-    /// The conditions of the rows that go.
-    gone: Vec<String>,
+    /// The conditions of the rows that go, and of those of which columns change.
+    gone: Vec<(String, Option<Vec<String>>)>,
 }
 
 /// A table's rows by their primary keys, as they are written in SQL.
@@ -206,8 +206,8 @@ impl Inner {
     }
 }
 
-/// A table with rows that refer to one that should go, and that are not put right with it: they might go along, by a
-/// cascade. Nobody can refer to such a row from then on.
+/// A table with rows that refer to one that should go or be called otherwise, and that are not put right with it: they
+/// might go along, by a cascade. Nobody can refer to such a row from then on.
 async fn referring(
     (tx, dialect): (&mut Transaction, Dialect),
     schema: &Schema,
@@ -224,10 +224,18 @@ async fn referring(
     if keys.is_empty() {
         return Ok(None);
     }
-    for gone in &changes.gone {
+    for (gone, changed) in &changes.gone {
+        let touches = |key: &ForeignKey| {
+            let columns = changed.as_ref();
+            columns.is_none_or(|columns| key.target_columns.iter().any(|to| columns.contains(to)))
+        };
+        let keys: Vec<_> = keys.iter().filter(|(_, key)| touches(key)).collect();
+        if keys.is_empty() {
+            continue;
+        }
         let lock = format!("SELECT 1 FROM {name} AS parent WHERE {gone}{}", dialect.for_update());
         tx.run(Statement::new(lock)).await?;
-        for (other, key) in &keys {
+        for (other, key) in keys {
             // None are named if they are the primary key.
             let to: Vec<&String> = match key.target_columns.as_slice() {
                 [] => table.primary_key.iter().map(|place| &table.columns[*place].name).collect(),
@@ -325,10 +333,11 @@ fn changes(dialect: Dialect, table: &Table, there: &Contents, here: &Contents) -
         stored(table).iter().map(|place| identifier(&table.columns[*place].name)).collect();
     let key: Vec<String> =
         table.primary_key.iter().map(|place| identifier(&table.columns[*place].name)).collect();
-    let is = |values: &[String]| {
-        let parts = key.iter().zip(values).map(|(column, value)| format!("{column} = {value}"));
+    let is_of = |row: &str, values: &[String]| {
+        let parts = key.iter().zip(values).map(|(column, value)| format!("{row}{column} = {value}"));
         parts.collect::<Vec<_>>().join(" AND ")
     };
+    let is = |values: &[String]| is_of("", values);
     let mut changes = Changes::default();
     let keys: BTreeSet<&Vec<String>> = there.keys().chain(here.keys()).collect();
     for of in keys {
@@ -344,11 +353,14 @@ fn changes(dialect: Dialect, table: &Table, there: &Contents, here: &Contents) -
                 let set: Vec<String> =
                     pairs.map(|(column, (value, _))| format!("{column} = {value}")).collect();
                 changes.updates.push(format!("UPDATE {name} SET {} WHERE {}", set.join(", "), is(of)));
+                let names = stored(table).into_iter().map(|place| table.columns[place].name.clone());
+                let changed = names.zip(right.iter().zip(wrong)).filter(|(_, (a, b))| a != b);
+                let changed = changed.map(|(column, _)| column).collect();
+                changes.gone.push((is_of("parent.", of), Some(changed)));
             }
             (None, Some(_)) => {
                 changes.deletes.push(format!("DELETE FROM {name} WHERE {}", is(of)));
-                let parts = key.iter().zip(of).map(|(column, value)| format!("parent.{column} = {value}"));
-                changes.gone.push(parts.collect::<Vec<_>>().join(" AND "));
+                changes.gone.push((is_of("parent.", of), None));
             }
             _ => {}
         }
