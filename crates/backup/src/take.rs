@@ -68,8 +68,8 @@ pub struct Request {
 }
 
 /// Takes a backup while requests go on. When it fails, what was written under its name is removed again, unless another
-/// has taken the name meanwhile; if the process dies, it has no manifest and is no backup. Chunks that were written stay
-/// for the next one, or until they are pruned.
+/// has taken the name meanwhile; if the process dies, it has no manifest and is no backup. Chunks that were written
+/// stay for the next one, or until they are pruned.
 pub fn take<'a>(
     router: &'a Router,
     catalog: &'a Catalog,
