@@ -1,5 +1,6 @@
 //! Backups that nobody has to ask for: taken when their class is due, by whichever process is first, and pruned.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use polyshard_backup::{BackupError, Clock, Depot, Pruned, Retention, What};
 use polyshard_catalog::RunState;
 use polyshard_map::ShardId;
 use polyshard_router::Rounds;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::Taking;
 use crate::config::ScheduleConfig;
@@ -49,10 +50,13 @@ impl Scheduling {
 
 impl Taking {
     async fn take_due(self: &Arc<Taking>) {
-        for schedule in &self.config.schedules {
+        // One runs at a time: the rarest first, which those that are due all the time would keep out otherwise.
+        let mut schedules: Vec<&ScheduleConfig> = self.config.schedules.iter().collect();
+        schedules.sort_by_key(|schedule| std::cmp::Reverse(schedule.every));
+        for schedule in schedules {
             match self.catalog.is_run_due(&schedule.class, schedule.every).await {
                 Ok(true) => self.take_scheduled(schedule).await,
-                Ok(false) => self.start_removal(schedule).await,
+                Ok(false) => self.remove_old(schedule).await,
                 Err(error) => tracing::debug!(%error, "schedules of backups cannot be looked at just now"),
             }
         }
@@ -114,19 +118,21 @@ impl Taking {
         }
     }
 
-    /// Removes old ones of a class in a task of its own, which ends in order when the server stops. One at a time: the
-    /// next look comes soon.
-    async fn start_removal(self: &Arc<Taking>, schedule: &ScheduleConfig) {
-        let ended = {
-            let mut removal = self.removal.lock().expect("no panic while held");
-            if removal.as_ref().is_some_and(|task| !task.is_finished()) {
-                return;
-            }
-            let (taking, schedule) = (self.clone(), schedule.clone());
-            removal.replace(tokio::spawn(async move { taking.prune_class(&schedule).await }))
-        };
-        if let Some(ended) = ended
-            && let Err(error) = ended.await
+    /// Removes old ones of a class, and waits for it: what comes next would find the place busy. It is a task of its
+    /// own, so that it ends in order when the server stops and this round is given up.
+    async fn remove_old(self: &Arc<Taking>, schedule: &ScheduleConfig) {
+        let (ending, ended) = oneshot::channel::<Infallible>();
+        let (taking, schedule) = (self.clone(), schedule.clone());
+        let task = tokio::spawn(async move {
+            taking.prune_class(&schedule).await;
+            drop(ending);
+        });
+        *self.removal.lock().expect("no panic while held") = Some(task);
+        // Nothing is ever sent: that it is dropped is what is waited for.
+        let Err(_) = ended.await;
+        let task = self.removal.lock().expect("no panic while held").take();
+        if let Some(task) = task
+            && let Err(error) = task.await
         {
             tracing::error!(%error, "a removal of old backups failed");
         }
