@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
-use polyshard_catalog::{BARRIER_HOLD, Catalog, Changes, OpState, ShardRecord};
+use polyshard_catalog::{BARRIER_HOLD, Catalog, Changes, OpState, REPAIR, ShardRecord};
 use polyshard_engine::{Dialect, Snapshot, Statement, Target};
 use polyshard_map::ShardId;
 use polyshard_router::{Router, View};
@@ -23,8 +23,6 @@ const TRIES_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Databases that are held or asked at once.
 const AT_ONCE: usize = 32;
-/// The kind of the procedures that carry rows past the barrier.
-const REPAIR: &str = "repair";
 /// Procedures looked at, those under way first and then the latest: more than begin while a moment is held.
 const PROCEDURES: u32 = 100;
 /// How often the catalog is asked who holds its writes.

@@ -51,7 +51,7 @@ pub use journal::{
 };
 pub use links::LINKS_MAX;
 pub use moves::{MoveRequest, MoveStatus, OnBehalf};
-pub use procedures::{PROCEDURES_KEPT, ProcedureRecord, RULES_MAX};
+pub use procedures::{PROCEDURES_KEPT, ProcedureRecord, REPAIR, RULES_MAX};
 pub use resolver::Resolver;
 pub use runs::{Begun, RUN_LEASE, Run, RunBody, RunState};
 pub use shards::{NewShard, ShardPatch};

@@ -18,6 +18,8 @@ use crate::types::OpState;
 
 /// Rules that one map may have: a plan looks at each of them for each of its pieces.
 pub const RULES_MAX: usize = 1_000;
+/// The kind of procedures that carry rows past the barrier of backups, which look for them by it.
+pub const REPAIR: &str = "repair";
 
 /// Ended procedures that are remembered: more than anybody reads, and few enough to list.
 pub const PROCEDURES_KEPT: u32 = 1_000;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use polyshard_backup::{BackupError, Probe, Progress, Request, Restore, What, take, verify};
-use polyshard_catalog::OpState;
+use polyshard_catalog::{OpState, REPAIR};
 use polyshard_engine::{Database, Options, Statement, Target};
 use polyshard_map::Key;
 use polyshard_router::Access;
@@ -125,7 +125,7 @@ async fn no_moment_is_one_in_which_rows_are_put_right() {
     let place = Place::sqlite();
     let cluster = Cluster::new(&place).await;
     let body = serde_json::json!({});
-    let mut running = cluster.catalog.begin_procedure("repair", None, body.clone(), "").await.unwrap();
+    let mut running = cluster.catalog.begin_procedure(REPAIR, None, body.clone(), "").await.unwrap();
     let refused = cluster.back_up(&place.folder.path().join("monday")).await.unwrap_err();
     let named = |why: &str| why.contains("repair") && why.contains(&running.id.to_string());
     assert!(matches!(&refused, BackupError::Busy(why) if named(why)), "{refused}");
@@ -139,7 +139,7 @@ async fn no_moment_is_one_in_which_rows_are_put_right() {
             (catalog.clone(), body.clone(), count.fetch_add(1, Ordering::SeqCst) == 0);
         Box::pin(async move {
             if first {
-                let mut short = catalog.begin_procedure("repair", None, body, "").await.unwrap();
+                let mut short = catalog.begin_procedure(REPAIR, None, body, "").await.unwrap();
                 short.state = OpState::Done;
                 catalog.save_procedure(&short).await.unwrap();
             }

@@ -7,7 +7,7 @@ use polyshard_admin::types::{
     RepairedRows, RepairedTable, UncheckedLink, Unreachable,
 };
 use polyshard_admin::{Answer, Checker, ErrorCode, Problem};
-use polyshard_catalog::CatalogError;
+use polyshard_catalog::{CatalogError, REPAIR};
 use polyshard_journal::JournalError;
 use polyshard_map::{MapName, ShardId};
 use polyshard_mover::{Repair, Repaired};
@@ -77,7 +77,7 @@ impl Operations {
                 .with_remedy("name one map at a time"));
         }
         // One at a time, whatever the map: reference tables are of all.
-        let begun = self.procedures.begin("repair", None, Procedure::new(tasks)).await;
+        let begun = self.procedures.begin(REPAIR, None, Procedure::new(tasks)).await;
         answer.procedure = Some(begun.map_err(fail)?.id.to_string());
         Ok(answer)
     }

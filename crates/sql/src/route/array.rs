@@ -1,6 +1,5 @@
 //! The elements of an array parameter or literal, in text and binary form.
 
-use super::unnest::cast_all;
 use super::value::{Family, Scalar, decode_binary};
 use crate::param::{Param, ParamValue};
 use crate::schema::TypeOid;
@@ -49,7 +48,20 @@ pub(crate) fn elements(param: &Param<'_>, casts: &[TypeOid], family: Family) -> 
     cast_all(binary(bytes, element)?, casts, family)
 }
 
-pub(super) fn cast(mut scalar: Scalar, casts: &[TypeOid], family: Family) -> Option<Scalar> {
+/// Each element, none for NULL, as the casts leave it.
+pub(super) fn cast_all(
+    elements: Vec<Option<Scalar>>,
+    casts: &[TypeOid],
+    family: Family,
+) -> Option<Vec<Option<Scalar>>> {
+    let cast_one = |element: Option<Scalar>| match element {
+        None => Some(None),
+        Some(scalar) => cast(scalar, casts, family).map(Some),
+    };
+    elements.into_iter().map(cast_one).collect()
+}
+
+fn cast(mut scalar: Scalar, casts: &[TypeOid], family: Family) -> Option<Scalar> {
     for to in casts {
         scalar = scalar.cast(element_type(*to)?)?;
     }

@@ -113,7 +113,7 @@ impl Literal {
                 let element = casts
                     .first()
                     .map_or(Some(family), |first| array::element_type(*first).and_then(Family::of))?;
-                super::unnest::cast_all(array::literal(text, element)?, &casts, family).map(Ok)
+                array::cast_all(array::literal(text, element)?, &casts, family).map(Ok)
             }
         }
     }

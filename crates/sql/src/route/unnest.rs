@@ -9,7 +9,7 @@ use super::array;
 use super::formula::{Operand, Parameter};
 use super::literal::{Literal, type_of};
 use super::scope::name_of;
-use super::value::{Family, Scalar};
+use super::value::Family;
 use crate::lexer::{Lexeme, Lexer, Token};
 use crate::schema::TypeOid;
 
@@ -176,19 +176,6 @@ fn read(expr: &Expr, casts: &mut Vec<TypeOid>, family: Family) -> Option<Keys> {
             Err(parameter) => Some(Keys::Parameter(parameter)),
         },
     }
-}
-
-/// Each element, none for NULL, as the casts leave it.
-pub(super) fn cast_all(
-    elements: Vec<Option<Scalar>>,
-    casts: &[TypeOid],
-    family: Family,
-) -> Option<Vec<Option<Scalar>>> {
-    let cast = |element: Option<Scalar>| match element {
-        None => Some(None),
-        Some(scalar) => array::cast(scalar, casts, family).map(Some),
-    };
-    elements.into_iter().map(cast).collect()
 }
 
 impl Cut {
