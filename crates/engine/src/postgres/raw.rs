@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
@@ -47,6 +47,20 @@ pub struct RawFrame {
 }
 
 impl RawSession {
+    /// A session with whoever answers at the other end of a pipe in this process.
+    pub(super) fn piped(stream: DuplexStream, target: std::sync::Arc<str>) -> RawSession {
+        RawSession {
+            stream: RawStream::Pipe(stream),
+            incoming: BytesMut::new(),
+            outgoing: BytesMut::new(),
+            generation: 0,
+            parameters: Vec::new(),
+            cancel: RawCancel::nobody(),
+            target,
+            notes: None,
+        }
+    }
+
     /// What is to be sent.
     pub fn outgoing(&mut self) -> &mut BytesMut {
         &mut self.outgoing
@@ -213,6 +227,8 @@ pub(super) enum RawStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
+    /// To whoever answers in this process.
+    Pipe(DuplexStream),
 }
 
 impl RawStream {
@@ -221,6 +237,8 @@ impl RawStream {
         match self {
             RawStream::Tcp(stream) => stream.try_read_buf(into),
             RawStream::Unix(stream) => stream.try_read_buf(into),
+            // Nobody lends it twice.
+            RawStream::Pipe(_) => Err(io::ErrorKind::WouldBlock.into()),
             RawStream::Tls(stream) => {
                 let mut context = Context::from_waker(std::task::Waker::noop());
                 let mut bytes = [0_u8; 1024];
@@ -244,6 +262,7 @@ macro_rules! either {
             RawStream::Tcp($stream) => $call,
             RawStream::Unix($stream) => $call,
             RawStream::Tls($stream) => $call,
+            RawStream::Pipe($stream) => $call,
         }
     };
 }

@@ -23,8 +23,8 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 /// What stops the statement that runs on a session; clones are cheap, and outlive it.
 #[derive(Clone)]
 pub struct RawCancel {
-    target: Arc<PostgresTarget>,
-    tls: Arc<rustls::ClientConfig>,
+    /// The server to ask; nobody, if what runs ends by itself.
+    server: Option<(Arc<PostgresTarget>, Arc<rustls::ClientConfig>)>,
     process: i32,
     secret: i32,
 }
@@ -32,8 +32,9 @@ pub struct RawCancel {
 impl RawCancel {
     /// Asks the server to stop. An answer comes on the session itself: the statement's end, or its error.
     pub async fn send(&self) -> Result<(), Error> {
+        let Some((target, tls)) = &self.server else { return Ok(()) };
         let ask = async {
-            let mut stream = open(&self.target, &self.tls).await?;
+            let mut stream = open(target, tls).await?;
             let mut message = BytesMut::new();
             frontend::cancel_request(self.process, self.secret, &mut message);
             stream.write_all(&message).await?;
@@ -43,11 +44,16 @@ impl RawCancel {
             let _ = stream.read(&mut end).await?;
             Ok::<(), io::Error>(())
         };
-        let fail = |why: String| Error::Unavailable { message: format!("cancel at {}: {why}", self.target) };
+        let fail = |why: String| Error::Unavailable { message: format!("cancel at {target}: {why}") };
         match tokio::time::timeout(CANCEL_WAIT, ask).await {
             Ok(result) => result.map_err(|error| fail(error.to_string())),
             Err(_) => Err(fail(format!("no answer within {CANCEL_WAIT:?}"))),
         }
+    }
+
+    /// For a session whose statements end by themselves.
+    pub(super) fn nobody() -> RawCancel {
+        RawCancel { server: None, process: 0, secret: 0 }
     }
 
     pub(super) fn process(&self) -> i32 {
@@ -98,7 +104,8 @@ impl Connector {
             message: format!("PostgreSQL at {}: {why}", self.target),
         };
         let stream = open(target, &self.raw_tls).await.map_err(|error| away(&error))?;
-        let cancel = RawCancel { target: target.clone(), tls: self.raw_tls.clone(), process: 0, secret: 0 };
+        let server = Some((target.clone(), self.raw_tls.clone()));
+        let cancel = RawCancel { server, process: 0, secret: 0 };
         let mut session = RawSession {
             stream,
             incoming: BytesMut::new(),

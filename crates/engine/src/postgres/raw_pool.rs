@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::io::DuplexStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
@@ -21,7 +22,8 @@ pub(crate) struct RawPool {
 /// A raw session on loan. It is given back with [`RawLent::finish`], when nothing is open on it; dropped, it is
 /// ended, and so is what runs on it.
 pub struct RawLent {
-    pool: Arc<RawPool>,
+    /// Where it goes back to, if it goes back.
+    pool: Option<Arc<RawPool>>,
     session: Option<RawSession>,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -54,7 +56,7 @@ impl RawPool {
             Some(session) => session,
             None => Box::pin(self.connector.connect_raw()).await?,
         };
-        Ok(RawLent { pool: self.clone(), session: Some(session), permit: Some(permit) })
+        Ok(RawLent { pool: Some(self.clone()), session: Some(session), permit: Some(permit) })
     }
 
     fn idle_session(&self) -> Option<RawSession> {
@@ -99,14 +101,21 @@ impl RawPool {
 }
 
 impl RawLent {
+    /// A session with whoever answers at the other end of a pipe in this process, in the same protocol: it ends when it
+    /// is given back.
+    pub fn piped(stream: DuplexStream, target: &str) -> RawLent {
+        RawLent { pool: None, session: Some(RawSession::piped(stream, target.into())), permit: None }
+    }
+
     /// Gives the session back: nothing is open or under way on it.
     pub fn finish(mut self) {
         if let Some(session) = self.session.take()
-            && self.pool.is_current(&session)
+            && let Some(pool) = &self.pool
+            && pool.is_current(&session)
             && session.outgoing.is_empty()
             && session.incoming.is_empty()
         {
-            let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut idle = pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
             idle.push(session);
         }
         self.permit = None;
@@ -136,10 +145,10 @@ impl DerefMut for RawLent {
 
 impl Drop for RawLent {
     fn drop(&mut self) {
-        let Some(session) = self.session.take() else { return };
+        let (Some(session), Some(pool)) = (self.session.take(), &self.pool) else { return };
         // Outside a runtime the process is ending, and its connections with it.
         if tokio::runtime::Handle::try_current().is_ok() {
-            self.pool.end(session, self.permit.take());
+            pool.end(session, self.permit.take());
         }
     }
 }
