@@ -84,6 +84,7 @@ def test_spans_are_what_the_schema_says(program, tmp_path, protocol):
     doors = ["ADMIN", "QUEUE", "TABLE", "SQL"]
     settings = {f"POLYSHARD__{door}__LISTEN": "127.0.0.1:0" for door in doors}
     settings |= {"POLYSHARD__TRACE__ENDPOINT": collector.address, "POLYSHARD__TRACE__PROTOCOL": protocol}
+    settings |= {"POLYSHARD__TRACE__SAMPLE": "1"}
     binary = os.path.join(ROOT, "target", "debug", "polyshard")
     command = [binary, "up", "--data", str(tmp_path / "data")]
     server = subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.PIPE, text=True)

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::stripes::Stripes;
+
 /// Buckets in one doubling of the time: the middle of a quarter is within an eighth of what was measured.
 const QUARTERS: usize = 4;
 /// Doublings from 1 µs up: the last bucket begins at 67 s, longer than any request may take.
@@ -11,35 +13,47 @@ const DOUBLINGS: usize = 26;
 pub const BUCKETS: usize = QUARTERS * DOUBLINGS;
 
 /// Counts of times, added to from any thread.
+#[derive(Debug, Default)]
+pub struct Histogram(Stripes<Cells>);
+
 #[derive(Debug)]
-pub struct Histogram {
+struct Cells {
     buckets: [AtomicU64; BUCKETS],
     sum_us: AtomicU64,
 }
 
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram { buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum_us: AtomicU64::new(0) }
+impl Default for Cells {
+    fn default() -> Cells {
+        Cells { buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum_us: AtomicU64::new(0) }
     }
 }
 
 impl Histogram {
     /// Something took so long.
+    #[inline]
     pub fn record(&self, took: Duration) {
         self.record_for(took, 1);
     }
 
     /// Something took so long, and stands for so many of its kind.
+    #[inline]
     pub fn record_for(&self, took: Duration, many: u64) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.buckets[bucket(us)].fetch_add(many, Ordering::Relaxed);
-        self.sum_us.fetch_add(us.saturating_mul(many), Ordering::Relaxed);
+        let cells = self.0.mine();
+        cells.buckets[bucket(us)].fetch_add(many, Ordering::Relaxed);
+        cells.sum_us.fetch_add(us.saturating_mul(many), Ordering::Relaxed);
     }
 
     /// What was recorded so far.
     pub fn times(&self) -> Times {
-        let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        Times { counts, sum_us: self.sum_us.load(Ordering::Relaxed) }
+        let mut times = Times::default();
+        for cells in self.0.all() {
+            for (count, bucket) in times.counts.iter_mut().zip(&cells.buckets) {
+                *count += bucket.load(Ordering::Relaxed);
+            }
+            times.sum_us = times.sum_us.saturating_add(cells.sum_us.load(Ordering::Relaxed));
+        }
+        times
     }
 }
 
@@ -78,7 +92,7 @@ impl Times {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
         }
-        self.sum_us += other.sum_us;
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 
     /// The time that so large a part took at most, in microseconds; none if nothing was recorded.

@@ -5,6 +5,7 @@
 mod counter;
 mod histogram;
 mod requests;
+mod stripes;
 mod switch;
 mod text;
 mod top;

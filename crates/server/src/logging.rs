@@ -1,5 +1,6 @@
 //! Where log lines go, how they look, and what of requests is traced.
 
+use polyshard_meter::trace;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -16,7 +17,7 @@ pub(crate) fn start(config: &LogConfig, traces: Option<Export>) -> Result<(), Se
     };
     let filter = EnvFilter::try_new(&config.level).map_err(|error| wrong(&error))?;
     // Spans of traces are no lines; without an exporter nobody is left who wants them, and none is made.
-    let silent = format!("{}=off", polyshard_meter::trace::TARGET);
+    let silent = format!("{}=off", trace::TARGET);
     let filter = filter.add_directive(silent.parse().map_err(|error| wrong(&error))?);
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let lines = match config.format {
@@ -26,6 +27,7 @@ pub(crate) fn start(config: &LogConfig, traces: Option<Export>) -> Result<(), Se
         }
         LogFormat::Json => lines.json().boxed(),
     };
+    let share = traces.as_ref().map(Export::share);
     let set = match traces {
         None => registry().with(lines).with(filter).try_init(),
         Some(traces) => {
@@ -33,9 +35,11 @@ pub(crate) fn start(config: &LogConfig, traces: Option<Export>) -> Result<(), Se
             registry().with(lines.with_filter(filter)).with(traces.with_filter(wanted)).try_init()
         }
     };
-    // A second server in one process, as in tests, keeps the first one's log.
-    if let Err(error) = set {
-        tracing::debug!(%error, "the log was set up before");
+    match (set, share) {
+        (Ok(()), Some(share)) => trace::switch_on(share),
+        (Ok(()), None) => {}
+        // A second server in one process, as in tests, keeps the first one's log.
+        (Err(error), _) => tracing::debug!(%error, "the log was set up before"),
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_meter::Counter;
+use polyshard_meter::trace::Share;
 use polyshard_wire::{Shutdown, ShutdownTrigger};
 use reqwest::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
@@ -73,7 +74,7 @@ impl Traces {
             client.map_err(|error| ServerError::System(format!("traces cannot be sent: {error}")))?;
         let (queue, spans) = mpsc::channel(QUEUED_MAX);
         let counts = Arc::new(SpanCounts::default());
-        let export = Export::new(config.sample, queue, counts.clone());
+        let export = Export::new(Share::new(config.sample), queue, counts.clone());
         let (endpoint, protocol) = (config.endpoint.clone(), config.protocol);
         let post = Post { client, endpoint, protocol, counts, in_hand: 0, failing: false };
         Ok((export, Traces { spans, post }))

@@ -160,7 +160,7 @@ const PARENT: &str = "00f067aa0ba902b7";
 fn requests_of_all_doors_are_traced_from_accept_to_reply_and_no_key_is_told() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address);
-    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint);
+    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "1");
     // As text, which can be read here; the other form is read by the Python tests, with OpenTelemetry's own decoder.
     let mut server = setup.env("POLYSHARD__TRACE__PROTOCOL", "http/json").start();
     let message = "<QueueMessage><MessageText>secret</MessageText></QueueMessage>";
@@ -221,6 +221,7 @@ fn a_collector_that_is_away_costs_spans_and_no_request() {
     // Nobody listens there: the port was free a moment ago, and is of a socket that takes no connection.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &format!("http://{closed}"));
+    let setup = setup.env("POLYSHARD__TRACE__SAMPLE", "1");
     let mut server = setup.start();
     assert_eq!(run_sql(&server, &["SELECT 1"]), 0);
     eventually("spans that were dropped", || {
@@ -259,12 +260,37 @@ fn requests_of_the_sql_and_the_admin_door_are_counted_and_timed() {
     assert_eq!(collector.text(), "");
 }
 
+/// What is not traced has no part that is: neither its shards, nor its connection. A client that traces is followed
+/// whatever the share is.
+#[test]
+fn a_request_that_is_not_chosen_leaves_nothing_and_one_that_its_client_traces_is_told() {
+    let collector = Collector::start();
+    let endpoint = format!("http://{}", collector.address);
+    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "0");
+    let mut server = setup.env("POLYSHARD__TRACE__PROTOCOL", "http/json").start();
+    let write = "CREATE TABLE notes (id bigint PRIMARY KEY)";
+    assert_eq!(run_sql(&server, &[write, "INSERT INTO notes VALUES (1)", "SELECT * FROM notes"]), 0);
+    // With its message: what is put on a shard.
+    assert_eq!(ask_azure(&server, "queue", "PUT", "jobs", ""), 201);
+    let message = "<QueueMessage><MessageText>text</MessageText></QueueMessage>";
+    assert_eq!(ask_azure(&server, "queue", "POST", "jobs/messages", message), 201);
+    collector.find("the message's part on a shard", |span| span["name"] == "shard");
+    server.stop();
+    let told = collector.spans();
+    assert!(told.iter().all(|span| span["traceId"] == TRACE), "{told:?}");
+    let requests: Vec<_> = told.iter().filter(|span| span["name"] != "shard").collect();
+    assert_eq!(requests.len(), 2, "{told:?}");
+    assert!(requests.iter().all(|span| span["links"].is_null()), "its connection is not told: {told:?}");
+    server.assert_clean_log(&[]);
+}
+
 #[test]
 fn a_collector_that_never_answers_does_not_hold_up_a_server_that_stops() {
     // Connections are taken by the system, and nobody reads them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
-    let mut server = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).start();
+    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "1");
+    let mut server = setup.start();
     assert_eq!(run_sql(&server, &["SELECT 1"]), 0);
     // From here on it waits for an answer, for ten seconds if nobody stops it.
     let (connection, _) = silent.accept().unwrap();

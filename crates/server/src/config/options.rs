@@ -314,8 +314,9 @@ pub const OPTIONS: &[OptionSpec] = &[
     option(
         "trace.sample",
         Kind::Ratio,
-        "1",
-        "How many of all requests are traced: 1 all, 0.01 one in a hundred.",
+        "0.01",
+        "How many of all requests are traced: 1 all, 0.01 one in a hundred. Those that their client traces are traced \
+         in any case, and those that it does not are not.",
     ),
 ];
 

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use polyshard_meter::trace::TARGET;
+use polyshard_meter::trace::{Parent, Share, TARGET};
 use tokio::sync::mpsc;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -20,9 +20,6 @@ use super::SpanCounts;
 
 /// Where `wire` makes the span of a connection.
 const CONNECTION: (&str, &str) = ("polyshard_wire::listener", "connection");
-/// How many of the low bits of a trace's id decide whether it is kept, as W3C's Trace Context has it: all who see it
-/// decide alike.
-const DECIDING_BITS: u32 = 56;
 
 /// Which trace a span is in, and which it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +52,7 @@ pub(super) struct Ended {
 
 /// Makes OpenTelemetry's spans of the program's, and puts them into the queue.
 pub(crate) struct Export {
-    /// Traces whose deciding bits are below this are kept.
-    threshold: u64,
+    share: Share,
     queue: mpsc::Sender<Ended>,
     counts: Arc<SpanCounts>,
 }
@@ -71,10 +67,13 @@ struct Seen {
 }
 
 impl Export {
-    pub(super) fn new(sample: f64, queue: mpsc::Sender<Ended>, counts: Arc<SpanCounts>) -> Export {
-        // Beyond 52 bits a fraction has no more digits, which nobody notices.
-        let threshold = (sample.clamp(0.0, 1.0) * (1_u64 << DECIDING_BITS) as f64) as u64;
-        Export { threshold, queue, counts }
+    pub(super) fn new(share: Share, queue: mpsc::Sender<Ended>, counts: Arc<SpanCounts>) -> Export {
+        Export { share, queue, counts }
+    }
+
+    /// How many of all requests are traced.
+    pub(crate) fn share(&self) -> Share {
+        self.share
     }
 
     /// Whether it is to be looked at.
@@ -83,19 +82,11 @@ impl Export {
             && (metadata.target() == TARGET || (metadata.target(), metadata.name()) == CONNECTION)
     }
 
-    fn keeps(&self, trace: u128) -> bool {
-        let deciding = (trace as u64) & ((1 << DECIDING_BITS) - 1);
-        deciding < self.threshold
-    }
-
-    /// The trace of a new request, and what it is a part of; none if it is not kept.
-    fn trace(&self, told: Option<(Context, bool)>) -> Option<(u128, Option<u64>)> {
+    /// The trace of a new request, which was chosen to be told, and what it is a part of.
+    fn trace(&self, told: Option<Parent>) -> (u128, Option<u64>) {
         match told {
-            Some((parent, kept)) => kept.then_some((parent.trace, Some(parent.span))),
-            None => {
-                let trace = rand::random::<u128>();
-                self.keeps(trace).then_some((trace, None))
-            }
+            Some(parent) => (parent.trace, Some(parent.span)),
+            None => (self.share.kept(rand::random()), None),
         }
     }
 
@@ -121,15 +112,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Export {
                     Some((seen.door.clone()?, seen.context))
                 });
                 let (door, link) = connection.map_or((None, None), |(door, link)| (Some(door), link));
-                let told = fields.traceparent.as_deref().and_then(parse_parent);
-                let open = self.trace(told).map(|(trace, parent)| {
-                    let word = door.as_deref().unwrap_or("request");
-                    let mut open = opened(trace, parent, word, Kind::Server);
-                    open.link = link;
-                    open.attributes.extend(door.as_ref().map(|door| ("polyshard.door", door.to_string())));
-                    open
-                });
-                Seen { door, context: open.as_ref().map(|open| open.context), open }
+                let (trace, parent) = self.trace(fields.traceparent.as_deref().and_then(Parent::read));
+                let word = door.as_deref().unwrap_or("request");
+                let mut open = opened(trace, parent, word, Kind::Server);
+                open.link = link;
+                open.attributes.extend(door.as_ref().map(|door| ("polyshard.door", door.to_string())));
+                Seen { door, context: Some(open.context), open: Some(open) }
             }
             "shard" => {
                 // Of requests only: those of a connection that is not in one are of nobody's interest.
@@ -144,7 +132,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Export {
                 Seen { door: None, context: open.as_ref().map(|open| open.context), open }
             }
             _ => {
-                let open = self.trace(None).map(|(trace, _)| {
+                let trace = Some(rand::random()).filter(|trace| self.share.keeps(*trace));
+                let open = trace.map(|trace| {
                     let mut open = opened(trace, None, "connection", Kind::Internal);
                     open.attributes = fields.attributes;
                     open
@@ -205,23 +194,6 @@ fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a client is a part of, and whether that is kept: `00-trace-span-flags` in hexadecimal.
-fn parse_parent(text: &str) -> Option<(Context, bool)> {
-    let mut parts = text.trim().split('-');
-    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let wrong = [(version, 2), (trace, 32), (span, 16), (flags, 2)]
-        .iter()
-        .any(|(part, length)| part.len() != *length || !part.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    // Later versions may have more parts, this one has not.
-    if wrong || version == "ff" || (version == "00" && parts.next().is_some()) {
-        return None;
-    }
-    let trace = u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0)?;
-    let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
-    let flags = u8::from_str_radix(flags, 16).ok()?;
-    Some((Context { trace, span }, flags & 1 == 1))
-}
-
 /// What a span of the program says of itself.
 #[derive(Default)]
 struct Fields {
@@ -262,47 +234,5 @@ impl Visit for Fields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.record_str(field, &format!("{value:?}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use tokio::sync::mpsc;
-
-    use super::{Context, Export, SpanCounts, parse_parent};
-
-    #[test]
-    fn a_clients_trace_is_read_and_nonsense_is_not() {
-        let context =
-            Context { trace: 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, span: 0x00f0_67aa_0ba9_02b7 };
-        let given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
-        assert_eq!(parse_parent(&format!("{given}-01")), Some((context, true)));
-        assert_eq!(parse_parent(&format!("{given}-00")), Some((context, false)));
-        assert_eq!(parse_parent(&format!("cc{}-01-more", &given[2..])), Some((context, true)));
-        let wrong = [
-            "",
-            "00",
-            given,
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
-            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
-            "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-        ];
-        for wrong in wrong {
-            assert_eq!(parse_parent(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn all_none_or_a_share_of_traces_is_kept() {
-        let export = |sample| Export::new(sample, mpsc::channel(1).0, Arc::new(SpanCounts::default()));
-        let ids = || (0..1000_u64).map(|at| u128::from(at.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        assert_eq!(ids().filter(|id| export(0.0).keeps(*id)).count(), 0);
-        assert_eq!(ids().filter(|id| export(1.0).keeps(*id)).count(), 1000);
-        let kept = ids().filter(|id| export(0.1).keeps(*id)).count();
-        assert!((80..=120).contains(&kept), "{kept}");
     }
 }

@@ -44,7 +44,12 @@ impl Session {
             return;
         }
         if self.watched.began.is_none() {
-            let span = Some(trace::request(None));
+            let span = Some(trace::request(None)).filter(|span| !span.is_disabled());
+            // Nobody wants to know.
+            if span.is_none() && !polyshard_meter::is_counting() {
+                self.told &= !matches!(kind, b'Q' | b'S');
+                return;
+            }
             let began = Some(self.door.now_micros());
             self.watched = Watched { began, operation: None, failed: false, span };
         }
