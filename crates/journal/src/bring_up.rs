@@ -113,32 +113,30 @@ impl Inner {
         Ok(position)
     }
 
-    /// Another shard of the same engine, with a snapshot of it open and the position that it is of. None if there is
-    /// none: then no row of a reference table can have been written either.
+    /// Another shard, of the same engine if there is one, with a snapshot of it open and the position that it is of.
+    /// None if there is none: then no row of a reference table can have been written either.
     async fn source(
         &self,
         not: &ShardId,
         dialect: Dialect,
-    ) -> Result<Option<(ShardId, Transaction, u64)>, JournalError> {
+    ) -> Result<Option<(Arc<Shard>, Transaction, u64)>, JournalError> {
         let mut why = None;
+        let (mut alike, mut others) = (Vec::new(), Vec::new());
         for id in self.serving().into_iter().filter(|id| id != not) {
-            let shard = match self.shard(&id).await {
-                Ok(shard) => shard,
-                Err(error) => {
-                    why = Some(error);
-                    continue;
-                }
-            };
-            if shard.dialect() != dialect {
-                continue;
+            match self.shard(&id).await {
+                Ok(shard) if shard.dialect() == dialect => alike.push(shard),
+                Ok(shard) => others.push(shard),
+                Err(error) => why = Some(error),
             }
+        }
+        for shard in alike.into_iter().chain(others) {
             let position = match self.applied_on(&shard).await {
                 Ok(Some(_)) => self.snapshot(&shard).await,
                 Ok(None) => continue,
                 Err(error) => Err(error),
             };
             match position {
-                Ok((tx, position)) => return Ok(Some((id, tx, position))),
+                Ok((tx, position)) => return Ok(Some((shard, tx, position))),
                 Err(error) => why = Some(error),
             }
         }
@@ -230,14 +228,14 @@ impl Inner {
     /// Copies all rows of all reference tables, in the order of their foreign keys.
     async fn copy_reference(
         &self,
-        from: &ShardId,
+        from: &Shard,
         from_tx: &mut Transaction,
         to: &ShardId,
         dialect: Dialect,
         tx: &mut Transaction,
         position: u64,
     ) -> Result<(), JournalError> {
-        let found = match dialect {
+        let found = match from.dialect() {
             Dialect::Postgres => introspect::read(from_tx).await?.schema,
             Dialect::Sqlite => self.embedded().schema(from_tx).await?,
         };
@@ -247,6 +245,10 @@ impl Inner {
         }
         let reference = self.reference_tables(&found, &state.declarations)?;
         let order = in_order(&reference)?;
+        if from.dialect() != dialect {
+            return self.copy_between_engines((from, from_tx), (to, dialect, tx), &found, &order).await;
+        }
+        let from = from.id();
         for table in order {
             self.copy_table((from, from_tx), (to, tx), dialect, table, position).await?;
         }

@@ -61,6 +61,8 @@ pub(crate) struct Inner {
     pub reading: tokio::sync::Mutex<()>,
     /// The last position that this process knows to be decided, beside what the router has heard.
     pub decided: AtomicU64,
+    /// Whether there is a PostgreSQL shard, by the view's number: twice that, and one if there is.
+    pub engines: AtomicU64,
     /// How far shards are, as far as this process knows.
     pub applied: RwLock<BTreeMap<ShardId, Applied>>,
     /// One brings a shard up at a time.
@@ -81,6 +83,8 @@ pub(crate) struct Known {
     pub details: BTreeMap<TableName, Details>,
     /// Whether the rows of a table are being put elsewhere: nobody may go by this schema now.
     pub changing: bool,
+    /// Whether a PostgreSQL shard has told it: of functions, triggers and types an SQLite file knows less.
+    pub of_postgres: bool,
 }
 
 /// How far a shard is.
@@ -101,6 +105,7 @@ impl Journal {
             known: ArcSwapOption::empty(),
             reading: tokio::sync::Mutex::default(),
             decided: AtomicU64::new(0),
+            engines: AtomicU64::new(u64::MAX),
             applied: RwLock::default(),
             shards: Mutex::default(),
             bound: Mutex::default(),
@@ -118,11 +123,18 @@ impl Journal {
         if let Some(known) = self.inner.known.load().as_ref()
             && known.schema.position >= want
             && !known.changing
+            && known.of_postgres == self.inner.has_postgres()
         {
             return Ok(known.schema.clone());
         }
         // Boxed, here and below: the usual answer needs no room for how the others are found.
         Box::pin(self.inner.settled_schema()).await
+    }
+
+    /// Whether some shard that serves is a PostgreSQL database: then it is one of those that says what tables are like,
+    /// and SQLite files beside it are only a part of the rows. Cheap.
+    pub fn has_postgres(&self) -> bool {
+        self.inner.has_postgres()
     }
 
     /// The last position that this process has heard of.
@@ -178,11 +190,24 @@ impl Inner {
     }
 
     /// The shards that must have everything: all but those that an operator has put offline, which catch up when they
-    /// are back.
+    /// are back. PostgreSQL databases come first: they know more of a schema than SQLite files do.
     pub(crate) fn serving(&self) -> Vec<ShardId> {
         let view = self.router.view();
         let serving = view.shards.values().filter(|record| record.state != State::Offline);
-        serving.map(|record| record.id.clone()).collect()
+        let (files, servers): (Vec<_>, Vec<_>) = serving.partition(|record| is_file(record));
+        servers.into_iter().chain(files).map(|record| record.id.clone()).collect()
+    }
+
+    pub(crate) fn has_postgres(&self) -> bool {
+        let view = self.router.view();
+        let known = self.engines.load(Ordering::Relaxed);
+        if known >> 1 == view.seq {
+            return known & 1 == 1;
+        }
+        let found = view.shards.values().any(|record| record.state != State::Offline && !is_file(record));
+        // Shards come, go and change by events, each of which has a number.
+        self.engines.store(view.seq << 1 | u64::from(found), Ordering::Relaxed);
+        found
     }
 
     pub(crate) async fn shard(&self, id: &ShardId) -> Result<Arc<Shard>, JournalError> {
@@ -196,4 +221,9 @@ impl Inner {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a shard is an SQLite file.
+fn is_file(record: &polyshard_catalog::ShardRecord) -> bool {
+    record.url.starts_with("sqlite:")
 }

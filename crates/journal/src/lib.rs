@@ -21,6 +21,7 @@ mod journal;
 mod keep;
 mod kept_key;
 mod mend;
+mod other_engine;
 mod quote;
 mod read;
 mod reference;

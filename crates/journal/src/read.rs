@@ -72,11 +72,13 @@ impl Inner {
         for _ in 0..LOOKS.0 {
             if let Some(known) = self.known.load_full()
                 && known.schema.position >= want
+                && known.of_postgres == self.has_postgres()
             {
                 return Ok(known);
             }
             let state = self.catalog.journal_state().await?;
             self.learn_position(state.position);
+            let of_postgres = self.has_postgres();
             let found = match self.serving().first() {
                 None => (state.position, Found::default()),
                 Some(home) => {
@@ -85,8 +87,9 @@ impl Inner {
                 }
             };
             // A decision in between: both must be of the same position.
-            if found.0 == state.position {
-                let known = Arc::new(self.join(found.1, &state).await?);
+            if found.0 == state.position && of_postgres == self.has_postgres() {
+                let known = self.join(found.1, &state).await?;
+                let known = Arc::new(Known { of_postgres, ..known });
                 self.register().await?;
                 self.known.store(Some(known.clone()));
                 return Ok(known);
@@ -151,7 +154,7 @@ impl Inner {
             }
         }
         let changing = state.declarations.iter().any(|(name, _)| name == CHANGING);
-        Ok(Known { schema: Arc::new(schema), details: found.details, changing })
+        Ok(Known { schema: Arc::new(schema), details: found.details, changing, of_postgres: false })
     }
 
     pub(crate) async fn key_type(&self, map: &MapName) -> Result<KeyType, JournalError> {
