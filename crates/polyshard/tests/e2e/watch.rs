@@ -131,13 +131,24 @@ fn a_window_shows_a_part_of_a_map_and_refuses_what_makes_no_sense() {
 
 /// The SQL door, for psql.
 fn psql(server: &Server, sql: &str) -> String {
+    let ran = run_psql(server, sql);
+    assert!(ran.status.success(), "{sql}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// What is said of a statement that is refused.
+fn psql_refused(server: &Server, sql: &str) -> String {
+    let ran = run_psql(server, sql);
+    assert!(!ran.status.success(), "{sql}: {}", String::from_utf8_lossy(&ran.stdout));
+    String::from_utf8(ran.stderr).unwrap()
+}
+
+fn run_psql(server: &Server, sql: &str) -> std::process::Output {
     let door = server.door("sql").rsplit_once('@').map_or(server.door("sql"), |(_, door)| door);
     let url = format!("postgres://polyshard:polyshard@{door}");
     let ran =
         std::process::Command::new("psql").args(["-X", "-v", "ON_ERROR_STOP=1", "-c", sql, &url]).output();
-    let ran = ran.unwrap();
-    assert!(ran.status.success(), "{sql}: {}", String::from_utf8_lossy(&ran.stderr));
-    String::from_utf8(ran.stdout).unwrap()
+    ran.unwrap()
 }
 
 /// Gives a server orders of two tenants, of which one has many.
@@ -189,4 +200,43 @@ fn what_each_shard_took_is_told_in_a_transaction_that_is_taken_back() {
     let left = psql(&server, "SELECT count(*) FROM orders WHERE tenant = 7");
     assert!(left.contains("500"), "{left}");
     server.stop();
+}
+
+// C2: several files are read at once, and each shard's part is told all the same; nothing is carried out that writes.
+#[test]
+fn embedded_shards_and_what_each_of_them_took_are_told() {
+    let mut server = Setup::new().start();
+    with_orders(&server);
+    let told = psql(&server, "EXPLAIN SELECT note, count(*) FROM orders GROUP BY note");
+    let asked = "On each of 4 shards (s1, s2, s3, s4), read by one connection: SELECT";
+    assert!(told.contains("orders by map tenants: any tenant") && told.contains(asked), "{told}");
+    let located = server.get("/v1/maps/tenants/locate?key=7").json();
+    let home = located["shard"].as_str().unwrap();
+    let told = psql(&server, "EXPLAIN DELETE FROM orders WHERE tenant = 7");
+    assert!(told.contains(&format!("On shard {home}: DELETE")), "{told}");
+
+    let told = psql(&server, "BEGIN; EXPLAIN ANALYZE SELECT id FROM orders\n; ROLLBACK");
+    let numbers = |word: &str| -> Vec<f64> {
+        let lines = told.lines().filter_map(|line| line.trim().strip_prefix(word));
+        lines.map(|rest| rest.split_whitespace().next().unwrap().parse().unwrap()).collect()
+    };
+    let (rows, times) = (numbers("Rows: "), numbers("Execution Time: "));
+    assert_eq!((rows.len(), times.len()), (5, 5), "each of four and all together: {told}");
+    assert_eq!((rows[..4].iter().sum::<f64>(), rows[4]), (520.0, 520.0), "{told}");
+    for shard in ["s1", "s2", "s3", "s4"] {
+        assert!(told.contains(&format!("Shard {shard}:")), "{told}");
+    }
+    let one = psql(&server, "EXPLAIN ANALYZE SELECT count(*) FROM orders WHERE tenant = 7");
+    assert!(one.contains(&format!("Shard {home}:")) && !one.contains("All shards together"), "{one}");
+
+    for (sql, why) in [
+        ("EXPLAIN ANALYZE DELETE FROM orders WHERE tenant = 7", "that writes or locks is not offered"),
+        ("EXPLAIN (FORMAT JSON) SELECT id FROM orders", "the form json is not offered"),
+    ] {
+        let refused = psql_refused(&server, sql);
+        assert!(refused.contains(why), "{refused}");
+    }
+    assert!(psql(&server, "SELECT count(*) FROM orders").contains("520"));
+    server.stop();
+    server.assert_clean_log(&[]);
 }

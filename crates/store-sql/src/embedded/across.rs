@@ -13,7 +13,7 @@ use crate::reply;
 use crate::session::{Done, Session, Stop};
 
 /// Times that a statement is begun anew because moves began or ended meanwhile: they do so rarely.
-const TRIES_MAX: u32 = 8;
+pub(super) const TRIES_MAX: u32 = 8;
 
 impl Session {
     pub(super) async fn run_lite_across(
@@ -121,7 +121,7 @@ impl Session {
 }
 
 /// What each file says about ranges that are being moved.
-async fn ask_motion(tickets: &[&Ticket]) -> Result<Vec<String>, Stop> {
+pub(super) async fn ask_motion(tickets: &[&Ticket]) -> Result<Vec<String>, Stop> {
     let names: Vec<String> = (0..tickets.len()).map(name_of).collect();
     let question = EngineStatement::new(Across::question(&names));
     let mut scan = tickets[0].scan_attached(&others(tickets), question, 1).await.map_err(wrong)?;
@@ -132,14 +132,14 @@ async fn ask_motion(tickets: &[&Ticket]) -> Result<Vec<String>, Stop> {
     (0..tickets.len()).map(|at| row.text(at).map(str::to_owned).map_err(wrong)).collect()
 }
 
-fn others<'t>(tickets: &[&'t Ticket]) -> Vec<(String, &'t Ticket)> {
+pub(super) fn others<'t>(tickets: &[&'t Ticket]) -> Vec<(String, &'t Ticket)> {
     tickets.iter().enumerate().skip(1).map(|(at, ticket)| (name_of(at), *ticket)).collect()
 }
 
-fn name_of(at: usize) -> String {
+pub(super) fn name_of(at: usize) -> String {
     if at == 0 { "main".to_owned() } else { format!("shard_{at}") }
 }
 
-fn wrong(error: polyshard_engine::Error) -> Stop {
+pub(super) fn wrong(error: polyshard_engine::Error) -> Stop {
     Stop::Refused(polyshard_lite::error(&error, &Schema::default()))
 }

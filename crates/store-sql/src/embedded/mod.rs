@@ -5,6 +5,7 @@ mod copy;
 mod cursor;
 mod enlist;
 mod everywhere;
+mod explain;
 mod run;
 mod settings;
 mod translate;

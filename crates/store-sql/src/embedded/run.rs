@@ -69,8 +69,9 @@ impl Session {
             return Box::pin(self.begin_portal_lite(asked, analysed, params, types)).await;
         }
         let (route, analysis) = self.route(analysed, params).await?;
-        if let Kind::Explain(_) = analysed.statement.kind() {
-            return self.explain_lite(&analysis.describe());
+        if let Kind::Explain(explain) = analysed.statement.kind() {
+            let told = analysis.describe();
+            return Box::pin(self.explain_lite(explain, &route, told, params, types)).await;
         }
         if let Kind::Copy(copy) = analysed.statement.kind() {
             return Box::pin(self.copy_lite(copy, &route)).await;
@@ -413,15 +414,6 @@ impl Session {
             Tag::Delete => format!("DELETE {count}"),
         };
         reply::complete(&mut self.client.out, &tag);
-        Ok(())
-    }
-
-    fn explain_lite(&mut self, lines: &[String]) -> Done {
-        self.columns(&[Field::text("QUERY PLAN")]);
-        for line in lines {
-            reply::data_row(&mut self.client.out, [Some(line.as_str())].into_iter());
-        }
-        reply::complete(&mut self.client.out, "EXPLAIN");
         Ok(())
     }
 
