@@ -147,6 +147,7 @@ pub struct Batch {
     pub(crate) statements: Vec<Statement>,
     pub(crate) order_key: Option<Vec<u8>>,
     pub(crate) guard: Option<Guard>,
+    pub(crate) in_place: bool,
 }
 
 impl Batch {
@@ -168,6 +169,15 @@ impl Batch {
     #[must_use]
     pub fn order_key(mut self, key: Vec<u8>) -> Batch {
         self.order_key = Some(key);
+        self
+    }
+
+    /// Lets SQLite run it on the calling thread while the writer has nothing else to do: handing a batch to another
+    /// thread and its answer back takes as long as the commit itself. For short batches of callers who do nothing else
+    /// meanwhile in the same task, which stands still until it is committed.
+    #[must_use]
+    pub fn in_place(mut self) -> Batch {
+        self.in_place = true;
         self
     }
 
@@ -195,6 +205,6 @@ impl From<Statement> for Batch {
 
 impl FromIterator<Statement> for Batch {
     fn from_iter<I: IntoIterator<Item = Statement>>(statements: I) -> Batch {
-        Batch { statements: statements.into_iter().collect(), order_key: None, guard: None }
+        Batch { statements: statements.into_iter().collect(), ..Batch::default() }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
 
@@ -17,7 +18,7 @@ use super::readers::Readers;
 use super::scan::SqliteScan;
 use super::transaction::{ReadTransaction, WriteTransaction};
 use super::version::Watch;
-use super::writer::{Channels, Command, Writer};
+use super::writer::{self, Channels, Command, Seat, Writer};
 use crate::group::{Answer, Counters, Op};
 use crate::listener::LISTENER_EVENTS_MAX;
 use crate::session::{SessionHandle, SessionInner};
@@ -27,6 +28,7 @@ use crate::{Batch, Durable, Error, Listener, Options, Rows, SessionHook, SqliteT
 pub(crate) struct Engine {
     // Dropped in this order: the queue ends, then the threads, then the lock is released.
     queue: mpsc::Sender<Command>,
+    writer: Arc<Seat>,
     pub(super) readers: Readers,
     threads: Threads,
     lock: Mutex<Option<FileLock>>,
@@ -75,22 +77,20 @@ impl Engine {
             .map_err(translate)?;
         let checkpointer = checkpoint::start(&path, &options, signal.clone())?;
         let (queue, commands) = mpsc::channel(options.queue_max);
-        let writer = Writer {
-            connection,
-            options: options.clone(),
-            counters: counters.clone(),
-            channels: channels.clone(),
-        };
+        let writer = Writer::new(connection, options.clone(), counters.clone(), channels.clone());
+        let writer = Arc::new(Seat::new(Some(writer)));
         let threads =
             Threads { writer: Mutex::new(None), checkpointer: Mutex::new(Some(checkpointer)), signal };
+        let seat = writer.clone();
         let handle = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || writer.run(commands))
+            .spawn(move || writer::run(&seat, commands))
             .map_err(|error| Error::Unavailable { message: format!("cannot start a thread ({error})") })?;
         *threads.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
 
         Ok(Arc::new(Engine {
             queue,
+            writer,
             readers: Readers::new(path, options.clone(), counters.clone()),
             threads,
             lock: Mutex::new(Some(lock)),
@@ -105,6 +105,11 @@ impl Engine {
     }
 
     pub async fn write(&self, batch: Batch) -> Answer {
+        if batch.in_place
+            && let Some(answer) = self.write_in_place(&batch)
+        {
+            return answer;
+        }
         let (reply, answer) = oneshot::channel();
         match self.queue.try_send(Command::Write(Op { batch, reply })) {
             Ok(()) => {}
@@ -116,6 +121,23 @@ impl Engine {
             Err(TrySendError::Closed(_)) => return Err(Error::Closed),
         }
         answer.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Writes on this thread if nobody else writes or waits for it; nothing if the batch should rather be queued.
+    fn write_in_place(&self, batch: &Batch) -> Option<Answer> {
+        let waiting = || self.queue.max_capacity() - self.queue.capacity();
+        // On a runtime with one thread everybody would wait.
+        let flavor = Handle::try_current().ok()?.runtime_flavor();
+        if waiting() > 0 || flavor != RuntimeFlavor::MultiThread {
+            return None;
+        }
+        let mut taken = self.writer.try_lock().ok()?;
+        let writer = taken.as_mut().filter(|writer| writer.is_lone())?;
+        if self.closed.load(Ordering::SeqCst) {
+            return Some(Err(Error::Closed));
+        }
+        // The runtime gives this thread's other tasks to another one: a disk may take its time.
+        Some(tokio::task::block_in_place(|| writer.write_in_place(batch, waiting)))
     }
 
     /// A batch by itself that sees the file of another beside this one, under a name.

@@ -1,4 +1,5 @@
-//! The writer thread: drains the queue into one transaction, commits it, answers everybody.
+//! The writer: drains the queue into one transaction, commits it, answers everybody. It has a thread of its own; a
+//! caller may use it in place while that has nothing to do.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use super::connection::Connection;
 use super::error::{leaves_commit_open, translate};
 use super::transaction::{Ask, Notices, run_all};
 use crate::group::{self, Answer, Counters, Op};
-use crate::{Durable, Error, Event, Options};
+use crate::{Batch, Durable, Error, Event, Options, guard};
 
 /// How long a group waits at most for those who are about to join it: no longer than a commit usually takes.
 const GATHER_MAX: Duration = Duration::from_micros(500);
@@ -36,11 +37,15 @@ pub(crate) enum Command {
 /// The channels somebody has listened to.
 pub(crate) type Channels = Mutex<HashMap<String, broadcast::Sender<Event>>>;
 
+/// Where the writer is for its thread and for callers, one at a time; gone when the database is closed.
+pub(crate) type Seat = Mutex<Option<Writer>>;
+
 pub(crate) struct Writer {
-    pub connection: Connection,
-    pub options: Arc<Options>,
-    pub counters: Arc<Counters>,
-    pub channels: Arc<Channels>,
+    connection: Connection,
+    options: Arc<Options>,
+    counters: Arc<Counters>,
+    channels: Arc<Channels>,
+    company: Company,
 }
 
 /// What the last group tells of the next one.
@@ -80,46 +85,75 @@ enum Attempt {
     Failed(Error),
 }
 
+/// The writer's thread: serves the queue until it is closed and empty.
+pub(crate) fn run(seat: &Seat, mut queue: mpsc::Receiver<Command>) {
+    let mut next = None;
+    while let Some(command) = next.take().or_else(|| queue.blocking_recv()) {
+        // Nobody may go on with what somebody left who panicked: the queue ends, and callers are told that it is closed.
+        let Ok(mut taken) = seat.lock() else { break };
+        let Some(writer) = taken.as_mut() else { break };
+        next = writer.serve(command, &mut queue);
+    }
+    // Its file is closed before others are told that the thread has ended.
+    drop(seat.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
 impl Writer {
-    pub fn run(mut self, mut queue: mpsc::Receiver<Command>) {
-        self.keep_undo(Undo::Memory);
-        let mut next = None;
-        let mut company = Company::default();
-        loop {
-            let Some(command) = next.take().or_else(|| queue.blocking_recv()) else {
-                return;
-            };
-            match command {
-                Command::Write(op) => {
-                    let mut ops = vec![op];
-                    next = self.gather(&mut ops, &mut queue, &company);
-                    let (batches, began) = (ops.len(), Instant::now());
-                    self.write(ops);
-                    company = Company { batches: batches + queue.len(), took: began.elapsed() };
-                }
-                Command::Begin(reply) => {
-                    self.keep_undo(Undo::File);
-                    self.lend(reply);
-                    self.keep_undo(Undo::Memory);
-                }
-                Command::WriteBeside { op, other, durable } => self.write_beside(op, &other, durable),
-                // What was queued before is still answered.
-                Command::Close => queue.close(),
+    pub fn new(
+        connection: Connection,
+        options: Arc<Options>,
+        counters: Arc<Counters>,
+        channels: Arc<Channels>,
+    ) -> Writer {
+        let writer = Writer { connection, options, counters, channels, company: Company::default() };
+        writer.keep_undo(Undo::Memory);
+        writer
+    }
+
+    /// Does what a command asks; answers with the one that comes next, if it is there already.
+    fn serve(&mut self, command: Command, queue: &mut mpsc::Receiver<Command>) -> Option<Command> {
+        match command {
+            Command::Write(op) => {
+                let mut ops = vec![op];
+                let next = self.gather(&mut ops, queue);
+                let (batches, began) = (ops.len(), Instant::now());
+                self.write(ops);
+                self.company = Company { batches: batches + queue.len(), took: began.elapsed() };
+                return next;
             }
+            Command::Begin(reply) => {
+                self.keep_undo(Undo::File);
+                self.lend(reply);
+                self.keep_undo(Undo::Memory);
+            }
+            Command::WriteBeside { op, other, durable } => self.write_beside(op, &other, durable),
+            // What was queued before is still answered.
+            Command::Close => queue.close(),
         }
+        None
+    }
+
+    /// Whether the last batch was by itself, and so the next one may be: in company it would rather join a group.
+    pub fn is_lone(&self) -> bool {
+        self.company.batches <= 1
+    }
+
+    /// Applies a batch by itself, for a caller on its own thread. `waiting` tells how many are queued when it is done.
+    pub fn write_in_place(&mut self, batch: &Batch, waiting: impl FnOnce() -> usize) -> Answer {
+        Counters::add(&self.counters.writes, 1);
+        guard::check(batch.guard.as_ref())?;
+        let began = Instant::now();
+        let answer = self.write_within("BEGIN IMMEDIATE", batch);
+        self.company = Company { batches: 1 + waiting(), took: began.elapsed() };
+        answer
     }
 
     /// Takes the batches that wait, and gives those time to come that were answered a moment ago: callers who write one
     /// thing after the other would otherwise go in many small groups, each with a sync of its own. A lone caller never
     /// waits. Answers with the command that comes after the group, if there is one already.
-    fn gather(
-        &self,
-        ops: &mut Vec<Op>,
-        queue: &mut mpsc::Receiver<Command>,
-        company: &Company,
-    ) -> Option<Command> {
-        let wanted = company.batches.min(self.options.group_ops_max);
-        let end = Instant::now() + company.took.min(GATHER_MAX);
+    fn gather(&self, ops: &mut Vec<Op>, queue: &mut mpsc::Receiver<Command>) -> Option<Command> {
+        let wanted = self.company.batches.min(self.options.group_ops_max);
+        let end = Instant::now() + self.company.took.min(GATHER_MAX);
         loop {
             while ops.len() < self.options.group_ops_max {
                 match queue.try_recv() {
@@ -165,7 +199,7 @@ impl Writer {
             // A batch that undoes everything (RAISE(ROLLBACK), a deferred foreign key) may only hurt itself.
             Attempt::Undone => {
                 for op in ops {
-                    let answer = self.write_alone(&op);
+                    let answer = self.write_within("BEGIN IMMEDIATE", &op.batch);
                     group::reply_all(vec![op], vec![answer]);
                 }
             }
@@ -246,7 +280,7 @@ impl Writer {
         let answer = self.connection.attach_one(name, path).and_then(|()| {
             self.set_durable(durable);
             // Not immediate: that would keep the other file's writer out, too.
-            let answer = self.write_within("BEGIN", &op);
+            let answer = self.write_within("BEGIN", &op.batch);
             self.set_durable(Durable::Now);
             // The next batch must not see it, and the file may be closed.
             self.connection.detach(name)?;
@@ -266,15 +300,12 @@ impl Writer {
         }
     }
 
-    fn write_alone(&mut self, op: &Op) -> Answer {
-        self.write_within("BEGIN IMMEDIATE", op)
-    }
-
-    fn write_within(&mut self, begin: &str, op: &Op) -> Answer {
+    /// Runs a batch in a transaction of its own.
+    fn write_within(&mut self, begin: &str, batch: &Batch) -> Answer {
         self.connection.control(begin).map_err(translate)?;
         let limit = self.options.statement_timeout;
         let result =
-            run_all(&mut self.connection, &op.batch.statements, |connection| connection.limit(Some(limit)));
+            run_all(&mut self.connection, &batch.statements, |connection| connection.limit(Some(limit)));
         self.connection.limit(None);
         match result {
             Ok((rows, notices)) => {
