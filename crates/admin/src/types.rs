@@ -28,8 +28,8 @@ pub use change::{
     UnlockChange,
 };
 pub use checker::{
-    BrokenLink, LastCheckAnswer, LinkView, LinksAnswer, LinksCheckAnswer, NewLink, RepairRowsAnswer,
-    RepairRowsRequest, RepairedRows, RepairedTable, UncheckedLink,
+    BrokenLink, LastCheckAnswer, LinkView, LinksAnswer, LinksCheckAnswer, NewLink, OldRowsWish,
+    RepairRowsAnswer, RepairRowsRequest, RepairedRows, RepairedTable, UncheckedLink,
 };
 pub use dataset::{BindRequest, DatasetView, DatasetsAnswer, KeyRuleText, UnbindRequest};
 pub use map::{

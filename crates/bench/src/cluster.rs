@@ -50,7 +50,7 @@ impl Place {
 pub struct Cluster {
     pub catalog: Arc<Catalog>,
     pub driver: Driver,
-    pub router: Router,
+    pub router: Arc<Router>,
     pub shards: Vec<ShardId>,
 }
 
@@ -60,7 +60,7 @@ impl Cluster {
         let catalog_name = format!("{name}_catalog");
         place.make(&catalog_name);
         let catalog = Arc::new(open_catalog(place.target(&catalog_name)?));
-        let router = start_router(place, catalog.clone(), 1).await?;
+        let router = Arc::new(start_router(place, catalog.clone(), 1).await?);
         let driver = Driver::new(catalog.clone(), router.shard_source(), FenceLimits::default(), None);
         let mut ids = Vec::new();
         for number in 1..=shards {
@@ -85,13 +85,13 @@ impl Cluster {
     }
 
     /// Another router on the same catalog, as another server process would have.
-    pub async fn second_router(&self, place: &Place) -> Result<(Arc<Catalog>, Router), Failure> {
+    pub async fn second_router(&self, place: &Place) -> Result<(Arc<Catalog>, Arc<Router>), Failure> {
         let catalog = match place {
             // An SQLite file belongs to one process, and to one handle in it.
             Place::Files(_) => self.catalog.clone(),
             Place::Server(_) => Arc::new(open_catalog(self.catalog.target().clone())),
         };
-        let router = start_router(place, catalog.clone(), 2).await?;
+        let router = Arc::new(start_router(place, catalog.clone(), 2).await?);
         Ok((catalog, router))
     }
 

@@ -14,7 +14,7 @@ use polyshard_engine::{Batch, Dialect, Statement};
 use polyshard_map::{
     Epoch, HashSpec, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId,
 };
-use polyshard_mover::Mover;
+use polyshard_mover::{BUSY_SHARE, Mover};
 use polyshard_router::{Access, Ticket};
 use polyshard_shard::{Dataset, Placement};
 use polyshard_testkit::postgres::PgServer;
@@ -80,7 +80,10 @@ fn tenants() -> Result<MapDefinition, Failure> {
 /// A cluster of two shards with a table on both, all of whose keys are on the first.
 async fn start(place: &Place, name: &str) -> Result<Arc<Cluster>, Failure> {
     let cluster = Cluster::start(place, name, 2).await?;
-    cluster.driver.set_carrier(Arc::new(Mover::new(cluster.router.shard_source())));
+    let router = cluster.router.clone();
+    let mover = Mover::new(cluster.router.shard_source());
+    let mover = mover.paced(Arc::new(move || router.requests()), BUSY_SHARE);
+    cluster.driver.set_carrier(Arc::new(mover));
     let definition = tenants()?;
     let all = definition.buckets(0, BUCKETS)?;
     let entry = NewEntry::new(all, cluster.shards[0].clone()).at(Epoch::ZERO);

@@ -6,17 +6,22 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use polyshard_catalog::saga::Outcome;
-use polyshard_catalog::{Carrier, CarryTask, OpRecord, Progress, ShardSource};
+use polyshard_catalog::{Carrier, CarryTask, Failpoint, OpRecord, Progress, ShardSource};
+use polyshard_engine::Statement;
 use polyshard_map::ShardId;
 use polyshard_shard::OpId;
 
 use crate::ending::{Ending, announce, is_marked};
 use crate::error::{MoveError, Result};
+use crate::pace::{Pace, Traffic};
 use crate::session::Session;
+use crate::table::Side;
 
 /// Carries rows for the operations that this process drives.
 pub struct Mover {
     shards: Arc<dyn ShardSource>,
+    pace: Arc<Pace>,
+    failpoint: Option<Failpoint>,
     held: Mutex<HashMap<OpId, Held>>,
 }
 
@@ -32,7 +37,27 @@ struct Held {
 impl Mover {
     /// A mover between these shards. Give it to the driver with `Driver::set_carrier`.
     pub fn new(shards: Arc<dyn ShardSource>) -> Mover {
-        Mover { shards, held: Mutex::default() }
+        Mover { shards, pace: Arc::new(Pace::unhindered()), failpoint: None, held: Mutex::default() }
+    }
+
+    /// The same, that works for `share` percent of the time only while requests are served.
+    pub fn paced(self, traffic: Traffic, share: u32) -> Mover {
+        Mover { pace: Arc::new(Pace::new(Some(traffic), share)), ..self }
+    }
+
+    /// The same, that is stopped at named places, for tests.
+    pub fn failing(self, failpoint: Option<Failpoint>) -> Mover {
+        Mover { failpoint, ..self }
+    }
+
+    /// A place where a test may stop it, as a kill would.
+    pub(crate) fn pass(&self, place: &str) -> Result<()> {
+        match &self.failpoint {
+            Some(failpoint) if failpoint(place) => {
+                Err(MoveError::Refused(format!("stopped at failpoint {place}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn shards(&self) -> &dyn ShardSource {
@@ -53,7 +78,7 @@ impl Mover {
         if let Some(session) = self.remember(record, |held| held.session.clone()) {
             return Ok(session);
         }
-        let session = Session::begin(self.shards.as_ref(), record).await?;
+        let session = Session::begin(self.shards.as_ref(), record, self.pace.clone()).await?;
         let session = Arc::new(tokio::sync::Mutex::new(session));
         self.remember(record, |held| held.session = Some(session.clone()));
         Ok(session)
@@ -63,7 +88,7 @@ impl Mover {
         if let Some(ending) = self.remember(record, |held| held.ending.clone()) {
             return Ok(ending);
         }
-        let mut ending = Ending::begin(self.shards.as_ref(), record, &[]).await?;
+        let mut ending = Ending::begin(self.shards.as_ref(), record, &[], self.pace.clone()).await?;
         ending.progress = self.remember(record, |held| held.progress.clone());
         let ending = Arc::new(tokio::sync::Mutex::new(ending));
         self.remember(record, |held| held.ending = Some(ending.clone()));
@@ -96,7 +121,7 @@ impl Mover {
 
     /// Ends a move without the shards that are lost.
     async fn end_without(&self, record: &OpRecord, task: CarryTask, lost: &[ShardId]) -> Result<Outcome> {
-        let mut ending = Ending::begin(self.shards.as_ref(), record, lost).await?;
+        let mut ending = Ending::begin(self.shards.as_ref(), record, lost, self.pace.clone()).await?;
         while !ending.go_on(task).await? {}
         Ok(Outcome::Done)
     }
@@ -164,30 +189,52 @@ impl Session {
 
     /// Looks whether the target has rows in the ranges that are not this move's; at each dataset once.
     pub(crate) async fn refuse_rows_on_target(&mut self) -> Result<()> {
-        let on_target = MoveError::engine(self.target.id());
-        let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
         for unit in &self.units {
             if self.looked_at.contains(&unit.dataset.name) {
                 continue;
             }
             // It may have to read the whole table: a scan may take its time.
             let any = self.tables[unit.table].to.any(unit.number);
-            let mut scan = db.scan(any, 1).await.map_err(&on_target)?;
-            let mut found = false;
-            while let Some(page) = scan.next().await.map_err(&on_target)? {
-                found |= !page.is_empty();
-            }
-            if found {
-                return Err(MoveError::Refused(format!(
-                    "shard {} has rows of {} in the range already, which it does not own; look at them with \
-                     'polyshard check', and remove them first",
-                    self.target.id(),
-                    unit.dataset.name
-                )));
-            }
+            self.refuse_any(any, &unit.dataset.name).await?;
             self.looked_at.insert(unit.dataset.name.clone());
         }
+        // The source may get its first rows of others during the move. What is bound on the target later is looked at
+        // then (`Shard::bind`).
+        let target = self.target.clone();
+        let bound = target.settled_datasets(self.definition.name()).await;
+        for dataset in bound.map_err(MoveError::on(target.id()))? {
+            if self.looked_at.contains(&dataset.name) {
+                continue;
+            }
+            let shape = target.shape(&dataset.table).await.map_err(MoveError::on(target.id()))?;
+            if let Some(shape) = shape {
+                let (definition, ranges) = (&self.definition, self.carry.ranges.as_slice());
+                let side = Side::new(target.dialect(), &dataset, &shape, &shape, definition, ranges)?;
+                let number = dataset.rows.as_ref().map(|(_, number)| *number);
+                self.refuse_any(side.any(number), &dataset.name).await?;
+            }
+            self.looked_at.insert(dataset.name);
+        }
         Ok(())
+    }
+
+    /// Refuses the move if the target has such a row.
+    async fn refuse_any(&self, any: Statement, dataset: &str) -> Result<()> {
+        let on_target = MoveError::engine(self.target.id());
+        let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
+        let mut scan = db.scan(any, 1).await.map_err(&on_target)?;
+        let mut found = false;
+        while let Some(page) = scan.next().await.map_err(&on_target)? {
+            found |= !page.is_empty();
+        }
+        if !found {
+            return Ok(());
+        }
+        Err(MoveError::Refused(format!(
+            "shard {} has rows of {dataset} in the range already, which it does not own; look at them with 'polyshard \
+             check', and remove them first",
+            self.target.id(),
+        )))
     }
 
     async fn count_source(&self) -> Result<u64> {

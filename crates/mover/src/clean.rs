@@ -10,10 +10,13 @@ use polyshard_shard::{Dataset, OpId, OpRef, RowKey, Shape, Shard};
 use tokio::time::Instant;
 
 use crate::error::{MoveError, Result};
+use crate::pace::Pace;
 use crate::table::{Side, rows_of};
 
-/// Rows removed by one transaction, during which others' protocol waits.
+/// Rows removed by one transaction, during which others' protocol waits; fewer while requests are served, whose writes
+/// wait on an embedded shard.
 const BATCH_ROWS: usize = 256;
+const BATCH_ROWS_BUSY: usize = 64;
 /// Keys found by one scan, which may have to read the whole table: so many are kept in memory.
 const FOUND_MAX: usize = 65_536;
 /// Keys that come from a scan at once.
@@ -39,6 +42,7 @@ pub(crate) struct Dirt<'a> {
     pub definition: &'a MapDefinition,
     /// The capture on this shard, which does not note or refuse these deletes.
     pub capture: OpId,
+    pub pace: &'a Pace,
 }
 
 impl Cleaning {
@@ -74,7 +78,9 @@ impl Cleaning {
                 }
             }
             while !self.found.is_empty() {
-                let count = self.found.len().min(BATCH_ROWS);
+                let began = Instant::now();
+                let most = if dirt.pace.is_busy() { BATCH_ROWS_BUSY } else { BATCH_ROWS };
+                let count = self.found.len().min(most);
                 let batch = self.found.iter().take(count).map(|key| table.delete(key)).collect();
                 let removed = on.clean(dirt.op, dirt.capture, ranges, batch).await;
                 let removed = match removed.map_err(MoveError::on(on.id())) {
@@ -95,6 +101,7 @@ impl Cleaning {
                 self.found.drain(..count);
                 self.removed += removed;
                 *cleaned += removed;
+                dirt.pace.rest(began).await;
                 if Instant::now() >= until && !self.found.is_empty() {
                     return Ok(false);
                 }

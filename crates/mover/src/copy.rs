@@ -15,7 +15,10 @@ pub(crate) const FIRST_ROWS: usize = 64;
 /// Rows of a chunk at most: a write of these holds up others for some milliseconds.
 const CHUNK_ROWS_MAX: usize = 1024;
 /// The same where one SQLite file is copied into another by the database itself, which is quicker.
-const BESIDE_ROWS_MAX: usize = 2048;
+const BESIDE_ROWS_MAX: usize = 8192;
+/// Rows of a chunk while requests are served: a write of these holds up others on an embedded shard for a millisecond
+/// or two.
+const BUSY_ROWS_MAX: usize = 512;
 /// Bytes that a chunk should not exceed by much.
 const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Rows of a chunk that is put with care, one by one in the worst case.
@@ -38,6 +41,8 @@ struct Reader {
     scan: Scan,
     /// Rows that come at once.
     page: usize,
+    /// Rows that a chunk should have had when it was opened.
+    wanted: usize,
     /// What has come, and is not written yet.
     ahead: Chunk,
 }
@@ -147,16 +152,18 @@ impl Session {
                 return Ok(true);
             }
             // The next one is read while this one is written.
+            let began = Instant::now();
             let write = self.write_chunk(&chunk, position.as_ref());
             let (written, next) = tokio::join!(write, next(&mut reader.scan, reader.page));
             written?;
             self.count(&chunk);
+            self.pace.rest(began).await;
             reader.ahead = next.map_err(MoveError::engine(self.source.id()))?;
             if Instant::now() >= until {
                 return Ok(false);
             }
             // Rows are longer or shorter than those before.
-            if !(self.copy_rows / 2..=self.copy_rows * 2).contains(&reader.page) {
+            if !(self.copy_rows / 2..=self.copy_rows * 2).contains(&reader.wanted) {
                 reader = self.open_reader(position).await?;
             }
         }
@@ -167,10 +174,11 @@ impl Session {
         let unit = &self.units[self.copied_units];
         let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
         let all = self.tables[unit.table].from.page(unit.number, after.as_ref(), None, None);
-        let page = self.copy_rows;
+        let wanted = self.copy_rows;
+        let page = if self.pace.is_busy() { wanted.min(BUSY_ROWS_MAX) } else { wanted };
         let mut scan = db.scan(all, page).await.map_err(&on_source)?;
         let ahead = next(&mut scan, page).await.map_err(&on_source)?;
-        Ok(Reader { scan, page, ahead })
+        Ok(Reader { scan, page, wanted, ahead })
     }
 
     /// Whether the database itself can copy: both files are of this process.
@@ -192,8 +200,10 @@ impl Session {
                 self.count_stretch(&stretch);
                 return Ok(true);
             }
+            let began = Instant::now();
             let (written, next) = tokio::join!(write, self.next_stretch(stretch.upto.as_ref()));
             written?;
+            self.pace.rest(began).await;
             self.count_stretch(&stretch);
             after = stretch.upto;
             stretch = next?;
@@ -203,27 +213,31 @@ impl Session {
         }
     }
 
-    /// Looks how far the next chunk goes, by the keys and lengths of rows.
+    /// Looks how far the next chunk goes, by the lengths of rows.
     async fn next_stretch(&self, after: Option<&RowKey>) -> Result<Stretch> {
         let unit = &self.units[self.copied_units];
-        let lengths = self.tables[unit.table].from.lengths(unit.number, after, BESIDE_ROWS_MAX);
-        let mut stretch = Stretch::default();
-        let rows = self.page_of(true, lengths, BESIDE_ROWS_MAX).await?;
-        let is_full = rows.len() == BESIDE_ROWS_MAX;
-        let count = rows.len();
-        for (number, mut row) in rows.into_iter().enumerate() {
-            stretch.rows += 1;
-            stretch.bytes += match row.pop() {
-                Some(Value::Int(length)) => length as u64,
-                _ => 0,
+        let side = &self.tables[unit.table].from;
+        let damaged = || MoveError::Refused(format!("rows of {} cannot be counted", unit.dataset.name));
+        let mut most = if self.pace.is_busy() { BUSY_ROWS_MAX } else { BESIDE_ROWS_MAX };
+        loop {
+            let sums = self.page_of(true, side.length(unit.number, after, most), 1).await?;
+            let [Value::Int(rows), Value::Int(bytes)] = sums.first().ok_or_else(damaged)?.as_slice() else {
+                return Err(damaged());
             };
-            let is_last = number + 1 == count;
-            if (stretch.bytes >= CHUNK_BYTES && !is_last) || (is_last && is_full) {
-                stretch.upto = Some(RowKey(row));
-                break;
+            let (rows, bytes) = (*rows as u64, *bytes as u64);
+            // Long rows: fewer of them. One may be as long as it is.
+            if bytes > CHUNK_BYTES * 2 && rows > 1 {
+                let fit = CHUNK_BYTES * rows / bytes;
+                most = fit.clamp(1, (rows / 2).max(1)) as usize;
+                continue;
             }
+            let mut stretch = Stretch { upto: None, rows, bytes };
+            if rows == most as u64 {
+                let end = self.page_of(true, side.end(unit.number, after, most), 1).await?;
+                stretch.upto = end.into_iter().next().map(RowKey);
+            }
+            return Ok(stretch);
         }
-        Ok(stretch)
     }
 
     async fn write_stretch(&self, after: Option<&RowKey>, stretch: &Stretch) -> Result<()> {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::clean::{Cleaning, Dirt};
 use crate::error::{MoveError, Result, shard};
+use crate::pace::Pace;
 
 /// How often a move that keeps its old rows looks whether that is over.
 const KEEP_LOOK: Duration = Duration::from_millis(100);
@@ -27,6 +28,7 @@ pub(crate) struct Ending {
     cleaning: Cleaning,
     keeping_since: Option<Instant>,
     pub progress: Progress,
+    pace: Arc<Pace>,
 }
 
 impl Ending {
@@ -35,6 +37,7 @@ impl Ending {
         shards: &dyn ShardSource,
         record: &OpRecord,
         lost: &[ShardId],
+        pace: Arc<Pace>,
     ) -> Result<Ending> {
         let (carry, definition) = carried(record)?;
         let mut sides = Vec::new();
@@ -57,6 +60,7 @@ impl Ending {
             cleaning: Cleaning::default(),
             keeping_since: None,
             progress: Progress::default(),
+            pace,
         })
     }
 
@@ -123,7 +127,8 @@ impl Ending {
     }
 
     async fn clean(&mut self, on: &Shard, capture: OpId) -> Result<bool> {
-        let dirt = Dirt { op: self.op, carry: &self.carry, definition: &self.definition, capture };
+        let (carry, definition, pace) = (&self.carry, &self.definition, self.pace.as_ref());
+        let dirt = Dirt { op: self.op, carry, definition, capture, pace };
         self.cleaning.go_on(on, &dirt, &mut self.progress.cleaned_rows).await
     }
 

@@ -1,15 +1,17 @@
 //! Puts rows right that are on shards which do not own them: what the owner lacks is carried to it, what it has is
 //! removed, and what cannot be decided stays, hidden from requests, and is counted.
 //!
-//! Nothing is removed that the owner does not have, unless the operator says that the owner is right. Each write proves
-//! in its own transaction who owns the range, so that it can be stopped anywhere and begun again.
+//! Nothing is removed that the owner does not have or has not taken, unless the operator says so. Each write proves in
+//! its own transaction who owns the range, and the owner notes what it takes together with the rows: so it can be
+//! stopped anywhere and begun again, and brings nothing back that was deleted meanwhile.
 
 use std::collections::BTreeMap;
 
 use polyshard_catalog::Carry;
-use polyshard_engine::{Access, Value};
+use polyshard_engine::{Access, Rows, Statement, Value};
 use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, ShardId};
-use polyshard_shard::{OpId, OpRef, Shard, StrayKind, StrayRow};
+use polyshard_shard::{OpId, OpRef, RowKey, Shard, StrayKind, StrayRow, Taken};
+use serde::{Deserialize, Serialize};
 
 use crate::carry::Mover;
 use crate::error::{MoveError, Result, shard};
@@ -21,6 +23,8 @@ use crate::table::rows_of;
 const PAGE_ROWS: usize = 256;
 /// Placements that are looked at together: each is a condition of every statement.
 const PLACEMENTS_AT_ONCE: usize = 64;
+/// Keys of old rows that are shown of each dataset: enough to look some up.
+const EXAMPLES_MAX: usize = 10;
 
 /// How rows are put right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +34,22 @@ pub struct Repair {
     /// Where it cannot be decided, the owner is right: rows that differ from its own, and those that a move has left
     /// and that it has no more, are removed.
     pub owner_wins: bool,
+    /// What becomes of rows from before their range went elsewhere, where the owner has none.
+    pub old: OldRows,
+}
+
+/// What becomes of rows that are from before their range went elsewhere, if the owner has no row of their key: it was
+/// deleted there, or has never come there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OldRows {
+    /// They stay where they are, hidden.
+    #[default]
+    Leave,
+    /// They are carried to the owner.
+    Carry,
+    /// They are removed.
+    Remove,
 }
 
 /// What was done, or would be, with the rows of a dataset on a shard that does not own them.
@@ -51,6 +71,8 @@ pub struct Repaired {
     pub stuck: u64,
     /// Left: an operation under way has to do with their range.
     pub moving: u64,
+    /// The keys of some of the old rows that are left, for people.
+    pub examples: Vec<String>,
 }
 
 impl Repaired {
@@ -87,6 +109,8 @@ enum Verdict {
     Same,
     Missing,
     Differs,
+    /// It was carried to the owner, whatever its client has made of it there since.
+    Taken,
 }
 
 impl Mover {
@@ -125,6 +149,7 @@ impl Mover {
         let ranges: Vec<KeyRange> = todo.values().cloned().collect();
         if !how.dry_run && !ranges.is_empty() {
             opened.hide_strays(mark, definition.name(), &ranges).await.map_err(&wrong)?;
+            self.pass("repair_hide.after")?;
         }
         for ((owner, kind), ranges) in by_owner(&todo, &owners, &marked) {
             for ranges in ranges.chunks(PLACEMENTS_AT_ONCE) {
@@ -157,7 +182,8 @@ fn by_owner(
 }
 
 /// Some ranges of one shard that another owns.
-struct Part {
+struct Part<'a> {
+    mover: &'a Mover,
     session: Session,
     how: Repair,
     /// What is known of the ranges. What the owner lacks of those that a move has left was deleted there; of stale ones
@@ -165,15 +191,15 @@ struct Part {
     kind: StrayKind,
 }
 
-impl Part {
+impl<'a> Part<'a> {
     async fn new(
-        mover: &Mover,
+        mover: &'a Mover,
         definition: &MapDefinition,
         (on, owner): (&ShardId, &ShardId),
         ranges: &[KeyRange],
         how: Repair,
         kind: StrayKind,
-    ) -> Result<Part> {
+    ) -> Result<Part<'a>> {
         let none = OpId::new(Default::default());
         let carry = Carry {
             from: on.clone(),
@@ -192,12 +218,23 @@ impl Part {
             true => session.read_what_is_there().await?,
             false => drop(session.refresh().await?),
         }
-        Ok(Part { session, how, kind })
+        // One of an earlier version has no place for the notes.
+        session.target.ensure_move_tables().await.map_err(MoveError::on(owner))?;
+        if !how.dry_run {
+            session.forget_settled().await?;
+        }
+        Ok(Part { mover, session, how, kind })
     }
 
     /// Whether what the owner lacks may have been deleted there, and is not carried to it.
     fn is_old(&self) -> bool {
-        self.kind != StrayKind::Unknown
+        self.kind != StrayKind::Unknown && self.how.old != OldRows::Carry
+    }
+
+    /// Whether what the owner lacks is removed.
+    fn drops_old(&self) -> bool {
+        let told = self.how.owner_wins && self.kind == StrayKind::Left || self.how.old == OldRows::Remove;
+        self.is_old() && told
     }
 
     /// Whether rows of a table may refer to others of it.
@@ -214,11 +251,10 @@ impl Part {
     }
 
     async fn go(&mut self, tally: &mut BTreeMap<String, Repaired>) -> Result<()> {
-        let mut moved: BTreeMap<usize, u64> = BTreeMap::new();
         // Rows that others refer to come first, and go last.
         for unit in 0..self.session.units.len() {
             let of = tally.entry(self.session.units[unit].dataset.name.clone()).or_default();
-            moved.insert(unit, self.give(unit, of).await?);
+            self.give(unit, of).await?;
         }
         let mut stays: Vec<String> = Vec::new();
         for unit in (0..self.session.units.len()).rev() {
@@ -228,10 +264,9 @@ impl Part {
             // What is removed may take along, by a cascade, what refers to it and should stay.
             let is_needed =
                 stays.contains(&identity) || self.is_its_own_parent(number) && self.keeps_any(number).await?;
-            let carried = moved.get(&unit).copied().unwrap_or(0);
             let of = tally.entry(self.session.units[unit].dataset.name.clone()).or_default();
             let before = of.left();
-            self.take_away(unit, is_needed, carried, of).await?;
+            self.take_away(unit, is_needed, of).await?;
             if of.left() > before {
                 stays.extend(references);
             }
@@ -243,9 +278,9 @@ impl Part {
     async fn keeps_any(&self, table: usize) -> Result<bool> {
         let (dry, wins) = (self.how.dry_run, self.how.owner_wins);
         let stays = |verdict: Verdict| match verdict {
-            Verdict::Same => false,
+            Verdict::Same | Verdict::Taken => false,
             Verdict::Differs => !wins,
-            Verdict::Missing if self.is_old() => !(wins && self.kind == StrayKind::Left),
+            Verdict::Missing if self.is_old() => !self.drops_old(),
             Verdict::Missing => !dry,
         };
         let units = &self.session.units;
@@ -260,25 +295,23 @@ impl Part {
         Ok(false)
     }
 
-    /// Carries what the owner lacks to it. Answers how many of those rows are still here.
-    async fn give(&self, unit: usize, of: &mut Repaired) -> Result<u64> {
+    /// Carries what the owner lacks to it.
+    async fn give(&self, unit: usize, of: &mut Repaired) -> Result<()> {
         if self.how.dry_run || self.is_old() {
-            return Ok(0);
+            return Ok(());
         }
-        let mut still_here = 0;
         loop {
-            let (given, here) = self.give_once(unit, of).await?;
-            still_here += here;
+            let given = self.give_once(unit, of).await?;
             // A row that comes before the one it refers to is taken when that is there.
             if given == 0 || !self.is_its_own_parent(self.session.units[unit].table) {
-                return Ok(still_here);
+                return Ok(());
             }
         }
     }
 
-    /// Likewise, in one pass; answers how many rows were given, and how many of those are still here.
-    async fn give_once(&self, unit: usize, of: &mut Repaired) -> Result<(u64, u64)> {
-        let (session, mut given, mut here) = (&self.session, 0, 0);
+    /// Likewise, in one pass; answers how many rows were given.
+    async fn give_once(&self, unit: usize, of: &mut Repaired) -> Result<u64> {
+        let (session, mut given) = (&self.session, 0);
         let table = session.units[unit].table;
         let mut after = None;
         while let Some(page) = self.page(unit, &mut after).await? {
@@ -305,51 +338,51 @@ impl Part {
                 }
                 Err(error) => return Err(error),
             };
-            let rows = put.len() as u64;
-            given += rows;
-            // Soon: what its client deletes at the owner from now on must not be carried there again by another try.
+            self.mover.pass("repair_put.after")?;
+            given += put.len() as u64;
+            // Rows that others refer to go when those have gone.
             if self.is_leaf(table) {
                 let put: Vec<(Vec<Value>, Verdict)> =
-                    put.into_iter().map(|row| (row, Verdict::Same)).collect();
-                let kept = self.remove(unit, &put).await?.len() as u64;
-                of.moved += rows - kept;
-                here += kept;
-            } else {
-                here += rows;
+                    put.into_iter().map(|row| (row, Verdict::Taken)).collect();
+                let kept = self.remove(unit, &put).await?.len();
+                of.moved += (put.len() - kept) as u64;
             }
         }
-        Ok((given, here))
+        Ok(given)
     }
 
+    /// Writes rows to the owner, and with them that it has taken them.
     async fn put(&self, table: usize, rows: &[Vec<Value>]) -> Result<()> {
         let session = &self.session;
-        let owner = &session.target;
-        let statements = session.tables[table].to.inserts(rows);
+        let (owner, side) = (&session.target, &session.tables[table].to);
+        let statements = side.inserts(rows);
+        let taken: Vec<Taken> = rows.iter().map(|row| session.note_of(table, row)).collect();
         let ranges = (session.definition.name(), session.carry.ranges.as_slice());
-        owner.take_strays(ranges, statements).await.map_err(MoveError::on(owner.id()))
+        let taken = (session.source.id(), side.table.as_str(), taken.as_slice());
+        owner.take_strays(ranges, statements, taken).await.map_err(MoveError::on(owner.id()))
     }
 
     /// Removes what the owner has, and counts the rest.
-    async fn take_away(
-        &self,
-        unit: usize,
-        is_needed: bool,
-        mut carried: u64,
-        of: &mut Repaired,
-    ) -> Result<()> {
+    async fn take_away(&self, unit: usize, is_needed: bool, of: &mut Repaired) -> Result<()> {
         let (dry, wins) = (self.how.dry_run, self.how.owner_wins);
+        let side = &self.session.tables[self.session.units[unit].table].from;
         let mut after = None;
         while let Some(page) = self.page(unit, &mut after).await? {
             let mut goes: Vec<(Vec<Value>, Verdict)> = Vec::new();
             for (row, verdict) in page {
                 match verdict {
                     _ if is_needed => of.stuck += 1,
-                    Verdict::Same => goes.push((row, verdict)),
+                    Verdict::Same | Verdict::Taken => goes.push((row, verdict)),
                     Verdict::Missing if dry && !self.is_old() => of.moved += 1,
                     Verdict::Differs if wins => goes.push((row, verdict)),
-                    Verdict::Missing if wins && self.kind == StrayKind::Left => goes.push((row, verdict)),
+                    Verdict::Missing if self.drops_old() => goes.push((row, verdict)),
                     Verdict::Differs => of.differs += 1,
-                    Verdict::Missing if self.is_old() => of.old += 1,
+                    Verdict::Missing if self.is_old() => {
+                        of.old += 1;
+                        if of.examples.len() < EXAMPLES_MAX {
+                            of.examples.push(words(&side.key_of(&row)));
+                        }
+                    }
                     Verdict::Missing => of.stuck += 1,
                 }
             }
@@ -360,10 +393,7 @@ impl Part {
             for (place, (_, verdict)) in goes.iter().enumerate() {
                 match verdict {
                     _ if kept.contains(&place) => of.stuck += 1,
-                    Verdict::Same if carried > 0 => {
-                        carried -= 1;
-                        of.moved += 1;
-                    }
+                    Verdict::Taken => of.moved += 1,
                     Verdict::Same => of.removed += 1,
                     Verdict::Missing | Verdict::Differs => of.discarded += 1,
                 }
@@ -372,8 +402,21 @@ impl Part {
         Ok(())
     }
 
-    /// Removes rows here that are still what they were; answers the places of those that stay.
+    /// Removes rows here that are still what they were; answers the places of those that stay. When they are gone,
+    /// nobody needs to know any more that the owner has taken them.
     async fn remove(&self, unit: usize, rows: &[(Vec<Value>, Verdict)]) -> Result<Vec<usize>> {
+        let kept = self.remove_all(unit, rows).await?;
+        self.mover.pass("repair_remove.after")?;
+        let gone = rows
+            .iter()
+            .enumerate()
+            .filter(|(place, (_, verdict))| *verdict == Verdict::Taken && !kept.contains(place));
+        let table = self.session.units[unit].table;
+        self.session.forget_taken(table, gone.map(|(_, (row, _))| row.as_slice())).await?;
+        Ok(kept)
+    }
+
+    async fn remove_all(&self, unit: usize, rows: &[(Vec<Value>, Verdict)]) -> Result<Vec<usize>> {
         let on = &self.session.source;
         let places: Vec<usize> = (0..rows.len()).collect();
         match self.remove_some(unit, rows, &places).await {
@@ -418,7 +461,7 @@ impl Part {
     async fn page(
         &self,
         unit: usize,
-        after: &mut Option<polyshard_shard::RowKey>,
+        after: &mut Option<RowKey>,
     ) -> Result<Option<Vec<(Vec<Value>, Verdict)>>> {
         let session = &self.session;
         let (table, number) = (session.units[unit].table, session.units[unit].number);
@@ -429,20 +472,38 @@ impl Part {
         *after = Some(pair.from.position(last));
         let owner: &Shard = &session.target;
         let wrong = MoveError::engine(owner.id());
-        let statements = here.iter().map(|row| pair.to.by_key(&pair.from.key_of(row))).collect();
+        let mut statements: Vec<Statement> =
+            here.iter().map(|row| pair.to.by_key(&pair.from.key_of(row))).collect();
+        statements.extend(here.iter().map(|row| session.select_taken(table, row)));
         let db = owner.carrier().await.map_err(MoveError::on(owner.id()))?;
         let mut tx = db.begin(Access::Read).await.map_err(&wrong)?;
-        let answers = tx.run_all(statements).await.map_err(&wrong)?;
+        let mut answers = tx.run_all(statements).await.map_err(&wrong)?;
         tx.rollback().await.map_err(&wrong)?;
-        let judge = |row: Vec<Value>, answer| {
+        let taken = answers.split_off(here.len());
+        let judge = |row: Vec<Value>, (answer, taken): (Rows, Rows)| {
             let there: Option<Vec<Value>> = rows_of(answer).into_iter().next();
             let verdict = match &there {
+                _ if session.is_taken(table, &row, &taken) => Verdict::Taken,
                 None => Verdict::Missing,
                 Some(there) if session.is_same(table, Some(&row), Some(there)) => Verdict::Same,
                 Some(_) => Verdict::Differs,
             };
             (row, verdict)
         };
+        let answers = answers.into_iter().zip(taken);
         Ok(Some(here.into_iter().zip(answers).map(|(row, answer)| judge(row, answer)).collect()))
     }
+}
+
+/// A key as people read it.
+fn words(RowKey(key): &RowKey) -> String {
+    let word = |value: &Value| match value {
+        Value::Null => "NULL".to_owned(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::Real(number) => number.to_string(),
+        Value::Text(text) => text.clone(),
+        Value::Blob(bytes) => format!("\\x{}", polyshard_map::KeyBytes::from(bytes.as_slice()).to_hex()),
+    };
+    key.iter().map(word).collect::<Vec<_>>().join(", ")
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::ending::{carried, take_up};
 use crate::error::{MoveError, Result, shard};
+use crate::pace::Pace;
 use crate::table::Side;
 
 /// Tables looked at at once: they take sessions from those who carry rows.
@@ -72,13 +73,21 @@ pub(crate) struct Session {
     /// Parts of catching up that have not been enough.
     pub catch_up_parts: usize,
     pub progress: Progress,
+    pub pace: Arc<Pace>,
 }
 
 impl Session {
     /// Takes a move up: from now on no earlier driver can do anything for it.
-    pub(crate) async fn begin(shards: &dyn ShardSource, record: &OpRecord) -> Result<Session> {
+    pub(crate) async fn begin(
+        shards: &dyn ShardSource,
+        record: &OpRecord,
+        pace: Arc<Pace>,
+    ) -> Result<Session> {
         let (carry, definition) = carried(record)?;
-        let session = Session::new(shards, record.op_ref(), carry, definition).await?;
+        let mut session = Session::new(shards, record.op_ref(), carry, definition).await?;
+        // A first look: by the time there is something to copy, it is known whether anybody is served.
+        pace.is_busy();
+        session.pace = pace;
         for side in [&session.source, &session.target] {
             take_up(side, session.op).await?;
         }
@@ -110,6 +119,7 @@ impl Session {
             verify_rows: crate::verify::FIRST_ROWS,
             catch_up_parts: 0,
             progress: Progress::default(),
+            pace: Arc::new(Pace::unhindered()),
         })
     }
 

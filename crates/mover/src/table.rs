@@ -213,14 +213,20 @@ impl Side {
         bound(format!("{sql}{limit}"), values)
     }
 
-    /// The positions of rows after one, with the length of each row: on SQLite.
-    pub(crate) fn lengths(&self, number: Option<i64>, after: Option<&RowKey>, limit: usize) -> Statement {
-        let position = self.order.iter().map(|place| self.columns[*place].name.clone());
+    /// How many of some rows after a position there are, and their length: on SQLite.
+    pub(crate) fn length(&self, number: Option<i64>, after: Option<&RowKey>, limit: usize) -> Statement {
         let lengths = self.columns.iter().map(|column| format!("COALESCE(octet_length({}), 0)", column.name));
-        let length = lengths.collect::<Vec<_>>().join(" + ");
-        let list: Vec<String> = position.chain([length]).collect();
-        let (sql, values) = self.select(&list.join(", "), &self.table, number, (after, None));
-        bound(format!("{sql} LIMIT {limit}"), values)
+        let length = format!("{} AS length", lengths.collect::<Vec<_>>().join(" + "));
+        let (sql, values) = self.select(&length, &self.table, number, (after, None));
+        // Added up where they are: as rows they would take longer than the copy.
+        bound(format!("SELECT count(*), COALESCE(sum(length), 0) FROM ({sql} LIMIT {limit})"), values)
+    }
+
+    /// The position that is so many rows after another: on SQLite.
+    pub(crate) fn end(&self, number: Option<i64>, after: Option<&RowKey>, rows: usize) -> Statement {
+        let position: Vec<&str> = self.order.iter().map(|place| self.columns[*place].name.as_str()).collect();
+        let (sql, values) = self.select(&position.join(", "), &self.table, number, (after, None));
+        bound(format!("{sql} LIMIT 1 OFFSET {}", rows.saturating_sub(1)), values)
     }
 
     /// Adds the rows after one position, up to and with another, that the file `source` beside this one has: on SQLite.
@@ -396,6 +402,15 @@ pub(crate) fn canonical(columns: [&[Column]; 2], row: &[Value]) -> Vec<Value> {
         }
     };
     row.iter().enumerate().map(|(place, found)| value(place, found)).collect()
+}
+
+/// Whether two rows are the same to the bit, and so in any form. Cheaper than to compare that.
+pub(crate) fn is_identical(one: &[Value], other: &[Value]) -> bool {
+    let same = |pair: (&Value, &Value)| match pair {
+        (Value::Real(one), Value::Real(other)) => one.to_bits() == other.to_bits(),
+        (one, other) => one == other,
+    };
+    one.len() == other.len() && one.iter().zip(other).all(same)
 }
 
 /// The bytes of a row, roughly, as they travel.

@@ -12,11 +12,13 @@ use tokio::time::Instant;
 
 use crate::error::{MoveError, Result};
 use crate::session::Session;
-use crate::table::{bytes_of, rows_of};
+use crate::table::{bytes_of, is_identical, rows_of};
 
 /// Rows compared at once: of the first chunk, and at most. To find a chunk the whole table may have to be read.
 pub(crate) const FIRST_ROWS: usize = 512;
 const CHUNK_ROWS_MAX: usize = 8192;
+/// The same while requests are served, which need the processor, too.
+const BUSY_ROWS_MAX: usize = 512;
 /// Bytes compared at once, about.
 const CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 /// How long one part of comparing may take.
@@ -34,7 +36,10 @@ impl Session {
                 unit += 1;
                 continue;
             }
-            if self.verify_chunk(unit).await? {
+            let began = Instant::now();
+            let is_last = self.verify_chunk(unit).await?;
+            self.pace.rest(began).await;
+            if is_last {
                 self.compared.after.remove(&name);
                 self.compared.done.insert(name);
             }
@@ -51,23 +56,27 @@ impl Session {
         let unit = &self.units[unit];
         let (table, number, name) = (unit.table, unit.number, unit.dataset.name.clone());
         let after = self.compared.after.get(&name).cloned();
-        let (pair, count) = (&self.tables[table], self.verify_rows);
+        let most = if self.pace.is_busy() { BUSY_ROWS_MAX } else { CHUNK_ROWS_MAX };
+        let (pair, count) = (&self.tables[table], self.verify_rows.min(most));
         let here =
             self.page_of(true, pair.from.page(number, after.as_ref(), None, Some(count)), count).await?;
         let last = here.len() < count;
         let upto = if last { None } else { here.last().map(|row| pair.from.position(row)) };
         let (rows, bytes) = (here.len() as u64, here.iter().map(|row| bytes_of(row)).sum::<u64>());
+        let page = pair.to.page(number, after.as_ref(), upto.as_ref(), Some(count));
+        let mut there = self.page_of(false, page, count).await?;
+        // As a rule all are the same, in the same order.
+        let same = here.iter().zip(&there).take_while(|(here, there)| is_identical(here, there)).count();
         let key = |row: &[Value]| pair.from.key_of(row).to_text();
-        let mut here: BTreeMap<String, Vec<Value>> = here.into_iter().map(|row| (key(&row), row)).collect();
+        let mut here: BTreeMap<String, Vec<Value>> =
+            here.into_iter().skip(same).map(|row| (key(&row), row)).collect();
         // The target may have more: rows that the source has no more, whose notes are still to be carried.
-        let mut at = after;
+        let mut skip = same;
         loop {
-            let page = pair.to.page(number, at.as_ref(), upto.as_ref(), Some(count));
-            let there = self.page_of(false, page, count).await?;
             let is_full = there.len() == count;
-            at = there.last().map(|row| pair.to.position(row));
+            let at = there.last().map(|row| pair.to.position(row));
             let mut suspects = Vec::new();
-            for row in there {
+            for row in there.into_iter().skip(std::mem::take(&mut skip)) {
                 let mine = here.remove(&key(&row));
                 if !self.is_same(table, mine.as_deref(), Some(&row)) {
                     suspects.push(pair.from.key_of(&row));
@@ -77,6 +86,8 @@ impl Session {
             if !is_full {
                 break;
             }
+            let page = pair.to.page(number, at.as_ref(), upto.as_ref(), Some(count));
+            there = self.page_of(false, page, count).await?;
         }
         let missing = here.values().map(|row| pair.from.key_of(row)).collect();
         self.refuse_different(table, missing).await?;

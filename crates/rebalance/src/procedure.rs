@@ -2,6 +2,7 @@
 
 use polyshard_catalog::PasswordSource;
 use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId, State};
+use polyshard_mover::OldRows;
 use polyshard_shard::OpId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -150,6 +151,9 @@ pub enum Task {
         /// Whether the owner is right where it cannot be decided.
         #[serde(default)]
         owner_wins: bool,
+        /// What becomes of rows from before their range went elsewhere, where the owner has none.
+        #[serde(default)]
+        old: OldRows,
     },
     /// Make reference tables that differ what most shards have.
     RepairReference {

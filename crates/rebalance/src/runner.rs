@@ -10,6 +10,7 @@ use polyshard_catalog::{
 };
 use polyshard_journal::Journal;
 use polyshard_map::{Change, Entry, KeyRange, MapDefinition, MapName, ShardId, State};
+use polyshard_mover::Repair;
 use polyshard_router::Router;
 use polyshard_shard::OpId;
 use tokio::sync::watch;
@@ -342,8 +343,9 @@ impl Inner {
                 self.create_map(procedure, definition, shard, columns).await
             }
             Task::DropMap { map } => self.drop_map(map).await,
-            Task::RepairRows { map, shard, owner_wins } => {
-                self.repair_rows(procedure, map, shard, *owner_wins).await
+            Task::RepairRows { map, shard, owner_wins, old } => {
+                let how = Repair { dry_run: false, owner_wins: *owner_wins, old: *old };
+                self.repair_rows(procedure, map, shard, how).await
             }
             Task::RepairReference { like } => self.repair_reference(procedure, like.as_ref()).await,
             Task::AdoptTables { map, shard, columns } => self.adopt_tables(map, shard, columns).await,

@@ -201,6 +201,11 @@ impl ShardMeter {
         }
     }
 
+    /// Requests so far.
+    pub(crate) fn entered(&self) -> u64 {
+        self.reads.get() + self.writes.get()
+    }
+
     /// What was counted so far.
     pub fn counts(&self) -> ShardCounts {
         // Read first: a request enters before it ends, so the difference is never negative.

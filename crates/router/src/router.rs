@@ -438,6 +438,13 @@ impl Router {
         self.shards.opened(id)?.stats()
     }
 
+    /// Requests to shards so far; none if nobody counts them.
+    pub fn requests(&self) -> Option<u64> {
+        let view = self.state.view();
+        let entered = || view.shards.keys().map(|id| self.state.shard(id).meter.entered()).sum();
+        polyshard_meter::is_counting().then(entered)
+    }
+
     /// What was counted of requests to one shard.
     pub fn shard_counts(&self, id: &ShardId) -> ShardCounts {
         self.state.shard(id).meter.counts()

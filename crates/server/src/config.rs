@@ -54,6 +54,8 @@ pub struct Config {
     pub router: RouterConfig,
     /// Load that is evened out by itself.
     pub rebalance: RebalanceConfig,
+    /// How much of the time a move works while requests are served, in percent.
+    pub move_busy_share: u32,
     /// How often the checker runs by itself; never if zero.
     pub check_every: Duration,
     /// The databases.

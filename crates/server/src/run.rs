@@ -193,7 +193,10 @@ impl Server {
         let limits = FenceLimits { silent: hold / 2, hold };
         let failpoint = failpoint::from_variable(|name| options.variable(name));
         let driver = Arc::new(Driver::new(catalog.clone(), router.shard_source(), limits, failpoint));
-        driver.set_carrier(Arc::new(Mover::new(router.shard_source())));
+        let served = router.clone();
+        let mover = Mover::new(router.shard_source())
+            .paced(Arc::new(move || served.requests()), config.move_busy_share);
+        driver.set_carrier(Arc::new(mover));
         if router.status().fresh
             && let Err(error) = first_shards(config, &catalog, &router, &driver).await
         {

@@ -81,6 +81,15 @@ impl Shard {
         rows.rows().iter().map(|row| sql_local::read_dataset(row, map)).collect()
     }
 
+    /// The same, behind whoever binds one just now.
+    pub async fn settled_datasets(&self, map: &MapName) -> Result<Vec<Dataset>, ShardError> {
+        let mut tx = SqlLocal::begin(self.control()).await?;
+        tx.lock_meta().await?;
+        let datasets = tx.datasets(map).await?;
+        tx.commit().await?;
+        Ok(datasets)
+    }
+
     /// The shape of a table; none if it is not there.
     pub async fn shape(&self, table: &str) -> Result<Option<Shape>, ShardError> {
         let mut tx = self.carrier().await?.begin(Access::Read).await?;
@@ -129,14 +138,7 @@ impl Shard {
         self.carry_write(op, capture, vec![insert]).await?;
         let watch = Watch { capture, definition, ranges };
         // Listed after the capture is recorded, and behind whoever binds one just now: later ones find the record.
-        let datasets = {
-            let mut tx = SqlLocal::begin(self.control()).await?;
-            tx.lock_meta().await?;
-            let datasets = tx.datasets(definition.name()).await?;
-            tx.commit().await?;
-            datasets
-        };
-        for dataset in datasets {
+        for dataset in self.settled_datasets(definition.name()).await? {
             let mut tx = self.trigger_transaction(op).await?;
             watch.install(&mut tx, self.dialect(), &dataset).await?;
             tx.commit().await?;
@@ -410,8 +412,7 @@ impl Shard {
         let mut tx = SqlLocal::begin(self.control()).await?;
         // Before it is recorded, no move may begin without it; after, none that has begun may miss it.
         tx.lock_meta().await?;
-        tx.put_dataset(dataset).await?;
-        tx.watch(dataset).await?;
+        tx.put_watched(dataset).await?;
         tx.commit().await
     }
 
@@ -421,6 +422,46 @@ impl Shard {
 }
 
 impl SqlLocal {
+    /// Records a dataset, and has moves under way know of it.
+    pub(crate) async fn put_watched(&mut self, dataset: &Dataset) -> Result<(), ShardError> {
+        let known = self.datasets(&dataset.map).await?;
+        if !known.iter().any(|known| known.name == dataset.name && known.table == dataset.table) {
+            self.refuse_unnoted(dataset).await?;
+        }
+        self.put_dataset(dataset).await?;
+        self.watch(dataset).await
+    }
+
+    /// Refuses a dataset that has rows already in a range which a move has to do with. Where they leave, nobody has
+    /// noted them; where they arrive, they are not the move's, and would be taken for its own.
+    async fn refuse_unnoted(&mut self, dataset: &Dataset) -> Result<(), ShardError> {
+        let dialect = self.dialect();
+        let ranges = self.captured_ranges(&dataset.map, "op <> capture").await?;
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let Some(definition) = self.definition(&dataset.map).await? else { return Ok(()) };
+        let tx = self.direct().await?;
+        if shape::read(tx, dialect, &dataset.table).await?.is_none() {
+            return Ok(());
+        }
+        let inside = dataset.placement.in_ranges(dialect, &definition, &ranges, "")?;
+        let rows = match &dataset.rows {
+            Some((column, number)) => format!(" AND {column} = {number}"),
+            None => String::new(),
+        };
+        let sql = format!("SELECT 1 FROM {} WHERE {inside}{rows} LIMIT 1", dataset.table);
+        if tx.run(Statement::new(sql)).await?.is_empty() {
+            return Ok(());
+        }
+        Err(ShardError::CannotMove {
+            dataset: dataset.name.clone(),
+            why: "this shard has rows of it, from before it was bound, in a range that is moving; bind it when the \
+                  move has ended, or look at the rows with 'polyshard check'"
+                .to_owned(),
+        })
+    }
+
     /// Has the open captures of a dataset's map watch its table, too: it may get its first rows during a move.
     pub(crate) async fn watch(&mut self, dataset: &Dataset) -> Result<(), ShardError> {
         let dialect = self.dialect();

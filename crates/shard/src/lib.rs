@@ -18,6 +18,7 @@ mod shape;
 mod shard;
 mod sql_local;
 mod strays;
+mod taken;
 mod tx;
 mod types;
 mod within;
@@ -32,6 +33,7 @@ pub use schema::StoreSchema;
 pub use shape::{Column, Shape, Travel};
 pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
 pub use strays::{StrayKind, StrayRow};
+pub use taken::Taken;
 pub use tx::LocalTx;
 pub use types::{
     Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, Learnt,

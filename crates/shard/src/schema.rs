@@ -113,8 +113,9 @@ fn statements(dialect: Dialect) -> Vec<String> {
     out
 }
 
-/// What moves need: which captures there are, what they caught, and how far rows have been carried to here.
-fn moves(dialect: Dialect) -> [String; 3] {
+/// What moves need: which captures there are, what they caught, how far rows have been carried to here, and what was
+/// taken of rows that another shard had and did not own.
+fn moves(dialect: Dialect) -> [String; 4] {
     let (int, text) = (dialect.bigint(), dialect.text());
     let own = |name| dialect.own_table(name);
     // Numbers are never given twice, so that what is deleted is what was read.
@@ -137,6 +138,11 @@ fn moves(dialect: Dialect) -> [String; 3] {
              done {int} NOT NULL, copied_rows {int} NOT NULL, copied_bytes {int} NOT NULL, \
              PRIMARY KEY (op, dataset))",
             own("carried")
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {} (shard {text} NOT NULL, tab {text} NOT NULL, key_digest {text} NOT NULL, \
+             pk {text} NOT NULL, row_digest {text} NOT NULL, PRIMARY KEY (shard, tab, key_digest))",
+            own("taken")
         ),
     ]
 }

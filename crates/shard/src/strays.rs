@@ -4,10 +4,10 @@
 //! The ranges of such rows are kept as captures that catch nothing: whoever reads all shards looks at those, anyway.
 
 use polyshard_engine::{Statement, Value};
-use polyshard_map::{Entry, KeyRange, MapName};
+use polyshard_map::{Entry, KeyRange, MapName, ShardId};
 
 use crate::sql_local::SqlLocal;
-use crate::{LocalTx, OpId, Shard, ShardError, capture};
+use crate::{LocalTx, OpId, Shard, ShardError, Taken, capture};
 
 /// What is known of rows that a shard does not own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,12 +79,13 @@ impl Shard {
         tx.commit().await
     }
 
-    /// Writes rows here that another shard has and does not own: in the same transaction the local map is locked, and
-    /// all of the ranges must be this shard's.
+    /// Writes rows here that another shard has and does not own, and notes that they were taken: in the same
+    /// transaction the local map is locked, and all of the ranges must be this shard's.
     pub async fn take_strays(
         &self,
         (map, ranges): (&MapName, &[KeyRange]),
-        statements: Vec<Statement>,
+        mut statements: Vec<Statement>,
+        (from, table, taken): (&ShardId, &str, &[Taken]),
     ) -> Result<(), ShardError> {
         let mut tx = SqlLocal::begin(self.carrier().await?).await?;
         for range in ranges {
@@ -95,6 +96,7 @@ impl Shard {
                 return Err(ShardError::LocalMapDiffers { map: map.clone(), detail });
             }
         }
+        statements.extend(taken.iter().map(|row| self.note_taken(from, table, row)));
         tx.direct().await?.run_all(statements).await?;
         tx.commit().await
     }
@@ -227,7 +229,11 @@ impl SqlLocal {
         Ok(marks)
     }
 
-    async fn captured_ranges(&mut self, map: &MapName, condition: &str) -> Result<Vec<KeyRange>, ShardError> {
+    pub(crate) async fn captured_ranges(
+        &mut self,
+        map: &MapName,
+        condition: &str,
+    ) -> Result<Vec<KeyRange>, ShardError> {
         let sql = format!(
             "SELECT ranges FROM {} WHERE map = $1 AND {condition} ORDER BY capture",
             self.dialect().own_table("capture")

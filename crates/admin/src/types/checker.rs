@@ -24,6 +24,21 @@ pub struct RepairRowsRequest {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub like: Option<ShardId>,
+    /// What becomes of rows from before their range went elsewhere, where the owner has none; they stay, hidden, if
+    /// nothing is said.
+    #[serde(default)]
+    pub old_rows: Option<OldRowsWish>,
+}
+
+/// What becomes of rows from before their range went elsewhere, if the owner has no row of their key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = OldRows)]
+pub enum OldRowsWish {
+    /// They are carried to the owner.
+    Carry,
+    /// They are removed.
+    Remove,
 }
 
 /// What would be put right, and the operation that does it.
@@ -67,6 +82,9 @@ pub struct RepairedRows {
     pub stuck: u64,
     /// Left to an operation under way.
     pub moving: u64,
+    /// The keys of some of the old rows that are left.
+    #[serde(default)]
+    pub examples: Vec<String>,
 }
 
 /// What becomes of a reference table that differs.

@@ -288,7 +288,7 @@ impl Cluster {
         for record in self.catalog.shards().await.unwrap() {
             let opened = self.router.administer(&record.id).await.unwrap();
             assert_eq!(opened.hello(FenceEpoch::ZERO).await.unwrap().fences, [], "fences on {}", record.id);
-            for table in ["capture", "capture_log", "carried"] {
+            for table in ["capture", "capture_log", "carried", "taken"] {
                 let left = self
                     .rows(record.id.as_str(), |d| format!("SELECT count(*) FROM {}", d.own_table(table)))
                     .await;

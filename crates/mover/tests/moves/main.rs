@@ -39,6 +39,7 @@ mod guards;
 mod lost;
 mod place;
 mod random;
+mod repairs;
 mod rules;
 mod steering;
 mod strays;

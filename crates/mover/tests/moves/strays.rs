@@ -7,7 +7,7 @@ use std::sync::Arc;
 use polyshard_catalog::{ChangeRequest, MoveRequest, Step, Wish};
 use polyshard_engine::Statement;
 use polyshard_map::{Change, Key, NewEntry};
-use polyshard_mover::{Mover, Repair, Repaired};
+use polyshard_mover::{Mover, OldRows, Repair, Repaired};
 use polyshard_shard::{Dataset, OpId, Placement, StrayKind};
 use uuid::Uuid;
 
@@ -23,23 +23,24 @@ on_both_engines!(
     what_a_shard_had_before_another_got_its_range_is_kept_whoever_wins,
 );
 
-const LOOK: Repair = Repair { dry_run: true, owner_wins: false };
-const APPLY: Repair = Repair { dry_run: false, owner_wins: false };
-const OWNER_WINS: Repair = Repair { dry_run: false, owner_wins: true };
+pub const LOOK: Repair = Repair { dry_run: true, owner_wins: false, old: OldRows::Leave };
+pub const APPLY: Repair = Repair { dry_run: false, ..LOOK };
+const OWNER_WINS: Repair = Repair { owner_wins: true, ..APPLY };
 
-/// Puts rows of a map right that a shard does not own; what was done, by dataset.
-async fn repair(cluster: &Cluster, name: &str, on: &str, how: Repair) -> BTreeMap<String, Repaired> {
+/// Puts rows of a map right that a shard does not own; what was done, by dataset, but for examples.
+pub async fn repair(cluster: &Cluster, name: &str, on: &str, how: Repair) -> BTreeMap<String, Repaired> {
     let mover = Mover::new(cluster.router.shard_source());
     let record = cluster.catalog.map(&map(name)).await.unwrap();
     let entries = cluster.catalog.entries(&map(name)).await.unwrap();
     let busy = cluster.driver.busy(&map(name)).await.unwrap();
     let mark = OpId::new(Uuid::new_v4());
     let mut done = mover.repair(&record.definition, (&entries, &busy), &shard(on), how, mark).await.unwrap();
+    done.values_mut().for_each(|of| of.examples.clear());
     done.retain(|_, of| *of != Repaired::default());
     done
 }
 
-async fn misplaced(cluster: &Cluster, name: &str, on: &str) -> (u64, u64) {
+pub async fn misplaced(cluster: &Cluster, name: &str, on: &str) -> (u64, u64) {
     let mover = Mover::new(cluster.router.shard_source());
     let record = cluster.catalog.map(&map(name)).await.unwrap();
     let entries = cluster.catalog.entries(&map(name)).await.unwrap();
@@ -49,14 +50,14 @@ async fn misplaced(cluster: &Cluster, name: &str, on: &str) -> (u64, u64) {
 }
 
 /// Runs statements on a shard, past everything.
-async fn run(cluster: &Cluster, on: &str, statements: Vec<Statement>) {
+pub async fn run(cluster: &Cluster, on: &str, statements: Vec<Statement>) {
     let opened = cluster.router.administer(&shard(on)).await.unwrap();
     let mut tx = opened.control_transaction().await.unwrap();
     tx.run_all(statements).await.unwrap();
     tx.commit().await.unwrap();
 }
 
-fn moving_tenants(upto: i64) -> Vec<i64> {
+pub fn moving_tenants(upto: i64) -> Vec<i64> {
     let inside =
         |tenant: &i64| buckets(0, 4).contains(tenants().placement(&Key::BigInt(*tenant)).unwrap().as_slice());
     (0..upto).filter(inside).collect()
@@ -105,7 +106,7 @@ async fn what_a_move_left_on_a_shard_that_was_detached_is_hidden_when_it_is_atta
 }
 
 /// An account of a customer, and its entries, put where they do not belong.
-fn family(customer: i64, note: &str, entries: i64) -> Vec<Statement> {
+pub fn family(customer: i64, note: &str, entries: i64) -> Vec<Statement> {
     let account = "INSERT INTO account (customer, id, note) VALUES ($1, 1, $2)";
     let entry = "INSERT INTO entry (customer, account, id, amount) VALUES ($1, 1, $2, 0)";
     let mut all = vec![Statement::new(account).bind(customer).bind(note.to_owned())];

@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use polyshard_admin::types::{
-    LinkView, LinksAnswer, LinksCheckAnswer, NewLink, RepairRowsAnswer, RepairRowsRequest, RowsCheckAnswer,
-    SchemaCheckAnswer,
+    LinkView, LinksAnswer, LinksCheckAnswer, NewLink, OldRowsWish, RepairRowsAnswer, RepairRowsRequest,
+    RowsCheckAnswer, SchemaCheckAnswer,
 };
 use polyshard_admin::{Client, Problem};
 use polyshard_map::{MapName, ShardId};
@@ -22,6 +22,8 @@ use crate::table::table;
   polyshard check --repair --dry-run
   polyshard check --repair
   polyshard check --repair --owner-wins
+  polyshard check --repair --carry-old --dry-run
+  polyshard check --repair --drop-old
   polyshard check --repair --like s1")]
 pub struct CheckArgs {
     /// The map alone; all maps, the schema, reference tables and links if none is named
@@ -35,6 +37,13 @@ pub struct CheckArgs {
     /// Where it cannot be decided, the shard that owns a key is right: remove other versions of its rows
     #[arg(long, requires = "repair")]
     owner_wins: bool,
+    /// Carry rows to their owner that are from before their range went elsewhere, and that it has none of; --dry-run
+    /// shows some of their keys
+    #[arg(long, requires = "repair", conflicts_with = "drop_old")]
+    carry_old: bool,
+    /// Remove such rows
+    #[arg(long, requires = "repair")]
+    drop_old: bool,
     /// The shard whose reference tables are right; what most shards have, if none is named
     #[arg(long, value_name = "SHARD", requires = "repair", conflicts_with = "map")]
     like: Option<ShardId>,
@@ -109,6 +118,11 @@ fn repair(args: &CheckArgs, client: &Client, output: &Output) -> Result<Exit, Fa
         dry_run: args.dry_run,
         owner_wins: args.owner_wins,
         like: args.like.clone(),
+        old_rows: match (args.carry_old, args.drop_old) {
+            (true, _) => Some(OldRowsWish::Carry),
+            (_, true) => Some(OldRowsWish::Remove),
+            _ => None,
+        },
     };
     let answer = client.repair_rows(&request)?;
     let Some(id) = &answer.procedure else {
@@ -267,9 +281,14 @@ fn repair_words(answer: &RepairRowsAnswer, dry_run: bool) -> String {
 }
 
 fn why_left(one: &polyshard_admin::types::RepairedRows) -> String {
+    let more = if one.old > one.examples.len() as u64 { " …" } else { "" };
+    let old = format!(
+        "old, and the owner has none, such as {}{more} (--carry-old carries them, --drop-old removes them)",
+        one.examples.join("; ")
+    );
     let whys = [
         (one.differs, "the owner has them otherwise (--owner-wins removes them)"),
-        (one.old, "old, and the owner has none (--owner-wins removes what a move has left)"),
+        (one.old, old.as_str()),
         (one.homeless, "no shard owns their key"),
         (one.stuck, "the owner refuses them, or others refer to them"),
         (one.moving, "an operation is under way"),

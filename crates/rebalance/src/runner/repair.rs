@@ -15,7 +15,7 @@ impl Inner {
         procedure: &mut Procedure,
         map: &MapName,
         shard: &ShardId,
-        owner_wins: bool,
+        how: Repair,
     ) -> Result<Outcome, CatalogError> {
         let (driver, router) = (&self.options.driver, &self.options.router);
         let catalog = driver.catalog();
@@ -26,9 +26,8 @@ impl Inner {
         // Those under way are looked up first: one that begins later changes the entries, and the shards say so.
         let busy = driver.busy(map).await?;
         let entries = catalog.entries(map).await?;
-        let how = Repair { dry_run: false, owner_wins };
         let mark = OpId::new(catalog.fresh_id());
-        let mover = Mover::new(router.shard_source());
+        let mover = Mover::new(router.shard_source()).failing(self.options.failpoint.clone());
         match mover.repair(&record.definition, (&entries, &busy), shard, how, mark).await {
             Ok(done) => {
                 for (dataset, of) in done.iter().filter(|(_, of)| **of != Repaired::default()) {

@@ -8,7 +8,8 @@ use polyshard_sql::TableName;
 use crate::bed::{Bed, map, shard};
 
 fn repair(name: &str, owner_wins: bool) -> Task {
-    Task::RepairRows { map: map("tenants"), shard: shard(name), owner_wins }
+    let old = polyshard_mover::OldRows::Leave;
+    Task::RepairRows { map: map("tenants"), shard: shard(name), owner_wins, old }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

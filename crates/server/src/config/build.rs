@@ -77,6 +77,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
             moves_max: number(values, "rebalance.moves_max")?,
             slack_percent: number(values, "rebalance.slack_percent")?,
         },
+        move_busy_share: number(values, "moves.busy_share_percent")?,
         check_every: number(values, "check.every_s").map(Duration::from_secs)?,
         engine: EngineConfig {
             sqlite_readers: number(values, "engine.sqlite_readers")?,

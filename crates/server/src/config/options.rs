@@ -263,6 +263,14 @@ pub const OPTIONS: &[OptionSpec] = &[
         "How far a shard may be above the mean before anything is moved, in percent.",
     ),
     option(
+        "moves.busy_share_percent",
+        Kind::Integer { min: 1, max: 100 },
+        "25",
+        "How much of the time a move works while this process serves requests, in percent: it rests after each bite of \
+         rows, so that others do not wait for it. Alone, while it carries the last changes, and with 100 it rests \
+         never.",
+    ),
+    option(
         "check.every_s",
         Kind::Integer { min: 0, max: 31_536_000 },
         "0",

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use polyshard_admin::types::{
-    BrokenLink, LastCheckAnswer, LinkView, LinksCheckAnswer, NewLink, RepairRowsAnswer, RepairRowsRequest,
-    RepairedRows, RepairedTable, UncheckedLink, Unreachable,
+    BrokenLink, LastCheckAnswer, LinkView, LinksCheckAnswer, NewLink, OldRowsWish, RepairRowsAnswer,
+    RepairRowsRequest, RepairedRows, RepairedTable, UncheckedLink, Unreachable,
 };
 use polyshard_admin::{Answer, Checker, ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, REPAIR};
 use polyshard_journal::JournalError;
 use polyshard_map::{MapName, ShardId};
-use polyshard_mover::{Repair, Repaired};
+use polyshard_mover::{OldRows, Repair, Repaired};
 use polyshard_rebalance::procedure::TASKS_MAX;
 use polyshard_rebalance::{Link, Procedure, Task};
 use polyshard_shard::OpId;
@@ -40,8 +40,14 @@ impl Operations {
             unreachable: Vec::new(),
             procedure: None,
         };
+        let old = match asked.old_rows {
+            None => OldRows::Leave,
+            Some(OldRowsWish::Carry) => OldRows::Carry,
+            Some(OldRowsWish::Remove) => OldRows::Remove,
+        };
+        let how = Repair { dry_run: true, owner_wins: asked.owner_wins, old };
         for map in &maps {
-            self.look_for_repair(map, asked.owner_wins, &mut answer).await?;
+            self.look_for_repair(map, how, &mut answer).await?;
         }
         if asked.map.is_none() {
             let mended = self.journal.mend(asked.like.as_ref(), true).await;
@@ -61,7 +67,7 @@ impl Operations {
         let mut tasks: Vec<Task> = Vec::new();
         for one in answer.rows.iter().filter(|one| changes(one)) {
             let (map, shard) = (one.map.clone(), one.shard.clone());
-            let task = Task::RepairRows { map, shard, owner_wins: asked.owner_wins };
+            let task = Task::RepairRows { map, shard, owner_wins: asked.owner_wins, old };
             if tasks.last() != Some(&task) {
                 tasks.push(task);
             }
@@ -85,13 +91,12 @@ impl Operations {
     async fn look_for_repair(
         &self,
         map: &MapName,
-        owner_wins: bool,
+        how: Repair,
         answer: &mut RepairRowsAnswer,
     ) -> Result<(), Problem> {
         let record = self.catalog.map(map).await.map_err(fail)?;
         let busy = self.driver.busy(map).await.map_err(fail)?;
         let entries = self.catalog.entries(map).await.map_err(fail)?;
-        let how = Repair { dry_run: true, owner_wins };
         for shard in self.catalog.shards().await.map_err(fail)? {
             // A look marks nothing.
             let mark = OpId::new(Default::default());
@@ -221,6 +226,7 @@ fn rows(map: &MapName, shard: &ShardId, dataset: String, of: &Repaired) -> Repai
         homeless: of.homeless,
         stuck: of.stuck,
         moving: of.moving,
+        examples: of.examples.clone(),
     }
 }
 
