@@ -235,6 +235,8 @@ pub(crate) struct Description {
     pub parameter_message: Bytes,
     /// The whole message that tells its columns, or that it has none.
     pub row_message: Bytes,
+    /// Whether parameters or columns are of types whose ids differ from shard to shard.
+    pub own_types: bool,
 }
 
 impl Description {
@@ -252,6 +254,7 @@ impl Description {
             parameters: parameters.to_vec(),
             parameter_message: parameter_message.freeze(),
             row_message: row_message.freeze(),
+            own_types: false,
         }
     }
 }

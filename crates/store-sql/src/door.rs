@@ -8,7 +8,7 @@ use std::time::Duration;
 use polyshard_catalog::{Catalog, Failpoint};
 use polyshard_engine::Dialect;
 use polyshard_journal::Journal;
-use polyshard_map::{Map, MapName, ShardId, State};
+use polyshard_map::{Map, MapName, ShardId};
 use polyshard_router::{Access, Router, View};
 use polyshard_sql::{Maps, Schema, SqlError, SqlState};
 use polyshard_wire::{Connection, Listener, Served, Shutdown};
@@ -21,6 +21,7 @@ use crate::enlist::Stores;
 use crate::reply;
 use crate::scram::{SALT_BYTES, Verifier};
 use crate::settings;
+use crate::type_ids::TypeIds;
 
 /// How long a client may take to say who it is.
 const LOGIN_WAIT: Duration = Duration::from_secs(30);
@@ -96,6 +97,7 @@ pub struct Door {
     pub(crate) login: Login,
     pub(crate) limits: Limits,
     pub(crate) cache: Cache,
+    pub(crate) type_ids: Arc<TypeIds>,
     pub(crate) cancels: Arc<Cancels>,
     random: Random,
     clock: Clock,
@@ -142,9 +144,11 @@ impl Door {
     /// A door to the shards behind a router.
     pub fn new(parts: Parts) -> Door {
         let Parts { router, journal, catalog, login, limits, random, clock, failpoint, stores } = parts;
+        let type_ids = Arc::new(TypeIds::new(router.clone(), journal.clone()));
         Door {
             router,
             journal,
+            type_ids,
             catalog,
             login,
             limits,
@@ -209,11 +213,9 @@ impl Door {
         self.journal.schema().await.map_err(|error| error.to_sql())
     }
 
-    /// Where statements go that could go anywhere: the first shard that is there.
+    /// Where statements go that could go anywhere: the first shard that is there, and then always the same.
     pub(crate) fn home(&self) -> Result<ShardId, SqlError> {
-        let view = self.router.view();
-        let online = view.shards.iter().find(|(_, record)| record.state != State::Offline);
-        online.map(|(id, _)| id.clone()).ok_or_else(|| {
+        self.type_ids.home().map(|home| (*home).clone()).ok_or_else(|| {
             SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "there is no shard yet")
                 .hint("Add one with 'polyshard shard add'.")
         })

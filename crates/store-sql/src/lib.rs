@@ -22,6 +22,7 @@ mod session;
 mod settings;
 mod startup;
 mod tls;
+mod type_ids;
 
 pub use door::{Clock, Door, Limits, Login, Parts, Random, Serving, Undeclared};
 pub use embedded::{schema, with_functions};

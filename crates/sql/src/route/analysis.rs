@@ -28,6 +28,8 @@ pub struct Analysis {
     /// A table that nobody has declared.
     pub(super) undeclared: Option<TableName>,
     pub(super) called: Vec<Called>,
+    /// Whether it asks what tables, types and the like there are, and for nothing else.
+    pub(super) describes: bool,
 }
 
 /// A function that the statement calls.
@@ -128,6 +130,12 @@ impl Analysis {
     /// The functions it calls.
     pub fn called(&self) -> &[Called] {
         &self.called
+    }
+
+    /// Whether it asks the system catalog what tables, types and the like there are, and for nothing else: the answer is
+    /// to be of the shard whose numbers of them clients see.
+    pub fn reads_catalog(&self) -> bool {
+        self.describes
     }
 
     /// Whether the route depends on the parameters' values.

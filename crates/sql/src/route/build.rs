@@ -91,6 +91,7 @@ fn plain(action: Action, writes: bool, context: &Context<'_>) -> Analysis {
         unknown: Vec::new(),
         undeclared: None,
         called: Vec::new(),
+        describes: false,
     }
 }
 
@@ -198,10 +199,15 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
     if !unknown.is_empty() {
         mention::check_unknown(statement, &unknown, context)?;
     }
+    let describes = matches!(action, Action::Anywhere)
+        && !writes
+        && unknown.is_empty()
+        && super::catalog::is_asked(&builder.system, &called, statement.text());
     Ok(Analysis {
         action,
         writes,
         reads_reference,
+        describes,
         strict: context.strict,
         one_shard_only,
         separable,

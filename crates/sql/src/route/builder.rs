@@ -54,6 +54,8 @@ pub(super) struct Builder<'c> {
     pub functions: BTreeSet<(Option<String>, String)>,
     /// Relations that are neither known nor the system's.
     pub unknown: Vec<String>,
+    /// Relations of the system's.
+    pub system: Vec<String>,
     /// What keeps the statement from running on several shards.
     pub one_shard_only: Option<String>,
     /// The rows of the INSERT that the statement is.
@@ -73,6 +75,7 @@ impl<'c> Builder<'c> {
             instances: Vec::new(),
             functions: BTreeSet::new(),
             unknown: Vec::new(),
+            system: Vec::new(),
             one_shard_only: None,
             insert: None,
             expanding: Vec::new(),

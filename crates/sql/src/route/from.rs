@@ -249,6 +249,10 @@ impl Builder<'_> {
         };
         if !system {
             self.unknown.push(name);
+        } else if schema.as_deref() == Some("information_schema") {
+            self.system.push("information_schema".to_owned());
+        } else {
+            self.system.push(name);
         }
         self.step();
         scope.items.push(Item { name: shown, schema, columns: Columns::Unknown });

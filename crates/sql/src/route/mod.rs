@@ -9,6 +9,7 @@ mod array;
 mod block;
 mod build;
 mod builder;
+mod catalog;
 mod cte;
 mod decide;
 mod describe;

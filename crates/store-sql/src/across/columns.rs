@@ -10,12 +10,17 @@ const AFTER_NAME_BYTES: usize = 18;
 /// RowDescription without the numbers of tables and columns, which are one shard's own or a temporary table's.
 pub(super) fn tell(out: &mut BytesMut, description: &[u8]) {
     let mut body = BytesMut::from(description);
+    forget_tables(&mut body);
+    reply::message(out, b'T', |out| out.extend_from_slice(&body));
+}
+
+/// Takes the numbers of tables and columns out.
+pub(super) fn forget_tables(description: &mut [u8]) {
     for (_, after) in places(description) {
-        if let Some(numbers) = body.get_mut(after..after + 6) {
+        if let Some(numbers) = description.get_mut(after..after + 6) {
             numbers.fill(0);
         }
     }
-    reply::message(out, b'T', |out| out.extend_from_slice(&body));
 }
 
 /// The names of the columns.

@@ -242,7 +242,8 @@ async fn lend(session: &mut Session, id: &ShardId, tickets: Vec<Ticket>) -> Resu
     }
     session.journal().ready(id).await.map_err(|error| error.to_sql())?;
     let lent = tickets[0].raw().await.map_err(|error| reply::of_engine(&error))?;
-    let mut worker = Worker::new(Backend::new(lent, tickets, Vec::new()), false);
+    let backend = Backend::new(lent, tickets, Vec::new(), &session.door.type_ids);
+    let mut worker = Worker::new(backend, false);
     worker.take_settings(session).await?;
     Ok(worker)
 }

@@ -1,7 +1,9 @@
 //! A shard's session at work for a statement across shards: what it is asked, and what it answers.
 
+use std::sync::Arc;
+
 use bytes::{Buf, BufMut, BytesMut};
-use polyshard_engine::RawLent;
+use polyshard_engine::{RawFrame, RawLent};
 use polyshard_map::ShardId;
 use polyshard_router::Ticket;
 use polyshard_sql::SqlError;
@@ -10,6 +12,7 @@ use crate::backend::{Backend, Broken, field, optional_texts};
 use crate::client::{Client, Gone, OUT_BYTES, broken_off};
 use crate::reply::{self, state};
 use crate::session::Session;
+use crate::type_ids::RowPatch;
 
 /// Why a shard did not do its part.
 #[derive(Debug)]
@@ -106,6 +109,8 @@ pub(crate) struct Worker {
     pub cursors: bool,
     /// Whether a message of its is taken in part, so that what comes next cannot be read.
     in_message: bool,
+    /// What is to be done with the rows that follow the columns told last.
+    row_patch: Option<Arc<RowPatch>>,
 }
 
 impl Worker {
@@ -122,6 +127,7 @@ impl Worker {
             ending_copy: false,
             cursors: false,
             in_message: false,
+            row_patch: None,
         }
     }
 
@@ -336,7 +342,14 @@ impl Worker {
         let mut failure = None;
         loop {
             match self.next(client).await? {
-                (b'T', body) => return Ok(Some(body)),
+                (b'T', mut body) => {
+                    self.row_patch = None;
+                    if !self.backend.is_home() {
+                        super::columns::forget_tables(&mut body);
+                        self.row_patch = Box::pin(self.backend.translate_columns(&mut body)).await?;
+                    }
+                    return Ok(Some(body));
+                }
                 (b'n', _) => return Ok(None),
                 (b'E', body) => failure = failure.or(Some(body)),
                 (b'Z', _) => {
@@ -431,6 +444,9 @@ impl Worker {
                 if passed.bytes > bytes_max {
                     return Err(too_much(bytes_max).into());
                 }
+                if frame.kind == b'D' && self.row_patch.is_some() {
+                    self.patch_row(client, frame).await?;
+                }
                 self.pass_frame(client, &mut sink, frame.bytes).await?;
                 continue;
             }
@@ -445,6 +461,17 @@ impl Worker {
                 _ => {}
             }
         }
+    }
+
+    /// Puts the clients' ids into a row that waits to be passed on, once it is there as a whole.
+    async fn patch_row(&mut self, client: &mut Client, frame: RawFrame) -> Result<(), Trouble> {
+        while self.backend.raw().incoming().len() < frame.bytes {
+            wait(self.backend.raw(), client).await?;
+        }
+        if let Some(patch) = &self.row_patch {
+            patch.apply(&mut self.backend.raw().incoming()[MESSAGE_HEAD_BYTES..frame.bytes]);
+        }
+        Ok(())
     }
 
     async fn pass_frame(

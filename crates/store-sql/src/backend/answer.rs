@@ -4,10 +4,15 @@ use bytes::{Buf, BufMut};
 use polyshard_engine::RawFrame;
 use polyshard_sql::SqlError;
 
+use super::ids::Rows;
 use super::words::{field, is_stale, lost, read_tag};
 use super::{Backend, Broken, Drained, Step};
 use crate::client::{Client, OUT_BYTES, broken_off};
 use crate::reply::{self, state};
+use crate::type_ids::RowPatch;
+
+/// A message's type and length.
+const MESSAGE_HEAD_BYTES: usize = 5;
 
 impl Backend {
     /// Passes answers on to the client until nothing is to be answered, or the shard waits for data. Returns whether
@@ -32,17 +37,33 @@ impl Backend {
                 continue;
             };
             if frame.bytes > there {
-                if matches!(frame.kind, b'D' | b'd') && frame.bytes > OUT_BYTES && !self.is_quiet() {
+                let as_it_comes = matches!(frame.kind, b'D' | b'd') && self.rows_patch().is_none();
+                if as_it_comes && frame.bytes > OUT_BYTES && !self.is_quiet() {
                     Box::pin(self.stream(client, frame.bytes)).await?;
                 } else {
                     self.wait(client).await?;
                 }
                 continue;
             }
+            if frame.kind == b'T' {
+                self.row_patch = None;
+                if !self.is_home() {
+                    Box::pin(self.translate_waiting_columns(frame)).await?;
+                }
+            }
             if self.answer(client, frame, failed)? {
                 return Ok(Drained::CopyIn);
             }
             client.flush_if_full().await?;
+        }
+    }
+
+    /// What is to be done with the rows that come.
+    fn rows_patch(&self) -> Option<&RowPatch> {
+        match self.steps.front() {
+            Some(Step::Execute(Rows::AsTheyAre)) => None,
+            Some(Step::Execute(Rows::Patched(patch))) => Some(patch),
+            _ => self.row_patch.as_deref(),
         }
     }
 
@@ -102,13 +123,19 @@ impl Backend {
                 self.lent().incoming().advance(frame.bytes);
                 return Ok(false);
             }
+            b'T' | b'n' if matches!(self.steps.front(), Some(Step::Columns)) => {
+                self.steps.pop_front();
+                self.lent().incoming().advance(frame.bytes);
+                return Ok(false);
+            }
+            b'D' if self.rows_patch().is_some() => self.patch_row(frame),
             b'2' | b'3' | b'T' | b'n' | b'C' | b'I' | b's' => {
                 let over = matches!(
                     (frame.kind, self.steps.front()),
                     (b'2', Some(Step::Bind))
                         | (b'3', Some(Step::Close))
                         | (b'T' | b'n', Some(Step::Describe))
-                        | (b'C' | b'I' | b's', Some(Step::Execute))
+                        | (b'C' | b'I' | b's', Some(Step::Execute(_)))
                 );
                 if over {
                     self.steps.pop_front();
@@ -138,6 +165,16 @@ impl Backend {
         }
         incoming.advance(frame.bytes);
         Ok(frame.kind == b'G')
+    }
+
+    fn patch_row(&mut self, frame: RawFrame) {
+        let patch = match self.steps.front() {
+            Some(Step::Execute(Rows::Patched(patch))) => Some(patch.clone()),
+            _ => self.row_patch.clone(),
+        };
+        if let Some(patch) = patch {
+            patch.apply(&mut self.lent().incoming()[MESSAGE_HEAD_BYTES..frame.bytes]);
+        }
     }
 
     /// After an error the server passes over the rest of a series: what was to be prepared in it was not.

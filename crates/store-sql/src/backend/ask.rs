@@ -120,7 +120,8 @@ impl Backend {
                     notes.uses += 1;
                     let uses = notes.uses;
                     notes.prepared.insert(id, uses);
-                    Ok(Ok((parameters, row)))
+                    let told = self.translate_description(parameters, row).await;
+                    Ok(Ok(told.map_err(Broken::Ended)?))
                 }
                 _ => Err(Broken::Cut(SqlError::new(
                     SqlState::INTERNAL_ERROR,
@@ -136,6 +137,9 @@ impl Backend {
         params: &[polyshard_sql::Param<'_>],
     ) -> Result<Result<Vec<String>, BytesMut>, Broken> {
         use polyshard_sql::ParamValue;
+        let own = self.params_here(params).await.map_err(Broken::Ended)?;
+        let own: Option<Vec<_>> = own.as_ref().map(|own| own.iter().map(|own| own.param()).collect());
+        let params = own.as_deref().unwrap_or(params);
         let parts = (1..=params.len()).map(|at| format!("quote_nullable(${at}), pg_typeof(${at})::text"));
         let text = format!("SELECT {}", parts.collect::<Vec<_>>().join(", "));
         let count = u16::try_from(params.len()).unwrap_or(u16::MAX);

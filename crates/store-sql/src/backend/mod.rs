@@ -3,6 +3,7 @@
 
 mod answer;
 mod ask;
+mod ids;
 mod value;
 mod words;
 
@@ -18,6 +19,9 @@ use polyshard_sql::SqlError;
 use crate::client::Gone;
 use crate::reply;
 use crate::settings::Settings;
+use crate::type_ids::{RowPatch, TypeIds};
+pub(crate) use ids::Translated;
+use ids::Rows;
 pub(crate) use words::{field, optional_texts};
 use words::{lost, parse, put_name};
 
@@ -63,6 +67,12 @@ pub(crate) struct Backend {
     pub set_inside: bool,
     /// Whether it may have something that is not noted, so that nobody else is to have it.
     pub closing: bool,
+    /// What clients know the shard's types by.
+    type_ids: Arc<TypeIds>,
+    /// What is to be done with the rows that follow the columns told last.
+    row_patch: Option<Arc<RowPatch>>,
+    /// Likewise with the rows of portals, by name; the last of a name counts.
+    portal_patches: Vec<(Box<str>, Arc<RowPatch>)>,
 }
 
 /// One thing that the shard, or the door in its place, still has to answer.
@@ -77,7 +87,9 @@ enum Step {
     Skip,
     Bind,
     Describe,
-    Execute,
+    /// Columns that are not passed on.
+    Columns,
+    Execute(Rows),
     Close,
     /// The end of a series; its answer is not passed on.
     Sync,
@@ -120,7 +132,12 @@ impl From<std::io::Error> for Broken {
 }
 
 impl Backend {
-    pub fn new(lent: RawLent, tickets: Vec<Ticket>, keys: Vec<(MapName, Vec<Key>, Access)>) -> Backend {
+    pub fn new(
+        lent: RawLent,
+        tickets: Vec<Ticket>,
+        keys: Vec<(MapName, Vec<Key>, Access)>,
+        type_ids: &Arc<TypeIds>,
+    ) -> Backend {
         let shard = tickets.first().map(|ticket| ticket.shard().clone());
         Backend {
             shard: shard.expect("a session is lent by a ticket"),
@@ -139,6 +156,9 @@ impl Backend {
             cursors: Vec::new(),
             set_inside: false,
             closing: false,
+            type_ids: type_ids.clone(),
+            row_patch: None,
+            portal_patches: Vec::new(),
         }
     }
 
@@ -289,6 +309,7 @@ impl Backend {
     /// Binds a portal; the rest of the client's message goes as it is.
     pub fn bind(&mut self, portal: &str, id: u64, rest: &[u8]) {
         self.in_series = true;
+        self.portal_patches.retain(|(name, _)| **name != *portal);
         let out = self.lent().outgoing();
         reply::message(out, b'B', |out| {
             out.put_slice(portal.as_bytes());
@@ -343,7 +364,18 @@ impl Backend {
             }
         });
         self.steps.extend([Step::Skip, Step::Skip]);
+        // What is in binary form may have ids in it, which the columns tell.
+        let to_look_into = formats.contains(&true) && !self.is_home();
+        if to_look_into {
+            self.describe_portal("");
+            self.steps.pop_back();
+            self.steps.push_back(Step::Columns);
+        }
         self.execute("", 0);
+        if to_look_into {
+            self.steps.pop_back();
+            self.steps.push_back(Step::Execute(Rows::AsDescribed));
+        }
         self.ask_answers();
     }
 
@@ -374,7 +406,7 @@ impl Backend {
             reply::text(out, portal);
             out.put_i32(rows_max);
         });
-        self.steps.push_back(Step::Execute);
+        self.steps.push_back(Step::Execute(self.rows_of(portal)));
     }
 
     /// Ends a series.

@@ -8,7 +8,7 @@ use polyshard_sql::{Kind, Param, ParamValue, SqlError, TypeOid};
 
 use super::place::Wanted;
 use super::{Done, Session, Stop};
-use crate::backend::Broken;
+use crate::backend::{Broken, Translated};
 use crate::cache::{Analysed, Description, Prepared};
 use crate::codec::{self, Values};
 use crate::reply::{self, Field, Severity, state};
@@ -176,8 +176,13 @@ impl Session {
             Some(outside)
         };
         let Some(backend) = &mut self.backend else { return Err(Stop::Told) };
-        backend.ask_description(id, &prepared.text, &prepared.types, !inside);
-        let described = backend.described(id, !inside).await;
+        let described = match backend.types_here(&prepared.types).await {
+            Ok(types) => {
+                backend.ask_description(id, &prepared.text, &types, !inside);
+                backend.described(id, !inside).await
+            }
+            Err(error) => Err(Broken::Ended(error)),
+        };
         if let Some(outside) = outside {
             self.release().await;
             self.step_inside(outside);
@@ -193,8 +198,9 @@ impl Session {
         let parameters = parameters
             .chunks_exact(4)
             .map(|oid| TypeOid(u32::from_be_bytes([oid[0], oid[1], oid[2], oid[3]])));
-        let parameters = parameters.collect();
-        Ok(Ok(Description { id, parameters, parameter_message, row_message }))
+        let parameters: Vec<TypeOid> = parameters.collect();
+        let own_types = crate::type_ids::are_own(&parameters, &row_message);
+        Ok(Ok(Description { id, parameters, parameter_message, row_message, own_types }))
     }
 
     /// What a statement that the door carries out is like.
@@ -278,6 +284,9 @@ impl Session {
         let params = params(values, &description.parameters);
         let (route, analysis) = self.route(analysed, &params).await?;
         let Some(wanted) = Wanted::of(&route) else { return Ok(false) };
+        if self.asks_home(&wanted, &analysis) {
+            return Ok(false);
+        }
         let access = if analysis.writes() { Access::Write } else { Access::Read };
         self.check_global(&analysis)?;
         self.acquire(&wanted, access).await?;
@@ -287,6 +296,20 @@ impl Session {
             Box::pin(self.begun()).await?;
         }
         let Some(backend) = &mut self.backend else { return Ok(false) };
+        if description.own_types && !backend.is_home() {
+            let bound = Translated {
+                portal: bind.portal,
+                id: description.id,
+                text: &prepared.text,
+                types: &prepared.types,
+                parameters: &description.parameters,
+                row_message: &description.row_message,
+                rest: bind.rest,
+                results: &values.results,
+            };
+            Box::pin(backend.bind_translated(bound)).await?;
+            return Ok(true);
+        }
         backend.prepare(description.id, &prepared.text, &prepared.types);
         backend.bind(bind.portal, description.id, bind.rest);
         Ok(true)
@@ -399,6 +422,10 @@ impl Session {
         let (route, analysis) = self.route(analysed, params).await?;
         match Wanted::of(&route) {
             // It was of several shards when it was bound, or is one that the door carries out: COPY, TRUNCATE.
+            Some(wanted) if self.asks_home(&wanted, &analysis) => {
+                let text = self.literal_text(analysed, params).await?;
+                Box::pin(self.run_at_home(&text)).await
+            }
             Some(wanted) => {
                 self.check_global(&analysis)?;
                 let access = if analysis.writes() { Access::Write } else { Access::Read };

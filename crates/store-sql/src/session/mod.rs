@@ -5,6 +5,7 @@ mod copy;
 mod enlist;
 mod extended;
 mod global;
+mod home;
 mod lane;
 mod load;
 mod moving;

@@ -105,7 +105,7 @@ impl Session {
         keys: Vec<(MapName, Vec<Key>, Access)>,
     ) -> Done {
         self.note_places();
-        let mut backend = Backend::new(lent, tickets, keys);
+        let mut backend = Backend::new(lent, tickets, keys, &self.door.type_ids);
         self.cancel.running.add(backend.cancel()).await;
         let mut to_confirm = backend.apply(&self.settings);
         if let Some((begin, prelude)) = self.transaction.opening() {

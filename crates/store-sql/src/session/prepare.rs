@@ -208,15 +208,24 @@ impl Session {
         }
         let asked = format!("SELECT {}::pg_catalog.regtype::oid", crate::settings::quoted(name));
         let number = self.ask_any(&asked).await?.and_then(|number| number.parse().ok());
-        number
-            .ok_or_else(|| SqlError::new(SqlState("42704"), format!("type \"{name}\" does not exist")).into())
+        let number = number
+            .ok_or_else(|| SqlError::new(SqlState("42704"), format!("type \"{name}\" does not exist")))?;
+        Ok(match &self.backend {
+            Some(backend) => backend.type_for_client(number).await?,
+            None => number,
+        })
     }
 
     async fn type_name(&mut self, type_oid: TypeOid) -> Result<String, Stop> {
         if let Some((name, _)) = TYPES.iter().find(|(_, known)| *known == type_oid.0) {
             return Ok((*name).to_owned());
         }
-        let asked = format!("SELECT pg_catalog.format_type({}, NULL)", type_oid.0);
+        self.take_up();
+        let here = match &self.backend {
+            Some(backend) => backend.types_here(&[type_oid.0]).await?[0],
+            None => type_oid.0,
+        };
+        let asked = format!("SELECT pg_catalog.format_type({here}, NULL)");
         let name = if self.embedded { None } else { self.ask_any(&asked).await? };
         name.ok_or_else(|| {
             let message = format!("a parameter of type {} cannot be written as a literal", type_oid.0);

@@ -224,6 +224,9 @@ impl Session {
         statement: &Statement,
         analysis: &Analysis,
     ) -> Done {
+        if self.asks_home(wanted, analysis) {
+            return Box::pin(self.run_at_home(text)).await;
+        }
         let alone = self.backend.is_none() && self.transaction.is_none();
         let access = if analysis.writes() { Access::Write } else { Access::Read };
         let writes = may_change(analysis);

@@ -21,4 +21,5 @@ mod sharing;
 mod strangers;
 mod tables;
 mod transactions;
+mod types;
 mod wire;

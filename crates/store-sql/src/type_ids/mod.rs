@@ -1,0 +1,202 @@
+//! One id for each of the user's types and tables, whichever shard a row comes from: that of the home shard.
+//!
+//! PostgreSQL gives a type made by CREATE TYPE or CREATE EXTENSION the next number that is free, so that each shard has
+//! another for the same type; drivers look a type up once, and take its number for good. Asked for only where such a
+//! number appears: all of PostgreSQL's own are the same everywhere.
+
+mod learn;
+mod patch;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use polyshard_journal::Journal;
+use polyshard_map::{ShardId, State};
+use polyshard_router::Router;
+use polyshard_sql::SqlError;
+use uuid::Uuid;
+
+pub(crate) use patch::{ColumnIds, RowPatch, are_own, has_user_id, is_user_id, patch_bind, patch_value};
+
+/// Where statements go that could go anywhere, and whose ids clients see.
+pub(crate) struct TypeIds {
+    router: Arc<Router>,
+    journal: Arc<Journal>,
+    /// Stays the same as long as it is there, also if a shard comes that is before it in order.
+    home: ArcSwapOption<ShardId>,
+    known: Mutex<HashMap<ShardId, Arc<ShardIds>>>,
+    /// One at a time asks for what all others wait for.
+    learning: tokio::sync::Mutex<()>,
+}
+
+/// What a shard calls the user's types and tables, beside what clients know them by.
+pub(crate) struct ShardIds {
+    /// The shard and the home as they were: another database under the same name has other ids.
+    incarnations: (Uuid, Uuid),
+    /// By the shard's own id.
+    outward: HashMap<u32, TypeId>,
+    /// By the id that clients know.
+    inward: HashMap<u32, TypeId>,
+    /// Ids of the shard that home has not, with the journal's position then: made in a transaction that is not
+    /// committed, or temporary.
+    missing: Mutex<HashMap<u32, u64>>,
+    tables: Mutex<HashMap<u32, Arc<TableIds>>>,
+}
+
+/// A type under the other number, and what its values are made of, in the numbers of this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TypeId {
+    pub other: u32,
+    pub made: Made,
+}
+
+/// What the values of a type are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// Nothing that has an id.
+    Plain,
+    Array,
+    Composite,
+    Domain(u32),
+}
+
+/// A table under home's number, with its columns' places there.
+pub(crate) struct TableIds {
+    /// 0 if home has none of that name.
+    other: u32,
+    columns: HashMap<i16, i16>,
+    /// The journal's position when it was asked for.
+    position: u64,
+}
+
+/// Which way ids go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From the shard to the client.
+    Out,
+    /// From the client to the shard.
+    In,
+}
+
+impl ShardIds {
+    fn types(&self, way: Way) -> &HashMap<u32, TypeId> {
+        match way {
+            Way::Out => &self.outward,
+            Way::In => &self.inward,
+        }
+    }
+
+    /// The id on the other side.
+    pub fn other(&self, way: Way, id: u32) -> u32 {
+        if !is_user_id(id) {
+            return id;
+        }
+        match (self.types(way).get(&id), way) {
+            (Some(known), _) => known.other,
+            // A type of the shard's own, whose number clients know as another one's.
+            (None, Way::Out) if self.inward.contains_key(&id) => UNKNOWN,
+            (None, _) => id,
+        }
+    }
+
+    fn made(&self, way: Way, id: u32) -> Made {
+        match id {
+            RECORD => Made::Composite,
+            RECORD_ARRAY => Made::Array,
+            id => self.types(way).get(&id).map_or(Made::Plain, |known| known.made),
+        }
+    }
+
+    fn has(&self, way: Way, ids: &[u32], position: u64) -> bool {
+        let missing = |id: &u32| {
+            let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+            missing.get(id) == Some(&position)
+        };
+        ids.iter().all(|id| !is_user_id(*id) || self.types(way).contains_key(id) || missing(id))
+    }
+
+    fn table(&self, id: u32) -> Option<Arc<TableIds>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+}
+
+/// `record`, whose values name the types of their fields.
+const RECORD: u32 = 2249;
+/// Arrays of it.
+const RECORD_ARRAY: u32 = 2287;
+/// `unknown`: what a client reads as a text.
+const UNKNOWN: u32 = 705;
+
+impl TypeIds {
+    pub fn new(router: Arc<Router>, journal: Arc<Journal>) -> TypeIds {
+        TypeIds {
+            router,
+            journal,
+            home: ArcSwapOption::empty(),
+            known: Mutex::default(),
+            learning: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The shard whose ids clients see, and that is asked what could be asked anywhere: the first that is there, and
+    /// then the same as long as it is.
+    pub fn home(&self) -> Option<Arc<ShardId>> {
+        let view = self.router.view();
+        let serves = |id: &ShardId| view.shards.get(id).is_some_and(|record| record.state != State::Offline);
+        let is_file =
+            |id: &ShardId| view.shards.get(id).is_some_and(|record| record.url.starts_with("sqlite:"));
+        // PostgreSQL knows more than a file does: where both serve, home is one of its shards.
+        let files = !self.journal.has_postgres();
+        let fits = |id: &ShardId| serves(id) && is_file(id) == files;
+        if let Some(home) = self.home.load_full().filter(|home| fits(home)) {
+            return Some(home);
+        }
+        let first = view.shards.keys().find(|id| fits(id)).cloned().map(Arc::new);
+        self.home.store(first.clone());
+        first
+    }
+
+    /// Whether a shard's ids are those that clients see.
+    pub fn is_home(&self, shard: &ShardId) -> bool {
+        self.home().is_none_or(|home| *home == *shard)
+    }
+
+    /// The ids of a shard's types, with these if they can be known; nothing if they are those that clients see.
+    pub async fn of_shard(
+        &self,
+        shard: &ShardId,
+        way: Way,
+        wanted: &[u32],
+    ) -> Result<Option<Arc<ShardIds>>, SqlError> {
+        let Some(home) = self.home().filter(|home| **home != *shard) else { return Ok(None) };
+        let position = self.journal.position();
+        let known = || {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(shard).cloned();
+            known.filter(|known| {
+                Some(known.incarnations) == self.incarnations(shard, &home)
+                    && known.has(way, wanted, position)
+            })
+        };
+        if let Some(known) = known() {
+            return Ok(Some(known));
+        }
+        let _one = self.learning.lock().await;
+        if let Some(known) = known() {
+            return Ok(Some(known));
+        }
+        let learnt = Arc::new(self.learn(shard, &home).await?);
+        {
+            let mut missing = learnt.missing.lock().unwrap_or_else(PoisonError::into_inner);
+            missing.extend(wanted.iter().filter(|id| is_user_id(**id)).map(|id| (*id, position)));
+        }
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(shard.clone(), learnt.clone());
+        Ok(Some(learnt))
+    }
+
+    fn incarnations(&self, shard: &ShardId, home: &ShardId) -> Option<(Uuid, Uuid)> {
+        let view = self.router.view();
+        Some((view.shards.get(shard)?.incarnation, view.shards.get(home)?.incarnation))
+    }
+}
