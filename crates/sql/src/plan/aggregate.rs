@@ -80,6 +80,9 @@ impl Planner<'_> {
             .collect();
         let sql = format!("SELECT * FROM ({part}{grouping}) AS ps ({})", names.join(", "));
         self.fragment(&temp, sql, Source::EveryShard);
+        if grouped == 0 {
+            self.limit_rows(Some(1));
+        }
         combined.from = tree::query(&format!("SELECT 1 FROM pg_temp.{temp}"))?
             .body
             .as_select()

@@ -117,6 +117,9 @@ impl Planner<'_> {
             format!("SELECT * FROM ({inner}) AS ps ({})", names.join(", ")),
             Source::EveryShard,
         );
+        if on.is_empty() {
+            self.limit_rows(first_rows(query));
+        }
         let by_key = block.is_none_or(|block| matches!(block.full, Place::Sharded(_)));
         let distinct = match &distinct {
             Some(Distinct::On(_)) => {

@@ -12,12 +12,14 @@ mod functions;
 mod names;
 mod plain;
 mod prepare;
+mod quick;
 mod refuse;
 mod scope;
 mod shape;
 mod tree;
 mod types;
 
+pub use quick::{GivenColumn, Quick};
 pub use tree::{folded, quoted};
 
 use polyshard_map::ShardId;
@@ -60,6 +62,8 @@ pub struct Fragment {
     /// Columns that the temporary table must have as its primary key, so that PostgreSQL knows what depends on
     /// what in GROUP BY; mostly empty.
     pub primary_key: Vec<String>,
+    /// The most rows that one shard has for it, if the query says so.
+    rows_max: Option<u64>,
     /// What stands where the shard's name belongs; nothing that the user wrote has it.
     shard_mark: String,
 }
@@ -81,6 +85,8 @@ pub struct Plan {
     pub combine: String,
     /// How the fragments become the answer.
     pub mode: Mode,
+    /// How few rows are combined without temporary tables, if they can be.
+    pub quick: Option<Quick>,
 }
 
 impl Plan {
@@ -202,7 +208,12 @@ fn plan_here(
         let text = query.to_string();
         check_printed(&text, &query)?;
         planner.fragment("ps_0", text, Source::EveryShard);
-        return Ok(Plan { fragments: planner.fragments, combine: String::new(), mode: Mode::Concat });
+        return Ok(Plan {
+            fragments: planner.fragments,
+            combine: String::new(),
+            mode: Mode::Concat,
+            quick: None,
+        });
     }
     let mut combined = query;
     planner.rewrite(&mut combined, &Scope::root())?;
@@ -226,7 +237,8 @@ fn plan_here(
             return Err(unprintable());
         }
     }
-    Ok(Plan { fragments: planner.fragments, combine, mode: Mode::Combine })
+    let quick = Quick::of(&combined, &planner.fragments);
+    Ok(Plan { fragments: planner.fragments, combine, mode: Mode::Combine, quick })
 }
 
 /// What we send must mean what we planned: read again, it is the same tree.
@@ -269,7 +281,21 @@ impl Planner<'_> {
 
     fn fragment(&mut self, temp: &str, sql: String, from: Source) {
         let (temp, shard_mark) = (temp.to_owned(), self.shard_mark.clone());
-        self.fragments.push(Fragment { temp, sql, from, primary_key: Vec::new(), shard_mark });
+        self.fragments.push(Fragment {
+            temp,
+            sql,
+            from,
+            primary_key: Vec::new(),
+            rows_max: None,
+            shard_mark,
+        });
+    }
+
+    /// Notes how many rows the last fragment has at most.
+    fn limit_rows(&mut self, rows_max: Option<u64>) {
+        if let Some(last) = self.fragments.last_mut() {
+            last.rows_max = rows_max;
+        }
     }
 
     /// A fragment for a table; one that is fetched already is not fetched again.
@@ -280,7 +306,14 @@ impl Planner<'_> {
         }
         let temp = self.next_temp();
         let shard_mark = self.shard_mark.clone();
-        self.fragments.push(Fragment { temp: temp.clone(), sql, from, primary_key, shard_mark });
+        self.fragments.push(Fragment {
+            temp: temp.clone(),
+            sql,
+            from,
+            primary_key,
+            rows_max: None,
+            shard_mark,
+        });
         temp
     }
 }

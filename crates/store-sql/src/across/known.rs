@@ -1,0 +1,234 @@
+//! What is known of questions across shards that were asked before: their plans, and what their rows are like.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use polyshard_sql::{GivenColumn, Param, Plan, Shape, SqlError, Statement, quoted};
+
+use super::columns::Kind;
+use crate::cache::{Basis, Kept};
+
+/// Plans kept in each half of each part of the cache: a few thousand in all, of some kilobytes each.
+const PLANS_MAX: usize = 64;
+/// What is learnt of the rows of questions is shared by those that differ in their values alone.
+const LESSONS_MAX: usize = 128;
+/// A question that was asked so often is kept prepared: others would only take the place of those.
+const USES_MIN: u32 = 4;
+/// Rows of all shards together that are expected to be few the next time too.
+const FEW_ROWS: u64 = 500;
+/// How often a question is not tried as a small one after it was found to be large.
+const SKIPPED: u32 = 64;
+
+/// A question that was planned.
+pub(crate) struct Known {
+    basis: Basis,
+    pub plan: Plan,
+    pub lesson: Arc<Lesson>,
+    uses: AtomicU32,
+    /// Its number on the shards' sessions, and that of its combine step.
+    ids: [u64; 2],
+}
+
+/// What is known of the rows that shards have for a question, whatever its values.
+pub(crate) struct Lesson {
+    basis: Basis,
+    columns: ArcSwapOption<Vec<Learnt>>,
+    /// How many rows there were when they were counted last.
+    rows: AtomicU64,
+    /// How often it is still to be taken for a large one.
+    skipped: AtomicU32,
+}
+
+/// A column of the rows that shards have for a question.
+#[derive(Debug)]
+pub(crate) struct Learnt {
+    pub given: GivenColumn,
+    pub kind: Kind,
+}
+
+/// A question with its values.
+pub(crate) struct Question<'q> {
+    pub select: &'q Statement,
+    pub literals: &'q [String],
+    pub params: &'q [Param<'q>],
+}
+
+/// Everything that is kept.
+pub(crate) struct Questions {
+    plans: Kept<(Arc<str>, Arc<[String]>), Arc<Known>>,
+    lessons: Kept<Arc<str>, Arc<Lesson>>,
+    /// Whether ranges were being moved when this was looked at last.
+    moving: AtomicBool,
+    /// The numbers of what is asked with every question: its beginning, the ranges in motion, its end.
+    pub constant: [u64; 3],
+    /// The last number that a prepared statement has.
+    numbers: Arc<AtomicU64>,
+}
+
+impl Questions {
+    /// Prepared statements are numbered from there on.
+    pub fn new(numbers: Arc<AtomicU64>) -> Questions {
+        let constant = [(); 3].map(|()| numbers.fetch_add(1, Ordering::Relaxed));
+        let (plans, lessons) = (Kept::new(PLANS_MAX), Kept::new(LESSONS_MAX));
+        Questions { plans, lessons, moving: AtomicBool::new(false), constant, numbers }
+    }
+
+    /// The plan of a question on this basis, made if need be.
+    pub fn plan(
+        &self,
+        question: &Question<'_>,
+        basis: Basis,
+        make: impl FnOnce() -> Result<Plan, SqlError>,
+    ) -> Result<Arc<Known>, SqlError> {
+        let key = (question.select.text().clone(), Arc::from(question.literals));
+        if let Some(known) = self.plans.get(&key)
+            && known.basis.is(&basis)
+        {
+            return Ok(known);
+        }
+        let lesson = self.lesson(question, &basis);
+        let ids = [(); 2].map(|()| self.numbers.fetch_add(1, Ordering::Relaxed));
+        let uses = AtomicU32::new(0);
+        let known = Arc::new(Known { basis, plan: make()?, lesson, uses, ids });
+        self.plans.put(key, known.clone());
+        Ok(known)
+    }
+
+    fn lesson(&self, question: &Question<'_>, basis: &Basis) -> Arc<Lesson> {
+        let text = question.select.text();
+        let key = match Shape::of(text) {
+            Some(shape) => Arc::from(shape.text()),
+            None => {
+                let types = question.params.iter().map(|param| format!("\0{}", param.type_oid.0));
+                Arc::from(format!("{text}{}", types.collect::<String>()))
+            }
+        };
+        if let Some(lesson) = self.lessons.get(&key)
+            && lesson.basis.is(basis)
+        {
+            return lesson;
+        }
+        let lesson = Arc::new(Lesson::new(basis.clone()));
+        self.lessons.put(key, lesson.clone());
+        lesson
+    }
+
+    /// Whether ranges are being moved, as far as is known: then a question begins by asking which.
+    pub fn is_moving(&self) -> bool {
+        self.moving.load(Ordering::Relaxed)
+    }
+
+    pub fn note_moving(&self, moving: bool) {
+        self.moving.store(moving, Ordering::Relaxed);
+    }
+}
+
+impl Known {
+    /// Of a plan that is good for once.
+    pub fn passing(basis: Basis, plan: Plan) -> Known {
+        let lesson = Arc::new(Lesson::new(basis.clone()));
+        Known { basis, plan, lesson, uses: AtomicU32::new(u32::MAX), ids: [0; 2] }
+    }
+
+    /// The numbers of its fragment and its combine step as prepared statements, if it is worth preparing.
+    pub fn prepared(&self) -> Option<[u64; 2]> {
+        match self.uses.load(Ordering::Relaxed) {
+            USES_MIN => Some(self.ids),
+            uses if uses < USES_MIN => {
+                self.uses.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Has it sent as a text from now on: a server says that it is not as it was prepared.
+    pub fn unprepare(&self) {
+        self.uses.store(u32::MAX, Ordering::Relaxed);
+    }
+
+    /// The columns of its rows, if these are expected to be so few that they need no temporary table.
+    pub fn few_rows(&self, rows_max: u64) -> Option<Arc<Vec<Learnt>>> {
+        let quick = self.plan.quick.as_ref()?;
+        let few = match quick.rows_max() {
+            Some(rows) => rows <= rows_max,
+            None => {
+                self.lesson.rows.load(Ordering::Relaxed) <= FEW_ROWS
+                    && self.lesson.skipped.load(Ordering::Relaxed) == 0
+            }
+        };
+        if few { self.lesson.columns.load_full() } else { None }
+    }
+}
+
+impl Lesson {
+    fn new(basis: Basis) -> Lesson {
+        Lesson {
+            basis,
+            columns: ArcSwapOption::empty(),
+            rows: AtomicU64::new(u64::MAX),
+            skipped: AtomicU32::new(0),
+        }
+    }
+
+    /// What there is to ask of the temporary table that has the rows.
+    pub fn question(&self, temp: &str) -> String {
+        format!(
+            "SELECT a.attname, pg_catalog.format_type(a.atttypid, -1), \
+             pg_catalog.format_type(a.atttypid, a.atttypmod), \
+             pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.collname), \
+             a.atttypid, a.atttypmod, t.typtype = 'b' AND t.typcategory <> 'A' AND t.typdelim = ',' \
+             FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid \
+             LEFT JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation \
+             LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace \
+             WHERE a.attrelid = 'pg_temp.{}'::pg_catalog.regclass AND a.attnum > 0 ORDER BY a.attnum",
+            quoted(temp)
+        )
+    }
+
+    /// Whether its columns are not known yet.
+    pub fn is_open(&self) -> bool {
+        self.columns.load().is_none()
+    }
+
+    /// Takes in the answer to [`Lesson::question`]; nothing is learnt of rows that cannot be given as arrays.
+    pub fn learn(&self, answer: &[Vec<Option<String>>]) {
+        let columns: Option<Vec<Learnt>> = answer.iter().map(|row| learnt(row)).collect();
+        self.columns.store(columns.filter(|columns| !columns.is_empty()).map(Arc::new));
+    }
+
+    /// Forgets the columns: they are not what they were.
+    pub fn forget(&self) {
+        self.columns.store(None);
+    }
+
+    /// Notes how many rows there were.
+    pub fn count(&self, rows: u64) {
+        self.rows.store(rows, Ordering::Relaxed);
+        let less = |skipped: u32| skipped.checked_sub(1);
+        // Nothing to take away is no failure.
+        let _ = self.skipped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Notes that there were too many.
+    pub fn too_many(&self) {
+        self.skipped.store(SKIPPED, Ordering::Relaxed);
+    }
+}
+
+fn learnt(row: &[Option<String>]) -> Option<Learnt> {
+    let [name, element, written, collation, type_oid, type_mod, plain] = row else { return None };
+    let kind =
+        Kind { type_oid: type_oid.as_ref()?.parse().ok()?, type_mod: type_mod.as_ref()?.parse().ok()? };
+    if plain.as_deref() != Some("t") || !kind.is_everywhere() {
+        return None;
+    }
+    let given = GivenColumn {
+        name: name.clone()?,
+        element: element.clone()?,
+        written: written.clone()?,
+        collation: collation.clone(),
+    };
+    Some(Learnt { given, kind })
+}
