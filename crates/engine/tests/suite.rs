@@ -46,6 +46,7 @@ on_every_engine! {
     ordered_batches_run_in_order,
     scans_come_in_pages_of_one_snapshot,
     a_dropped_scan_frees_its_place,
+    a_dropped_scan_stops_a_query_that_never_ends,
     a_transaction_commits_or_vanishes,
     a_failed_transaction_can_only_roll_back,
     savepoints_recover_a_transaction,
@@ -410,6 +411,39 @@ async fn a_dropped_scan_frees_its_place(mut bed: Bed) {
     drop(bed.db.scan(Statement::new("SELECT id FROM item"), 1).await.unwrap());
     // Closing waits for every place to be free.
     bed.db.close().await;
+}
+
+async fn a_dropped_scan_stops_a_query_that_never_ends(mut bed: Bed) {
+    const ENDLESS: &str =
+        "WITH RECURSIVE endless(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM endless) SELECT count(*) FROM endless";
+    let wait = Duration::from_secs(60);
+    let few = Options { sqlite_long_reads_max: 1, postgres_pool_max: 1, acquire_timeout: wait, ..options() };
+    bed.reopen_with(few).await;
+    for _ in 0..2 {
+        tokio::select! {
+            scan = bed.db.scan(Statement::new(ENDLESS), 1) => drop(scan.unwrap()),
+            // PostgreSQL says nothing before the first row: whoever waits for that goes away.
+            () = until_endless_runs(&bed.db, true) => {}
+        }
+    }
+    // There is one place: it would be taken for ever.
+    let mut next = bed.db.scan(Statement::new("SELECT 1"), 1).await.unwrap();
+    assert_eq!(next.next().await.unwrap().unwrap().len(), 1);
+    if bed.db.dialect() == Dialect::Postgres {
+        let ended = tokio::time::timeout(wait, until_endless_runs(&bed.db, false)).await;
+        assert!(ended.is_ok(), "the server works for nobody");
+    }
+}
+
+/// Waits until such a query runs on a server, or none does.
+async fn until_endless_runs(db: &Database, wanted: bool) {
+    if db.dialect() == Dialect::Sqlite {
+        return std::future::pending().await;
+    }
+    let running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH RECURSIVE e%'";
+    while (db.read(Statement::new(running)).await.unwrap().one().unwrap().int(0).unwrap() > 0) != wanted {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn a_transaction_commits_or_vanishes(bed: Bed) {

@@ -6,43 +6,64 @@ use std::sync::Arc;
 use futures_util::TryStreamExt;
 use tokio_postgres::RowStream;
 
-use super::error::Fitness;
+use super::error::{Failure, Fitness};
 use super::pool::Lent;
 use super::session::Session;
 use super::types;
 use crate::{Error, Row, Rows, Statement};
 
+/// What a scan runs in. The time limit is lifted: the pace is the caller's. The server looks every second whether we are
+/// still there, so that a query whose scan was dropped does not go on for nobody; where its system cannot tell it that,
+/// asking for it would be an error.
+const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = 0; \
+    SELECT set_config('client_connection_check_interval', '1s', true) WHERE version() LIKE '%linux%'";
+
 pub(crate) struct PostgresScan {
-    /// Gone once the scan has ended. A scan dropped before has its connection cut, since the rest of the
-    /// rows would have to be read otherwise.
-    lent: Option<Lent>,
+    lent: Held,
     rows: Pin<Box<RowStream>>,
     columns: Arc<[String]>,
     page_rows: usize,
 }
 
+/// A session that is at work, given back once that has ended. Who drops it before has the connection cut: the rest of the rows
+/// would have to be read otherwise, or waited for.
+struct Held(Option<Lent>);
+
+impl Held {
+    /// Ends the transaction and gives the session back. If that cannot be, it is cut when this is dropped.
+    async fn end(&mut self) {
+        if let Some(lent) = &self.0
+            && lent.session.simple("ROLLBACK").await.is_ok()
+            && let Some(lent) = self.0.take()
+        {
+            lent.finish();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(lent) = self.0.take() {
+            lent.session.kill();
+        }
+    }
+}
+
 impl PostgresScan {
     /// The library hands on rows only as fast as they are taken, and the server waits for the network, so
-    /// memory is bounded without a cursor. The time limit is lifted: the pace is the caller's.
+    /// memory is bounded without a cursor.
     pub async fn start(lent: Lent, statement: Statement, page_rows: usize) -> Result<PostgresScan, Error> {
-        let session = &lent.session;
-        session.simple("BEGIN READ ONLY; SET LOCAL statement_timeout = 0").await?;
-        let started = async {
-            let prepared = session.prepare(&statement).await?;
-            let rows = session.stream(&prepared, &statement).await?;
-            Ok((rows, Session::columns(&prepared)))
-        };
-        match started.await {
-            Ok((rows, columns)) => {
-                Ok(PostgresScan { lent: Some(lent), rows: Box::pin(rows), columns, page_rows })
-            }
+        let mut held = Held(Some(lent));
+        match begin(&held, &statement).await {
+            Ok((rows, columns)) => Ok(PostgresScan { lent: held, rows: Box::pin(rows), columns, page_rows }),
             Err(failure) => {
-                let failure: super::error::Failure = failure;
-                if failure.session == Fitness::Stale {
-                    session.forget_prepared();
+                if failure.session == Fitness::Stale
+                    && let Some(lent) = &held.0
+                {
+                    lent.session.forget_prepared();
                 }
-                if failure.session != Fitness::Lost && session.simple("ROLLBACK").await.is_ok() {
-                    lent.finish();
+                if failure.session != Fitness::Lost {
+                    held.end().await;
                 }
                 Err(failure.error)
             }
@@ -50,21 +71,21 @@ impl PostgresScan {
     }
 
     pub async fn next(&mut self) -> Result<Option<Rows>, Error> {
-        let Some(lent) = &self.lent else { return Ok(None) };
+        let Some(lent) = &self.lent.0 else { return Ok(None) };
         let mut rows = Vec::new();
         while rows.len() < self.page_rows {
             let row = match self.rows.try_next().await {
                 Ok(row) => row,
                 Err(error) => {
                     let error = lent.session.translate(&error).error;
-                    self.end().await;
+                    self.lent.end().await;
                     return Err(error);
                 }
             };
             match row {
                 Some(row) => rows.push(Row { columns: self.columns.clone(), values: types::values(&row)? }),
                 None => {
-                    self.end().await;
+                    self.lent.end().await;
                     break;
                 }
             }
@@ -75,22 +96,13 @@ impl PostgresScan {
         let affected = rows.len() as u64;
         Ok(Some(Rows { columns: self.columns.clone(), rows, affected }))
     }
-
-    /// All rows have been taken, or the query has failed.
-    async fn end(&mut self) {
-        if let Some(lent) = self.lent.take() {
-            match lent.session.simple("ROLLBACK").await {
-                Ok(_) => lent.finish(),
-                Err(_) => lent.session.kill(),
-            }
-        }
-    }
 }
 
-impl Drop for PostgresScan {
-    fn drop(&mut self) {
-        if let Some(lent) = self.lent.take() {
-            lent.session.kill();
-        }
-    }
+/// Sends the query; the server says nothing before its first row.
+async fn begin(held: &Held, statement: &Statement) -> Result<(RowStream, Arc<[String]>), Failure> {
+    let Some(Lent { session, .. }) = &held.0 else { return Err(Failure::fit(Error::Closed)) };
+    session.simple(BEGIN).await?;
+    let prepared = session.prepare(statement).await?;
+    let rows = session.stream(&prepared, statement).await?;
+    Ok((rows, Session::columns(&prepared)))
 }

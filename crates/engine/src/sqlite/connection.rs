@@ -39,6 +39,21 @@ pub(crate) struct Connection {
 struct Clock {
     start: Instant,
     deadline_ms: AtomicU64,
+    /// Which use of the connection this is, and the last one that nobody waits for any more.
+    turn: AtomicU64,
+    stopped: AtomicU64,
+}
+
+/// Stops what a connection does in one use of it, and nothing that comes later.
+pub(crate) struct Stopper {
+    clock: Arc<Clock>,
+    turn: u64,
+}
+
+impl Stopper {
+    pub fn stop(&self) {
+        self.clock.stopped.fetch_max(self.turn, Ordering::Relaxed);
+    }
 }
 
 impl Connection {
@@ -51,7 +66,12 @@ impl Connection {
             raw,
             columns: HashMap::new(),
             columns_max: options.statement_cache_max,
-            clock: Arc::new(Clock { start: Instant::now(), deadline_ms: AtomicU64::new(u64::MAX) }),
+            clock: Arc::new(Clock {
+                start: Instant::now(),
+                deadline_ms: AtomicU64::new(u64::MAX),
+                turn: AtomicU64::new(1),
+                stopped: AtomicU64::new(0),
+            }),
         };
         connection.set_up(role, options).map_err(translate)?;
         Ok(connection)
@@ -128,6 +148,13 @@ impl Connection {
             None => u64::MAX,
         };
         self.clock.deadline_ms.store(deadline, Ordering::Relaxed);
+    }
+
+    /// Begins another use of the connection, which can be stopped from elsewhere; who stopped an earlier one does not
+    /// stop this.
+    pub fn begin_turn(&self) -> Stopper {
+        let turn = self.clock.turn.fetch_add(1, Ordering::Relaxed) + 1;
+        Stopper { clock: self.clock.clone(), turn }
     }
 
     /// Runs a statement that returns nothing, such as BEGIN.
@@ -208,6 +235,9 @@ pub(crate) enum Go {
 
 impl Clock {
     fn has_passed(&self) -> bool {
+        if self.stopped.load(Ordering::Relaxed) >= self.turn.load(Ordering::Relaxed) {
+            return true;
+        }
         let deadline = self.deadline_ms.load(Ordering::Relaxed);
         deadline != u64::MAX && self.start.elapsed().as_millis() as u64 > deadline
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 
-use super::connection::{Connection, Go};
+use super::connection::{Connection, Go, Stopper};
 use super::engine::Engine;
 use crate::statement::Action;
 use crate::{Error, Rows, Statement, Value};
@@ -22,6 +22,7 @@ enum After {
 pub(crate) struct SqliteScan {
     pages: mpsc::Receiver<Result<Rows, Error>>,
     reader: Option<JoinHandle<()>>,
+    stopper: Stopper,
 }
 
 impl SqliteScan {
@@ -61,11 +62,14 @@ impl SqliteScan {
         after: After,
     ) -> Result<SqliteScan, Error> {
         connection.limit(None);
+        let stopper = connection.begin_turn();
         let (sender, pages) = mpsc::channel(PAGES_AHEAD);
         let reader = tokio::task::spawn_blocking(move || {
             let result = connection.run_pages(&text, &params, page_rows, |page| {
                 if page.is_empty() || sender.blocking_send(Ok(page)).is_ok() { Go::On } else { Go::Stop }
             });
+            // Whoever drops the scan from here on does not stop the next one.
+            drop(connection.begin_turn());
             match after {
                 After::GiveBack => engine.readers.give_back(connection),
                 After::Close => drop(connection),
@@ -76,7 +80,7 @@ impl SqliteScan {
                 let _ = sender.blocking_send(Err(error));
             }
         });
-        Ok(SqliteScan { pages, reader: Some(reader) })
+        Ok(SqliteScan { pages, reader: Some(reader), stopper })
     }
 
     pub async fn next(&mut self) -> Result<Option<Rows>, Error> {
@@ -90,5 +94,12 @@ impl SqliteScan {
             },
             None => Ok(None),
         }
+    }
+}
+
+impl Drop for SqliteScan {
+    /// A query that has not found a row yet would go on for nobody, with no limit of time.
+    fn drop(&mut self) {
+        self.stopper.stop();
     }
 }
