@@ -415,7 +415,7 @@ async fn a_dropped_scan_frees_its_place(mut bed: Bed) {
 
 async fn a_dropped_scan_stops_a_query_that_never_ends(mut bed: Bed) {
     const ENDLESS: &str =
-        "WITH RECURSIVE endless(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM endless) SELECT count(*) FROM endless";
+        "WITH RECURSIVE e(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM e) SELECT count(*) FROM e";
     let wait = Duration::from_secs(60);
     let few = Options { sqlite_long_reads_max: 1, postgres_pool_max: 1, acquire_timeout: wait, ..options() };
     bed.reopen_with(few).await;
@@ -440,7 +440,8 @@ async fn until_endless_runs(db: &Database, wanted: bool) {
     if db.dialect() == Dialect::Sqlite {
         return std::future::pending().await;
     }
-    let running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH RECURSIVE e%'";
+    let running =
+        "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH RECURSIVE e%'";
     while (db.read(Statement::new(running)).await.unwrap().one().unwrap().int(0).unwrap() > 0) != wanted {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
