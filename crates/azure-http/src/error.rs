@@ -82,7 +82,7 @@ impl ServiceError {
     pub fn to_response(&self, format: BodyFormat, request_id: Uuid, now: Timestamp) -> Response {
         let mut response = Response::new(self.status).header("x-ms-error-code", self.code);
         for (name, value) in &self.headers {
-            response = response.header(*name, value.as_str());
+            response = response.header(*name, value.clone());
         }
         // A 304 has no body, and so no type of one.
         if self.status == 304 {
@@ -199,6 +199,13 @@ impl ServiceError {
             format!("The server is currently unable to receive requests: {reason}"),
         )
         .header("Retry-After", "1")
+    }
+
+    /// More requests than a quota allows. The SDKs wait for as long as they are told, in whole seconds.
+    pub fn too_many(reason: &str, after: std::time::Duration) -> ServiceError {
+        let seconds = after.as_millis().div_ceil(1_000).max(1).to_string();
+        let message = format!("Too many requests: {reason}");
+        ServiceError::new(503, "ServerBusy", message).header("Retry-After", seconds)
     }
 }
 

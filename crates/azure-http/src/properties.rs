@@ -120,9 +120,9 @@ impl ServiceProperties {
         let failed = || ServiceError::new(403, "CorsPreflightFailure", message);
         let rule = self.rule(origin, method, headers).ok_or_else(failed)?;
         Ok(Response::new(200)
-            .header("Access-Control-Allow-Origin", origin)
-            .header("Access-Control-Allow-Methods", method)
-            .header("Access-Control-Allow-Headers", headers)
+            .header("Access-Control-Allow-Origin", origin.to_owned())
+            .header("Access-Control-Allow-Methods", method.to_owned())
+            .header("Access-Control-Allow-Headers", headers.to_owned())
             .header("Access-Control-Max-Age", rule.max_age_seconds.to_string())
             .header("Access-Control-Allow-Credentials", "true"))
     }
@@ -132,8 +132,8 @@ impl ServiceProperties {
         let Some(origin) = request.headers.get("Origin") else { return response };
         let Some(rule) = self.rule(origin, request.method.as_str(), "") else { return response };
         response
-            .header("Access-Control-Allow-Origin", origin)
-            .header("Access-Control-Expose-Headers", rule.exposed_headers.as_str())
+            .header("Access-Control-Allow-Origin", origin.to_owned())
+            .header("Access-Control-Expose-Headers", rule.exposed_headers.clone())
             .header("Access-Control-Allow-Credentials", "true")
             .header("Vary", "Origin")
     }

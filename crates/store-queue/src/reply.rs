@@ -69,9 +69,9 @@ pub(crate) fn done() -> Response {
 
 pub(crate) fn metadata(metadata: &Metadata, count: i64) -> Response {
     let response = Response::new(200).header("x-ms-approximate-messages-count", count.to_string());
-    metadata.iter().fold(response, |response, (name, value)| {
-        response.header(format!("x-ms-meta-{name}"), value.as_str())
-    })
+    metadata
+        .iter()
+        .fold(response, |response, (name, value)| response.header(format!("x-ms-meta-{name}"), value.clone()))
 }
 
 /// What a list was asked for, which it repeats.
@@ -226,6 +226,7 @@ fn router_failure(error: &StoreError, inner: &RouterError) -> ServiceError {
         | RouterError::Moving(_)
         | RouterError::Shard { .. }
         | RouterError::CatalogAway(_) => busy(inner),
+        RouterError::OverQuota { after, .. } => ServiceError::too_many(&inner.to_string(), *after),
         // A queue whose place is not mapped waits for the operator.
         RouterError::Locate(_) => busy(inner),
         RouterError::Catalog(catalog) if catalog.is_retryable() => busy(inner),

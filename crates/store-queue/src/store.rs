@@ -114,7 +114,9 @@ impl QueueStore {
     }
 
     async fn home(&self, queue: &QueueName) -> Result<Home, StoreError> {
-        self.home_of(self.record(queue).await?, queue.name())
+        let home = self.home_of(self.record(queue).await?, queue.name())?;
+        self.router.admit_to(&home.record, home.key.first(), 1)?;
+        Ok(home)
     }
 
     /// Where the messages of a queue of this name, with this record, are.

@@ -170,11 +170,8 @@ fn query(table: TableName, request: &Request) -> Result<Command, ServiceError> {
 
 fn insert(table: TableName, request: &Request) -> Result<Command, ServiceError> {
     check_content_type(&request.headers)?;
-    let read = || -> Result<_, crate::entity::InputError> {
-        let draft = Draft::read(&request.body)?;
-        Ok((draft.key()?, draft.properties))
-    };
-    let (key, properties) = read().map_err(|error| reply::input_error(&error))?;
+    let read = Draft::read(&request.body).and_then(Draft::keyed);
+    let (key, properties) = read.map_err(|error| reply::input_error(&error))?;
     let (level, prefer) = (level(request)?, prefer(&request.headers));
     Ok(Command::Change { table, key, kind: ChangeKind::Insert(properties), level, prefer })
 }
@@ -229,6 +226,7 @@ fn body_of(key: &EntityKey, request: &Request) -> Result<crate::entity::Properti
 
 fn check_content_type(headers: &Headers) -> Result<(), ServiceError> {
     match headers.get("content-type") {
+        Some("application/json") => Ok(()),
         Some(given) if given.to_ascii_lowercase().contains("atom") => Err(reply::atom()),
         _ => Ok(()),
     }

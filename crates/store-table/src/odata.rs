@@ -32,6 +32,12 @@ impl Level {
 
     /// What an `Accept` header or `$format` asks for; none if it is something other than JSON.
     pub fn parse(asked: &str) -> Option<Level> {
+        // As the SDKs write it.
+        match asked {
+            "application/json;odata=minimalmetadata" => return Some(Level::Minimal),
+            "application/json;odata=nometadata" => return Some(Level::None),
+            _ => {}
+        }
         let asked = asked.to_ascii_lowercase();
         let json = asked.is_empty()
             || asked.contains("json")
@@ -92,11 +98,11 @@ impl Draft {
         Ok(Draft { partition, row, properties: Properties::new(list)? })
     }
 
-    /// Its key, all of which must be in the body.
-    pub fn key(&self) -> Result<EntityKey, InputError> {
-        let partition = self.partition.clone().ok_or(InputError::KeyMissing("PartitionKey"))?;
-        let row = self.row.clone().ok_or(InputError::KeyMissing("RowKey"))?;
-        EntityKey::new(partition, row)
+    /// Its key, all of which must be in the body, and its properties.
+    pub fn keyed(self) -> Result<(EntityKey, Properties), InputError> {
+        let partition = self.partition.ok_or(InputError::KeyMissing("PartitionKey"))?;
+        let row = self.row.ok_or(InputError::KeyMissing("RowKey"))?;
+        Ok((EntityKey::new(partition, row)?, self.properties))
     }
 }
 
@@ -148,25 +154,40 @@ pub(crate) struct Place<'a> {
 impl Place<'_> {
     /// The path of an entity within the account, safe in headers: `table(PartitionKey='p',RowKey='r')`.
     pub fn entity_path(&self, key: &EntityKey) -> String {
-        format!(
-            "{}(PartitionKey='{}',RowKey='{}')",
-            self.table,
-            quoted(key.partition.as_str()),
-            quoted(key.row.as_str())
-        )
+        let mut out = String::with_capacity(128);
+        self.write_entity_path(key, &mut out);
+        out
     }
 
     /// The URL of an entity.
     pub fn entity_url(&self, key: &EntityKey) -> String {
-        format!("{}/{}", self.base_url, self.entity_path(key))
+        let mut out = String::with_capacity(self.base_url.len() + 128);
+        out.push_str(self.base_url);
+        out.push('/');
+        self.write_entity_path(key, &mut out);
+        out
+    }
+
+    fn write_entity_path(&self, key: &EntityKey, out: &mut String) {
+        out.push_str(self.table);
+        out.push_str("(PartitionKey='");
+        write_quoted(key.partition.as_str(), out);
+        out.push_str("',RowKey='");
+        write_quoted(key.row.as_str(), out);
+        out.push_str("')");
     }
 }
 
-/// A key between quotes in a URL.
-fn quoted(key: &str) -> String {
+/// A key between quotes in a URL, where a quote is two of them.
+fn write_quoted(key: &str, out: &mut String) {
     /// What RFC 3986 calls unreserved stays.
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(&key.replace('\'', "''"), ESCAPED).to_string()
+    for (at, piece) in key.split('\'').enumerate() {
+        if at > 0 {
+            out.push_str("%27%27");
+        }
+        out.extend(utf8_percent_encode(piece, ESCAPED));
+    }
 }
 
 /// The properties that a client wants, if not all.
@@ -369,7 +390,8 @@ mod tests {
     fn written(level: Level, select: &Select) -> String {
         let draft = Draft::read(BODY.as_bytes()).unwrap();
         let timestamp = Timestamp::parse_iso("2026-11-15T07:25:16.2221997Z").unwrap();
-        let entity = Entity { key: draft.key().unwrap(), timestamp, properties: draft.properties };
+        let (key, properties) = draft.keyed().unwrap();
+        let entity = Entity { key, timestamp, properties };
         let place = Place { base_url: "http://h/acct", account: "acct", table: "People" };
         one(&entity, &place, level, select)
     }
@@ -425,7 +447,7 @@ mod tests {
             Err(InputError::PropertyTwice(_))
         ));
         assert!(matches!(Draft::read(b"\xff"), Err(InputError::Unreadable(_))));
-        assert_eq!(read("\"RowKey\":\"r\"").unwrap().key(), Err(InputError::KeyMissing("PartitionKey")));
+        assert_eq!(read("\"RowKey\":\"r\"").unwrap().keyed(), Err(InputError::KeyMissing("PartitionKey")));
         let long = read("\"a\":3000000000").unwrap();
         assert_eq!(long.properties.get("a"), Some(&EdmValue::Int64(3_000_000_000)));
     }

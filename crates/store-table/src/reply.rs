@@ -204,6 +204,7 @@ fn router_error(error: &RouterError) -> ServiceError {
             tracing::error!(%error, "a shard has no space left");
             ServiceError::server_busy("there is no space left at the moment; ask the operator")
         }
+        RouterError::OverQuota { after, .. } => ServiceError::too_many(&error.to_string(), *after),
         RouterError::ReadOnly(what) | RouterError::Offline(what) => {
             tracing::debug!(%error, "refused");
             ServiceError::server_busy(&format!("{what} is not in service at the moment; try again later"))

@@ -16,7 +16,7 @@ pub struct Response {
     /// The status, such as 201.
     pub status: u16,
     /// The headers in order; names are written in this case.
-    pub headers: Vec<(Cow<'static, str>, String)>,
+    pub headers: Vec<(Cow<'static, str>, Cow<'static, str>)>,
     /// The body. It is not sent with 204 and 304, nor to `HEAD`; to that, a `Content-Length` among the headers stays.
     pub body: Vec<u8>,
 }
@@ -24,11 +24,16 @@ pub struct Response {
 impl Response {
     /// A response with nothing but a status.
     pub fn new(status: u16) -> Response {
-        Response { status, headers: Vec::new(), body: Vec::new() }
+        // Room for as many as most have, at once.
+        Response { status, headers: Vec::with_capacity(8), body: Vec::new() }
     }
 
     /// Adds a header.
-    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Response {
+    pub fn header(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Response {
         self.headers.push((name.into(), value.into()));
         self
     }
@@ -41,7 +46,7 @@ impl Response {
 
     /// The first value of that header, in whatever case.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_ref())
     }
 
     /// The first header that would not stay one header on the wire; it is a bug of whoever made it.
@@ -64,10 +69,18 @@ pub(crate) struct Finish<'a> {
     pub(crate) close: bool,
 }
 
+/// What is laid ready for a head; most are shorter.
+const HEAD_BYTES: usize = 768;
+
 /// The bytes of a whole response.
 pub(crate) fn encode(response: &Response, finish: &Finish<'_>) -> Vec<u8> {
     let bodiless = matches!(response.status, 100..200 | 204 | 304);
-    let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
+    let mut head = String::with_capacity(HEAD_BYTES + if bodiless { 0 } else { response.body.len() });
+    head.push_str("HTTP/1.1 ");
+    head.push_str(&response.status.to_string());
+    head.push(' ');
+    head.push_str(reason(response.status));
+    head.push_str("\r\n");
     let mut add = |name: &str, value: &str| {
         head.push_str(name);
         head.push_str(": ");
@@ -89,7 +102,7 @@ pub(crate) fn encode(response: &Response, finish: &Finish<'_>) -> Vec<u8> {
         add("Content-Length", &response.body.len().to_string());
     }
     add("Server", "Polyshard");
-    add("x-ms-request-id", &finish.request_id.to_string());
+    add("x-ms-request-id", finish.request_id.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
     if let Some(id) = finish.client_request_id {
         add("x-ms-client-request-id", id);
     }

@@ -76,9 +76,9 @@ impl Service for Echo {
             let who = who(&context.identity);
             let mut response = Response::new(200).header("Who", who.escape_default().to_string());
             for (name, value) in request.headers.metadata() {
-                response = response.header(format!("x-ms-meta-{name}"), value);
+                response = response.header(format!("x-ms-meta-{name}"), value.to_owned());
             }
-            let response = response.header("Resource", context.resource.as_str());
+            let response = response.header("Resource", context.resource.as_str().to_owned());
             match request.query("answer") {
                 Some("none") => Ok(Response::new(204).header("Who", "x").with_body("not sent")),
                 Some("bad") => Ok(response.header("Bad", "two\r\nlines")),

@@ -75,7 +75,7 @@ async fn run(ticket: &Ticket, ask: &Ask) -> Result<Rows, engine::Error> {
             scan.next().await?.ok_or_else(|| engine::Error::invalid("a sum has no row"))
         }
         Kind::Change | Kind::Add => {
-            let answers = ticket.write(Batch::from(statement)).await?;
+            let answers = ticket.write(Batch::from(statement).in_place()).await?;
             answers.into_iter().next().ok_or_else(|| engine::Error::invalid("a statement has no answer"))
         }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use polyshard_azure_http::Timestamp;
-use polyshard_engine::{self as engine, Batch, Expect, Rows};
+use polyshard_engine::{self as engine, Batch, Expect, Rows, Statement};
 use polyshard_router::{Access, Router, Ticket, enlist};
 
 use super::rows::{self, Target};
@@ -54,8 +55,8 @@ enum Attempt {
     Done(Vec<i64>),
     /// The change of this number cannot be made.
     Refused(usize, StoreError),
-    /// Something about this change's entity was not as expected.
-    Lost(usize),
+    /// Something about the entity of one of these changes was not as expected.
+    Lost(Range<usize>),
 }
 
 impl TableStore {
@@ -78,6 +79,8 @@ impl TableStore {
         for (at, change) in changes.iter().enumerate() {
             rows::check(partition, change).map_err(|error| (at, error))?;
         }
+        let admitted = self.router.admit_to(&home.record, home.key.first(), changes.len());
+        admitted.map_err(|error| (0, error.into()))?;
         let mut turn = None;
         for _ in 0..TRIES_MAX {
             let work = Work {
@@ -88,18 +91,19 @@ impl TableStore {
                 now: self.next_tick(),
             };
             let attempt = self.attempt(work).await.map_err(|error| (0, error))?;
-            let at = match attempt {
+            let lost = match attempt {
                 Attempt::Done(ticks) => {
                     let times: Result<_, _> = ticks.into_iter().map(timestamp).collect();
                     return times.map_err(|error| (0, error));
                 }
                 Attempt::Refused(at, error) => return Err((at, error)),
-                Attempt::Lost(at) => at,
+                Attempt::Lost(lost) => lost,
             };
-            if let Some(error) =
-                self.reason(&home, partition, &changes[at]).await.map_err(|error| (at, error))?
-            {
-                return Err((at, error));
+            for at in lost {
+                let reason = self.reason(&home, partition, &changes[at]).await;
+                if let Some(error) = reason.map_err(|error| (at, error))? {
+                    return Err((at, error));
+                }
             }
             if turn.is_none() {
                 turn = Some(self.turns[turn_of(&home, partition)].lock().await);
@@ -152,6 +156,9 @@ impl Work {
     async fn run(&self, ticket: &Ticket) -> Result<Attempt, engine::Error> {
         enlist(&self.router, ticket, &self.home.record, ENTITIES).await?;
         let (texts, target) = (texts(ticket.dialect()), self.target());
+        if let Some(inserts) = target.insert_all(texts, &self.changes) {
+            return self.insert_all(ticket, inserts).await;
+        }
         let mut batch = Batch::new();
         for (at, change) in self.changes.iter().enumerate() {
             let found = match rows::reads_first(&change.kind) {
@@ -170,9 +177,30 @@ impl Work {
             let expect = if self.changes.len() == 1 { Expect::Any } else { Expect::Rows(1) };
             batch = batch.push(statement.expect(expect));
         }
-        match ticket.write(batch.order_key(self.order_key())).await {
+        match ticket.write(batch.order_key(self.order_key()).in_place()).await {
             Ok(answers) => ticks(&answers, self.now),
-            Err(engine::Error::Expectation { statement, .. }) => Ok(Attempt::Lost(statement)),
+            Err(engine::Error::Expectation { statement, .. }) => Ok(Attempt::Lost(statement..statement + 1)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Inserts several entities: many rows of one statement take less time than many statements.
+    async fn insert_all(
+        &self,
+        ticket: &Ticket,
+        inserts: Vec<(usize, Statement)>,
+    ) -> Result<Attempt, engine::Error> {
+        let rows: Vec<usize> = inserts.iter().map(|(rows, _)| *rows).collect();
+        let batch: Batch = inserts
+            .into_iter()
+            .map(|(rows, statement)| statement.expect(Expect::Rows(rows as u64)))
+            .collect();
+        match ticket.write(batch.order_key(self.order_key()).in_place()).await {
+            Ok(_) => Ok(Attempt::Done(vec![self.now; self.changes.len()])),
+            Err(engine::Error::Expectation { statement, .. }) => {
+                let first = rows[..statement].iter().sum();
+                Ok(Attempt::Lost(first..first + rows[statement]))
+            }
             Err(error) => Err(error),
         }
     }
@@ -198,7 +226,7 @@ fn ticks(answers: &[Rows], now: i64) -> Result<Attempt, engine::Error> {
     for (at, answer) in answers.iter().enumerate() {
         match rows::ticks_of(answer, now)? {
             Some(time) => ticks.push(time),
-            None => return Ok(Attempt::Lost(at)),
+            None => return Ok(Attempt::Lost(at..at + 1)),
         }
     }
     Ok(Attempt::Done(ticks))

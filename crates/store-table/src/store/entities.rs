@@ -13,6 +13,7 @@ impl TableStore {
     /// An entity by its key.
     pub async fn get(&self, table: &TableName, key: &EntityKey) -> Result<Entity, StoreError> {
         let home = self.home(table, &key.partition).await?;
+        self.router.admit_to(&home.record, home.key.first(), 1)?;
         let row =
             self.stored(&home, key.partition.as_str(), &key.row).await?.ok_or(StoreError::NoSuchEntity)?;
         let time = timestamp(row.int(0).map_err(broken)?)?;

@@ -91,12 +91,14 @@ impl TableStore {
             return Ok(Page::default());
         };
         drop(view);
+        self.router.admit_to(record, Some(&key), 1)?;
         let work = async move |ticket: &Ticket| plan.page(std::slice::from_ref(ticket)).await;
         self.router.call(&record.map, &[key], Access::Read, work).await?
     }
 
     /// Tickets are held for the whole page: no range can change its shard while rows of both are merged.
     async fn query_partitions(&self, record: &DatasetRecord, plan: &Plan) -> Result<Page, StoreError> {
+        self.router.admit_to(record, None, 1)?;
         let mut tries = 0;
         loop {
             let error = match self.router.enter_range(&record.map, &KeyRange::all(), Access::Read).await {

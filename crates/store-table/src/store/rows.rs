@@ -6,7 +6,7 @@ use polyshard_engine::{self as engine, Rows, Statement};
 
 use super::changes::{Change, ChangeKind};
 use super::entities::read_properties;
-use super::statements::Texts;
+use super::statements::{INSERT_ROWS, Texts};
 use super::{StoreError, timestamp};
 use crate::entity::{EntityKey, PartitionKey, Properties};
 use crate::etag::IfMatch;
@@ -67,6 +67,28 @@ impl Target<'_> {
         })
     }
 
+    /// The statements that insert several entities, each with how many they are; none if a change is something else.
+    pub fn insert_all(&self, texts: &Texts, changes: &[Change]) -> Option<Vec<(usize, Statement)>> {
+        let inserted = |change: &Change| matches!(change.kind, ChangeKind::Insert(_));
+        if changes.len() < 2 || !changes.iter().all(inserted) {
+            return None;
+        }
+        let mut statements = Vec::new();
+        let mut rest = changes;
+        while !rest.is_empty() {
+            let fitting = INSERT_ROWS.iter().zip(&texts.insert_rows).find(|(rows, _)| **rows <= rest.len());
+            let (rows, text) = fitting.expect("one row always fits");
+            let (now, later) = rest.split_at(*rows);
+            let statement = now.iter().fold(Statement::new(text.clone()), |statement, change| {
+                let ChangeKind::Insert(properties) = &change.kind else { unreachable!("all are inserts") };
+                self.bind_new(statement, change, properties)
+            });
+            statements.push((*rows, statement));
+            rest = later;
+        }
+        Some(statements)
+    }
+
     fn merge(
         &self,
         texts: &Texts,
@@ -80,12 +102,19 @@ impl Target<'_> {
     }
 
     fn at(&self, text: &Arc<str>, change: &Change) -> Statement {
-        let statement = Statement::new(text.clone()).bind(self.dataset);
-        statement.bind(self.partition.as_str()).bind(change.row.as_str())
+        self.bind_key(Statement::new(text.clone()), change)
     }
 
     fn add(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
-        let statement = self.at(text, change).bind(self.placement);
+        self.bind_new(Statement::new(text.clone()), change, properties)
+    }
+
+    fn bind_key(&self, statement: Statement, change: &Change) -> Statement {
+        statement.bind(self.dataset).bind(self.partition.as_str()).bind(change.row.as_str())
+    }
+
+    fn bind_new(&self, statement: Statement, change: &Change, properties: &Properties) -> Statement {
+        let statement = self.bind_key(statement, change).bind(self.placement);
         statement.bind(self.now).bind(stored::write(properties))
     }
 
