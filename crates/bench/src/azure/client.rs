@@ -1,8 +1,11 @@
 //! A connection that sends signed requests one after the other and reads the answers: as little as that takes, so that
 //! the servers are measured and not an SDK.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use polyshard_azure_http::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Timestamp};
@@ -13,10 +16,12 @@ use crate::Failure;
 
 const VERSION: &str = "2021-12-02";
 /// How long a date may be used for further requests: a signature may be a quarter of an hour old.
-const DATE_S: u64 = 60;
+const DATE_S: u64 = 300;
+/// Heads of requests that are kept: more than there are entities that are read again and again.
+const HEADS_MAX: usize = 20_000;
 
 /// Which protocol a request is signed for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Door {
     /// Queues.
     Queue,
@@ -25,7 +30,7 @@ pub enum Door {
 }
 
 /// A request. Its path is without the account and as it is sent.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Ask<'a> {
     /// The verb.
     pub method: &'static str,
@@ -37,14 +42,30 @@ pub struct Ask<'a> {
     pub content_type: &'a str,
     /// The body.
     pub body: &'a str,
+    /// Whether it is sent again, maybe with another body of the same length.
+    pub is_repeated: bool,
+}
+
+/// What signs requests, for all connections. The head of a request that is sent again is signed once: the load shares
+/// its cores with the servers.
+pub struct Signer {
+    key: AccountKey,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    date: String,
+    since: Instant,
+    /// By a hash of all that is signed.
+    heads: HashMap<u64, Arc<str>>,
 }
 
 /// A connection.
 pub struct Client {
     stream: TcpStream,
     door: Door,
-    key: Arc<AccountKey>,
-    date: (String, Instant),
+    signer: Arc<Signer>,
+    send: Vec<u8>,
     read: Vec<u8>,
 }
 
@@ -56,30 +77,38 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
-impl Client {
-    /// Connects.
-    pub async fn connect(address: SocketAddr, door: Door) -> Result<Client, Failure> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+impl Signer {
+    /// Signs for the development account.
+    pub fn new() -> Result<Signer, Failure> {
         let key = AccountKey::from_base64(DEVELOPMENT_KEY).ok_or("the development key is base64")?;
-        Ok(Client { stream, door, key: Arc::new(key), date: (date()?, Instant::now()), read: Vec::new() })
+        let kept = Kept { date: date()?, since: Instant::now(), heads: HashMap::new() };
+        Ok(Signer { key, kept: Mutex::new(kept) })
     }
 
-    /// Sends a request and reads its answer.
-    pub async fn ask(&mut self, ask: &Ask<'_>) -> Result<Reply, Failure> {
-        if self.date.1.elapsed().as_secs() >= DATE_S {
-            self.date = (date()?, Instant::now());
+    /// The head of a request but for the length of its body, which comes last.
+    fn head(&self, door: Door, ask: &Ask<'_>) -> Result<Arc<str>, Failure> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.since.elapsed().as_secs() >= DATE_S || kept.heads.len() >= HEADS_MAX {
+            *kept = Kept { date: date()?, since: Instant::now(), heads: HashMap::new() };
         }
-        let request = self.request(ask);
-        self.stream.write_all(request.as_bytes()).await?;
-        self.reply().await
+        let mut hasher = DefaultHasher::new();
+        (door, ask.method, ask.path, ask.query, ask.content_type, ask.body.len()).hash(&mut hasher);
+        let known = hasher.finish();
+        if let Some(head) = kept.heads.get(&known) {
+            return Ok(head.clone());
+        }
+        let head: Arc<str> = self.write_head(door, ask, &kept.date).into();
+        // What has a name of its own comes once.
+        if ask.is_repeated {
+            kept.heads.insert(known, head.clone());
+        }
+        Ok(head)
     }
 
-    fn request(&self, ask: &Ask<'_>) -> String {
-        let Ask { method, path, query, content_type, body } = *ask;
-        let (date, length) = (&self.date.0, body.len());
-        let signature = self.key.sign(&self.text_to_sign(ask));
-        let mut out = String::with_capacity(512 + length);
+    fn write_head(&self, door: Door, ask: &Ask<'_>, date: &str) -> String {
+        let Ask { method, path, query, content_type, .. } = *ask;
+        let signature = self.key.sign(&text_to_sign(door, ask, date));
+        let mut out = String::with_capacity(512);
         out.push_str(&format!("{method} /{DEVELOPMENT_ACCOUNT}{path}"));
         if !query.is_empty() {
             out.push('?');
@@ -87,44 +116,40 @@ impl Client {
         }
         out.push_str(&format!(
             " HTTP/1.1\r\nHost: 127.0.0.1\r\nx-ms-date: {date}\r\nx-ms-version: {VERSION}\r\n\
-             Authorization: SharedKey {DEVELOPMENT_ACCOUNT}:{signature}\r\nContent-Length: {length}\r\n"
+             Authorization: SharedKey {DEVELOPMENT_ACCOUNT}:{signature}\r\n"
         ));
         if !content_type.is_empty() {
             out.push_str(&format!("Content-Type: {content_type}\r\n"));
         }
-        if self.door == Door::Table {
+        if door == Door::Table {
             out.push_str("Accept: application/json;odata=nometadata\r\nPrefer: return-no-content\r\n");
             out.push_str("DataServiceVersion: 3.0\r\n");
         }
-        if method == "PATCH" || method == "DELETE" && self.door == Door::Table {
+        if method == "PATCH" || method == "DELETE" && door == Door::Table {
             out.push_str("If-Match: *\r\n");
         }
-        out.push_str("\r\n");
-        out.push_str(body);
+        out.push_str("Content-Length: ");
         out
     }
+}
 
-    fn text_to_sign(&self, ask: &Ask<'_>) -> String {
-        let Ask { method, path, query, content_type, body } = *ask;
-        let date = &self.date.0;
-        let resource = format!("/{DEVELOPMENT_ACCOUNT}/{DEVELOPMENT_ACCOUNT}{path}");
-        match self.door {
-            Door::Table => format!("{method}\n\n{content_type}\n{date}\n{resource}"),
-            Door::Queue => {
-                let length = if body.is_empty() { String::new() } else { body.len().to_string() };
-                let mut parameters: Vec<_> = query.split('&').filter(|pair| !pair.is_empty()).collect();
-                parameters.sort_unstable();
-                let parameters: String = parameters
-                    .iter()
-                    .filter_map(|pair| pair.split_once('='))
-                    .map(|(name, value)| format!("\n{name}:{}", decode(value)))
-                    .collect();
-                format!(
-                    "{method}\n\n\n{length}\n\n{content_type}\n\n\n\n\n\n\nx-ms-date:{date}\nx-ms-version:{VERSION}\n\
-                     {resource}{parameters}"
-                )
-            }
-        }
+impl Client {
+    /// Connects.
+    pub async fn connect(address: SocketAddr, door: Door, signer: Arc<Signer>) -> Result<Client, Failure> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream, door, signer, send: Vec::new(), read: Vec::new() })
+    }
+
+    /// Sends a request and reads its answer.
+    pub async fn ask(&mut self, ask: &Ask<'_>) -> Result<Reply, Failure> {
+        let head = self.signer.head(self.door, ask)?;
+        self.send.clear();
+        self.send.extend_from_slice(head.as_bytes());
+        write!(self.send, "{}\r\n\r\n", ask.body.len())?;
+        self.send.extend_from_slice(ask.body.as_bytes());
+        self.stream.write_all(&self.send).await?;
+        self.reply().await
     }
 
     async fn reply(&mut self) -> Result<Reply, Failure> {
@@ -134,18 +159,19 @@ impl Client {
             }
             self.more().await?;
         };
-        let text = String::from_utf8_lossy(&self.read[..head]).to_ascii_lowercase();
+        let text = std::str::from_utf8(&self.read[..head])?;
         let status: u16 = text.get(9..12).ok_or("no status")?.parse()?;
         let header = |name: &str| {
-            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            lines.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
         };
+        let is_chunked = header("transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked"));
+        let length = header("content-length").map_or(Ok(0), str::parse)?;
         self.read.drain(..head);
-        let body = if header("transfer-encoding") == Some("chunked") {
-            self.chunks().await?
-        } else {
-            let length = header("content-length").map_or(Ok(0), str::parse)?;
-            let length = if status == 204 { 0 } else { length };
-            self.take(length).await?
+        let body = match status {
+            _ if is_chunked => self.chunks().await?,
+            204 => Vec::new(),
+            _ => self.take(length).await?,
         };
         Ok(Reply { status, body })
     }
@@ -182,6 +208,28 @@ impl Client {
         match self.stream.read_buf(&mut self.read).await? {
             0 => Err("the server closed the connection".into()),
             _ => Ok(()),
+        }
+    }
+}
+
+fn text_to_sign(door: Door, ask: &Ask<'_>, date: &str) -> String {
+    let Ask { method, path, query, content_type, body, .. } = *ask;
+    let resource = format!("/{DEVELOPMENT_ACCOUNT}/{DEVELOPMENT_ACCOUNT}{path}");
+    match door {
+        Door::Table => format!("{method}\n\n{content_type}\n{date}\n{resource}"),
+        Door::Queue => {
+            let length = if body.is_empty() { String::new() } else { body.len().to_string() };
+            let mut parameters: Vec<_> = query.split('&').filter(|pair| !pair.is_empty()).collect();
+            parameters.sort_unstable();
+            let parameters: String = parameters
+                .iter()
+                .filter_map(|pair| pair.split_once('='))
+                .map(|(name, value)| format!("\n{name}:{}", decode(value)))
+                .collect();
+            format!(
+                "{method}\n\n\n{length}\n\n{content_type}\n\n\n\n\n\n\nx-ms-date:{date}\nx-ms-version:{VERSION}\n\
+                 {resource}{parameters}"
+            )
         }
     }
 }

@@ -5,8 +5,11 @@ mod raw;
 mod servers;
 mod work;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::client::Signer;
+use self::raw::{Alone, Raw};
 use self::servers::Servers;
 use self::work::{Kind, Worker};
 use crate::measure::Spread;
@@ -51,7 +54,8 @@ impl Figures {
 
 /// Measures the operations whose name has `only` in it.
 pub fn run(effort: Effort, only: &str) -> Result<Vec<Table>, Failure> {
-    let alone = raw::run(effort)?;
+    let (mut alone, mut raw) = (Alone::new(effort)?, Raw::new()?);
+    let signer = Arc::new(Signer::new()?);
     let servers = Servers::start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut table = Table::new(
@@ -73,7 +77,7 @@ pub fn run(effort: Effort, only: &str) -> Result<Vec<Table>, Failure> {
     );
     runtime.block_on(async {
         for server in servers.all() {
-            work::prepare(server).await?;
+            work::prepare(server, &signer).await?;
         }
         for kind in Kind::ALL.into_iter().filter(|kind| kind.name().contains(only)) {
             for connections in CONNECTIONS {
@@ -81,23 +85,31 @@ pub fn run(effort: Effort, only: &str) -> Result<Vec<Table>, Failure> {
                 let mut figures = [Figures::default(), Figures::default()];
                 // A round that is thrown away, then rounds in turn.
                 let rounds = effort.pick(5, 2);
+                let mut raw_rates = Vec::new();
+                let is_bound = connections == 1 && kind.commits() > 0;
                 for round in 0..=rounds {
+                    if is_bound && round > 0 {
+                        raw_rates.push(raw.round(Duration::from_millis(effort.pick(1000, 500)))?);
+                    }
                     for (server, figures) in servers.all().zip(&mut figures) {
                         let length = if round == 0 { 300 } else { effort.pick(2000, 700) };
-                        let measured =
-                            one_round(server, kind, connections, Duration::from_millis(length)).await?;
+                        let length = Duration::from_millis(length);
+                        let measured = one_round(server, kind, connections, &signer, length).await?;
                         if round > 0 {
                             figures.add(measured);
                         }
                     }
                 }
                 let [mut ours, mut theirs] = figures;
+                if is_bound {
+                    alone.add(kind.name(), kind.commits(), &ours.rates, &raw_rates);
+                }
                 table.row(row(kind, connections, &mut ours, &mut theirs));
             }
         }
         Ok::<_, Failure>(())
     })?;
-    Ok(vec![table, alone])
+    Ok(vec![table, alone.table()])
 }
 
 fn row(kind: Kind, connections: usize, ours: &mut Figures, theirs: &mut Figures) -> [Cell; 11] {
@@ -108,7 +120,7 @@ fn row(kind: Kind, connections: usize, ours: &mut Figures, theirs: &mut Figures)
     let (p99, their_p99) = (ours.p99_ms(), theirs.p99_ms());
     [
         kind.name().into(),
-        (connections as f64).into(),
+        Cell::Number(connections as f64, 0),
         median(&ours.rates).into(),
         median(&theirs.rates).into(),
         rate.into(),
@@ -125,11 +137,12 @@ async fn one_round(
     server: &servers::Server,
     kind: Kind,
     connections: usize,
+    signer: &Arc<Signer>,
     length: Duration,
 ) -> Result<Round, Failure> {
     let mut workers = Vec::new();
     for _ in 0..connections {
-        workers.push(Worker::connect(server, kind).await?);
+        workers.push(Worker::connect(server, kind, signer).await?);
     }
     let cpu = server.cpu_seconds()?;
     let began = Instant::now();

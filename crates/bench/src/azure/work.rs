@@ -1,13 +1,15 @@
 //! What is measured: a few operations that programs do again and again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::client::{Ask, Client, Door};
+use super::client::{Ask, Client, Door, Signer};
 use super::servers::Server;
 use crate::Failure;
 use crate::measure::Random;
 
 const TABLE: &str = "Bench";
+const TABLE_PATH: &str = "/Bench";
 const QUEUE: &str = "bench";
 /// Entities that are read by key.
 const READ_ENTITIES: u64 = 5_000;
@@ -49,6 +51,15 @@ impl Kind {
         }
     }
 
+    /// How many commits one takes that waits for each of its answers.
+    pub fn commits(self) -> usize {
+        match self {
+            Kind::Get | Kind::Scan => 0,
+            Kind::Insert | Kind::Batch => 1,
+            Kind::Queue => 3,
+        }
+    }
+
     fn door(self) -> Door {
         if self == Kind::Queue { Door::Queue } else { Door::Table }
     }
@@ -65,14 +76,14 @@ pub struct Worker {
 }
 
 /// Makes the table, the queue, and what is read.
-pub async fn prepare(server: &Server) -> Result<(), Failure> {
-    let mut queue = Client::connect(server.queue, Door::Queue).await?;
-    let made =
-        queue.ask(&Ask { method: "PUT", path: "/bench", query: "", content_type: "", body: "" }).await?;
+pub async fn prepare(server: &Server, signer: &Arc<Signer>) -> Result<(), Failure> {
+    let mut queue = Client::connect(server.queue, Door::Queue, signer.clone()).await?;
+    let create = Ask { method: "PUT", path: "/bench", ..Ask::default() };
+    let made = queue.ask(&create).await?;
     expect(made.status, &[201, 204], "creating the queue", &made.body)?;
-    let mut table = Client::connect(server.table, Door::Table).await?;
+    let mut table = Client::connect(server.table, Door::Table, signer.clone()).await?;
     let body = format!("{{\"TableName\":\"{TABLE}\"}}");
-    let create = Ask { method: "POST", path: "/Tables", query: "", content_type: JSON, body: &body };
+    let create = Ask { method: "POST", path: "/Tables", content_type: JSON, body: &body, ..Ask::default() };
     let made = table.ask(&create).await?;
     expect(made.status, &[201, 204], "creating the table", &made.body)?;
     for first in (0..READ_ENTITIES).step_by(BATCH_ENTITIES as usize) {
@@ -88,9 +99,9 @@ pub async fn prepare(server: &Server) -> Result<(), Failure> {
 
 impl Worker {
     /// Connects.
-    pub async fn connect(server: &Server, kind: Kind) -> Result<Worker, Failure> {
+    pub async fn connect(server: &Server, kind: Kind, signer: &Arc<Signer>) -> Result<Worker, Failure> {
         let address = if kind == Kind::Queue { server.queue } else { server.table };
-        let client = Client::connect(address, kind.door()).await?;
+        let client = Client::connect(address, kind.door(), signer.clone()).await?;
         Ok(Worker { client, kind, random: Random::new(NEXT.fetch_add(1, Ordering::Relaxed)) })
     }
 
@@ -108,8 +119,14 @@ impl Worker {
     async fn insert(&mut self) -> Result<(), Failure> {
         let (partition, row) = (self.random.below(PARTITIONS), NEXT.fetch_add(1, Ordering::Relaxed));
         let body = entity(&format!("p{partition:04}"), &format!("{row:012}"), row);
-        let path = format!("/{TABLE}");
-        let ask = Ask { method: "POST", path: &path, query: "", content_type: JSON, body: &body };
+        let ask = Ask {
+            method: "POST",
+            path: TABLE_PATH,
+            content_type: JSON,
+            body: &body,
+            is_repeated: true,
+            ..Ask::default()
+        };
         let reply = self.client.ask(&ask).await?;
         expect(reply.status, &[201, 204], "inserting", &reply.body)
     }
@@ -117,7 +134,7 @@ impl Worker {
     async fn get(&mut self) -> Result<(), Failure> {
         let n = self.random.below(READ_ENTITIES);
         let path = format!("/{TABLE}(PartitionKey='read{}',RowKey='{n:06}')", n / BATCH_ENTITIES);
-        let ask = Ask { method: "GET", path: &path, query: "", content_type: "", body: "" };
+        let ask = Ask { method: "GET", path: &path, is_repeated: true, ..Ask::default() };
         let reply = self.client.ask(&ask).await?;
         expect(reply.status, &[200], "getting", &reply.body)?;
         found(&reply.body, &format!("{n:06}"), 1)
@@ -136,7 +153,7 @@ impl Worker {
             from + SCAN_FOUND
         );
         let path = format!("/{TABLE}()");
-        let ask = Ask { method: "GET", path: &path, query: &query, content_type: "", body: "" };
+        let ask = Ask { method: "GET", path: &path, query: &query, is_repeated: true, ..Ask::default() };
         let reply = self.client.ask(&ask).await?;
         expect(reply.status, &[200], "scanning", &reply.body)?;
         found(&reply.body, "\"RowKey\"", SCAN_FOUND as usize)
@@ -145,12 +162,18 @@ impl Worker {
     async fn cycle(&mut self) -> Result<(), Failure> {
         let path = format!("/{QUEUE}/messages");
         let body = format!("<QueueMessage><MessageText>{TEXT}</MessageText></QueueMessage>");
-        let put =
-            Ask { method: "POST", path: &path, query: "", content_type: "application/xml", body: &body };
+        let put = Ask {
+            method: "POST",
+            path: &path,
+            content_type: "application/xml",
+            body: &body,
+            is_repeated: true,
+            ..Ask::default()
+        };
         let reply = self.client.ask(&put).await?;
         expect(reply.status, &[201], "putting", &reply.body)?;
-        let get =
-            Ask { method: "GET", path: &path, query: "visibilitytimeout=300", content_type: "", body: "" };
+        let query = "visibilitytimeout=300";
+        let get = Ask { method: "GET", path: &path, query, is_repeated: true, ..Ask::default() };
         let reply = self.client.ask(&get).await?;
         expect(reply.status, &[200], "getting", &reply.body)?;
         let text = String::from_utf8(reply.body)?;
@@ -158,7 +181,7 @@ impl Worker {
         let path = format!("/{QUEUE}/messages/{id}");
         let query =
             format!("popreceipt={}", receipt.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D"));
-        let delete = Ask { method: "DELETE", path: &path, query: &query, content_type: "", body: "" };
+        let delete = Ask { method: "DELETE", path: &path, query: &query, ..Ask::default() };
         let reply = self.client.ask(&delete).await?;
         expect(reply.status, &[204], "deleting", &reply.body)
     }
@@ -179,7 +202,14 @@ async fn batch(client: &mut Client, partition: &str, rows: &[(String, u64)]) -> 
     }
     body.push_str("--changeset_c--\r\n--batch_b--\r\n");
     let content_type = "multipart/mixed; boundary=batch_b";
-    let ask = Ask { method: "POST", path: "/$batch", query: "", content_type, body: &body };
+    let ask = Ask {
+        method: "POST",
+        path: "/$batch",
+        content_type,
+        body: &body,
+        is_repeated: true,
+        ..Ask::default()
+    };
     let reply = client.ask(&ask).await?;
     expect(reply.status, &[202], "the batch", &reply.body)?;
     found(&reply.body, "HTTP/1.1 204", rows.len())
