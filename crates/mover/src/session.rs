@@ -62,6 +62,8 @@ pub(crate) struct Session {
     pub units: Vec<Unit>,
     /// The names of the datasets that are known here.
     pub known: Vec<Dataset>,
+    /// What the target calls the tables of the datasets that it knows already, where its engine is another.
+    there: BTreeMap<String, String>,
     /// Datasets that the target was found to have no rows of.
     pub looked_at: BTreeSet<String>,
     /// The dataset whose rows are copied now: those before it are done.
@@ -102,6 +104,11 @@ impl Session {
         definition: MapDefinition,
     ) -> Result<Session> {
         let (source, target) = (shard(shards, &carry.from).await?, shard(shards, &carry.to).await?);
+        let mut there = BTreeMap::new();
+        if source.dialect() != target.dialect() {
+            let known = target.datasets(definition.name()).await.map_err(MoveError::on(target.id()))?;
+            there.extend(known.into_iter().map(|dataset| (dataset.name, dataset.table)));
+        }
         Ok(Session {
             op,
             carry,
@@ -111,6 +118,7 @@ impl Session {
             tables: Vec::new(),
             units: Vec::new(),
             known: Vec::new(),
+            there,
             looked_at: BTreeSet::new(),
             copied_units: 0,
             copy_rows: crate::copy::FIRST_ROWS,
@@ -169,7 +177,10 @@ impl Session {
 
     /// The dataset as it is on the target, whose engine may be another.
     pub(crate) fn on_target(&self, dataset: &Dataset) -> Dataset {
-        let table = table_in(self.source.dialect(), self.target.dialect(), &dataset.table);
+        let table = self.there.get(&dataset.name).cloned().unwrap_or_else(|| {
+            // Not known there yet.
+            table_in(self.source.dialect(), self.target.dialect(), &dataset.table)
+        });
         Dataset { table, ..dataset.clone() }
     }
 
