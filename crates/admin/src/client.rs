@@ -2,6 +2,7 @@
 
 mod checker;
 mod moves;
+mod quotas;
 mod watch;
 
 use std::time::Duration;

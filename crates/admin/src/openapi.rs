@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
-use crate::{backups, balancer, checker, watch};
+use crate::{backups, balancer, checker, quotas, watch};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -59,6 +59,9 @@ use crate::{backups, balancer, checker, watch};
         checker::add_link,
         checker::check_links,
         checker::remove_link,
+        quotas::list,
+        quotas::set,
+        quotas::remove,
         operations::list,
         backups::begin,
         backups::list,

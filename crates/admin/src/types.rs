@@ -9,6 +9,7 @@ mod map;
 mod moves;
 mod operation;
 mod query;
+mod quota;
 mod range;
 mod repair;
 mod rule;
@@ -42,6 +43,7 @@ pub use moves::{
 };
 pub use operation::{OperationState, OperationView, OperationsAnswer};
 pub use query::{QUERY_ROWS_MAX, QueryAnswer, QueryRequest, QueryResult};
+pub use quota::{QuotaTarget, QuotaView, QuotasAnswer, RemoveQuota};
 pub use range::{KeyText, RangeView};
 pub use repair::{
     CheckAnswer, Difference, Found, RepairAnswer, RepairMode, RepairRequest, RepairSource, Side, Unreachable,

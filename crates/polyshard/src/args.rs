@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
 use crate::command::{
-    adopt, backup, balance, check, config, dataset, hot, map, moves, ops, schema, shard, top, up,
+    adopt, backup, balance, check, config, dataset, hot, map, moves, ops, quota, schema, shard, top, up,
 };
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
@@ -116,6 +116,9 @@ pub enum Command {
     /// Rules that placement heeds: regions, tiers, keys kept apart or alone
     #[command(subcommand)]
     Rule(balance::RuleCommand),
+    /// Quotas: how many requests a second a key, a table or a queue may have
+    #[command(subcommand)]
+    Quota(quota::QuotaCommand),
     /// Look for rows in the wrong place, tables that differ and links that name nothing; put them right if asked to
     Check(check::CheckArgs),
     /// Links: columns that name rows of another table, whose shard may be another too

@@ -12,6 +12,7 @@ pub mod map;
 pub mod map_words;
 pub mod moves;
 pub mod ops;
+pub mod quota;
 pub mod schema;
 pub mod shard;
 pub mod status;
@@ -41,6 +42,7 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Isolate(args) => balance::run_isolate(args, &cli.global.client()?, output),
         Command::Adopt(args) => adopt::run(args, &cli.global.client()?, output),
         Command::Rule(command) => balance::run_rule(command, &cli.global.client()?, output),
+        Command::Quota(command) => quota::run(command, &cli.global.client()?, output),
         Command::Check(args) => check::run(args, &cli.global.client()?, output),
         Command::Link(command) => check::run_link(command, &cli.global.client()?, output),
         Command::Table(command) => schema::run_table(command, &cli.global.client()?, output),

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::gate::Gate;
 use crate::meter::{RouterMeter, ShardMeter};
+use crate::quota::Quotas;
 use crate::view::View;
 
 /// A router's knowledge. No I/O: the simulation runs the very same.
@@ -26,6 +27,7 @@ pub struct State {
     /// What is counted of all requests.
     pub meter: RouterMeter,
     view: ArcSwap<View>,
+    quotas: ArcSwap<Quotas>,
     /// Serialises changes of the view.
     changing: Mutex<()>,
     shards: Mutex<BTreeMap<ShardId, Arc<ShardState>>>,
@@ -55,6 +57,7 @@ impl State {
             router,
             gate: Gate::default(),
             meter: RouterMeter::default(),
+            quotas: ArcSwap::from_pointee(Quotas::none().of(&view).unwrap_or_else(Quotas::none)),
             view: ArcSwap::from_pointee(view),
             changing: Mutex::new(()),
             shards: Mutex::default(),
@@ -65,6 +68,11 @@ impl State {
     /// What it believes now.
     pub fn view(&self) -> Arc<View> {
         self.view.load_full()
+    }
+
+    /// The quotas of that.
+    pub(crate) fn quotas(&self) -> arc_swap::Guard<Arc<Quotas>> {
+        self.quotas.load()
     }
 
     /// Makes a new view of the current one.
@@ -104,6 +112,9 @@ impl State {
                 shard.learnt.store(false, Ordering::SeqCst);
                 shard.fences.notify_one();
             }
+        }
+        if let Some(quotas) = self.quotas.load().of(&next) {
+            self.quotas.store(Arc::new(quotas));
         }
         self.view.store(Arc::new(next));
         Ok(())

@@ -7,6 +7,7 @@ mod datasets;
 mod maps;
 mod moves;
 mod procedures;
+mod quotas;
 mod room;
 mod rules;
 mod schema;

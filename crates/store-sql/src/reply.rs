@@ -12,6 +12,7 @@ use polyshard_sql::{SqlError, SqlState, TypeOid};
 pub(crate) mod state {
     use polyshard_sql::SqlState;
 
+    pub const SUCCESSFUL: SqlState = SqlState("00000");
     pub const PROTOCOL_VIOLATION: SqlState = SqlState("08P01");
     pub const CONNECTION_FAILURE: SqlState = SqlState("08006");
     pub const OUTCOME_UNKNOWN: SqlState = SqlState("08007");
@@ -29,6 +30,7 @@ pub(crate) mod state {
     pub const INVALID_AUTHORIZATION: SqlState = SqlState("28000");
     pub const INVALID_CATALOG: SqlState = SqlState("3D000");
     pub const TOO_MANY_CONNECTIONS: SqlState = SqlState("53300");
+    pub const OVER_QUOTA: SqlState = SqlState("53400");
     pub const DISK_FULL: SqlState = SqlState("53100");
     pub const CANNOT_CONNECT_NOW: SqlState = SqlState("57P03");
     pub const ADMIN_SHUTDOWN: SqlState = SqlState("57P01");
@@ -242,6 +244,8 @@ pub(crate) fn of_router(error: &RouterError) -> SqlError {
         RouterError::ReadOnly(_) => SqlError::new(state::READ_ONLY, message),
         RouterError::Offline(_) => SqlError::new(state::CANNOT_CONNECT_NOW, message),
         RouterError::Moving(_) => SqlError::new(SqlState::SERIALIZATION_FAILURE, message),
+        RouterError::OverQuota { .. } => SqlError::new(state::OVER_QUOTA, message)
+            .hint("Send fewer requests, or ask the operator for a higher quota: see 'polyshard quota list'."),
         RouterError::Engine(error) => of_engine(error),
         RouterError::Shard { error, .. } => {
             let state =

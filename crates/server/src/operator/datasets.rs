@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use polyshard_admin::Problem;
 use polyshard_admin::types::{BindRequest, DatasetView, KeyRuleText, UnbindRequest};
 use polyshard_catalog::{BINDING_SUFFIX, Binding, DatasetRecord, KeyPart, KeyRule};
+use polyshard_router::QUOTA_STORE;
 use polyshard_store_queue::QueueName;
 use polyshard_store_table::TableName;
 
@@ -12,10 +13,10 @@ use super::Operations;
 use crate::problem;
 
 /// A dataset that can be bound, as an operator names it.
-struct Named {
-    store: &'static str,
+pub(super) struct Named {
+    pub(super) store: &'static str,
     /// What the catalog calls it.
-    name: String,
+    pub(super) name: String,
     /// The attribute that its keys are derived from.
     attribute: &'static str,
     /// The attribute's text, where all items have the same.
@@ -83,7 +84,7 @@ impl Operations {
     }
 
     /// Reads `store:name` or `store:account/name`.
-    fn named(&self, text: &str) -> Result<Named, Problem> {
+    pub(super) fn named(&self, text: &str) -> Result<Named, Problem> {
         let wrong = |message: String| {
             Problem::invalid("dataset", message).with_remedy(
                 "say table:NAME or queue:NAME; of another account than the first, table:ACCOUNT/NAME",
@@ -107,15 +108,15 @@ impl Operations {
                 let (store, text) = (polyshard_store_queue::STORE, Some(name.to_owned()));
                 Ok(Named { store, name: queue.dataset().to_owned(), attribute: "name", text })
             }
-            other => Err(wrong(format!("there is no store {other:?} whose datasets can be bound"))),
+            other => Err(wrong(format!("there is no store {other:?} of such datasets"))),
         }
     }
 }
 
-/// Bindings, what is gone, and what stores keep about accounts are no datasets to an operator.
+/// Bindings, quotas, what is gone, and what stores keep about accounts are no datasets to an operator.
 pub(crate) fn is_shown(record: &DatasetRecord) -> bool {
     let inner = [BINDING_SUFFIX, "-gone", "-service"].iter().any(|suffix| record.store.ends_with(suffix));
-    !inner && !record.name.contains('$')
+    !inner && record.store != QUOTA_STORE && !record.name.contains('$')
 }
 
 fn dataset_view(record: &DatasetRecord, exists: bool, bound: bool) -> DatasetView {

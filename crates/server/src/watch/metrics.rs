@@ -33,6 +33,11 @@ impl Watcher {
                 meter.waits.get(),
             ),
             ("polyshard_router_retries_total", "Calls that were tried again.", meter.retries.get()),
+            (
+                "polyshard_router_over_quota_total",
+                "Requests that were refused because there were more than their quota allows.",
+                meter.over_quota.get(),
+            ),
         ];
         for (name, help, value) in counters {
             page.metric(name, Kind::Counter, help);

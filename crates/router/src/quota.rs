@@ -1,0 +1,334 @@
+//! Quotas: how many requests a second a shardlet or a dataset may have, and when one that came too early may come
+//! again (E6).
+//!
+//! A quota is a moment until which the requests of its holder are paid for. A request moves it on by its share of a
+//! second; it may be at most [`BURST`] ahead of now. So a holder that was quiet may have a second's worth at once, and
+//! one that never rests gets its rate evenly. A quota that is not ahead of now has nothing to remember.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use polyshard_catalog::DatasetRecord;
+use polyshard_map::{Key, MapName};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::error::RouterError;
+use crate::router::Router;
+use crate::state::State;
+use crate::view::View;
+
+/// The store under which the catalog lists quotas, so that routers hear of them as they hear of datasets.
+pub const QUOTA_STORE: &str = "quota";
+
+/// How much of its rate a holder that was quiet may have at once.
+const BURST: Duration = Duration::from_secs(1);
+/// Keys of one map whose requests are remembered under a quota for each; those that have rested are forgotten first.
+const EACH_MAX: usize = 65_536;
+/// Requests a second that a quota may allow: more is no limit.
+pub const QUOTA_MAX: u64 = 1_000_000_000;
+
+/// Whose requests a quota counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum QuotaOf {
+    /// One shardlet of the map, by its key in JSON.
+    Key(serde_json::Value),
+    /// Every shardlet of the map that has none of its own, each by itself.
+    Each,
+    /// A dataset: its store and name.
+    Dataset(String, String),
+}
+
+/// What the catalog keeps of a quota, as the body of a record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaBody {
+    /// The form of this record.
+    pub format: u32,
+    /// Whose.
+    pub of: QuotaOf,
+    /// Requests a second, of all server processes together.
+    pub requests: u64,
+}
+
+/// The form of records that this program writes.
+pub const QUOTA_FORMAT: u32 = 1;
+
+/// One holder's quota in this process.
+#[derive(Debug)]
+struct Quota {
+    /// Requests a second.
+    rate: u64,
+    /// Until when requests are paid for, in nanoseconds after the start.
+    paid_until: AtomicU64,
+}
+
+impl Quota {
+    fn new(rate: u64) -> Quota {
+        Quota { rate, paid_until: AtomicU64::new(0) }
+    }
+
+    /// Lets `units` requests in at a moment, if there is room for the first of them; else tells how long to wait. More
+    /// than one are paid for by those who come later.
+    fn admit(&self, now: u64, units: u64, processes: u64) -> Result<(), Duration> {
+        let each = (1_000_000_000 * processes).div_ceil(self.rate.max(1));
+        let burst = (BURST.as_nanos() as u64).max(each);
+        let mut had = self.paid_until.load(Ordering::Relaxed);
+        loop {
+            let from = had.max(now);
+            let first = from.saturating_add(each) - now;
+            if first > burst {
+                return Err(Duration::from_nanos(first - burst));
+            }
+            let next = from.saturating_add(each.saturating_mul(units));
+            match self.paid_until.compare_exchange_weak(had, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(other) => had = other,
+            }
+        }
+    }
+}
+
+/// Quotas of one map's shardlets.
+#[derive(Debug, Default)]
+struct OfMap {
+    keys: HashMap<Key, Arc<Quota>>,
+    each: Option<Each>,
+}
+
+/// One quota for every shardlet that has none of its own.
+#[derive(Debug)]
+struct Each {
+    rate: u64,
+    keys: Mutex<HashMap<Key, Arc<Quota>>>,
+}
+
+impl Each {
+    fn of(&self, key: &Key, now: u64) -> Arc<Quota> {
+        let mut keys = self.keys.lock().expect("no panic while held");
+        if let Some(known) = keys.get(key) {
+            return known.clone();
+        }
+        if keys.len() >= EACH_MAX {
+            keys.retain(|_, quota| quota.paid_until.load(Ordering::Relaxed) > now);
+            if keys.len() >= EACH_MAX {
+                // As many are busy at this moment: the count of one of them begins anew.
+                if let Some(any) = keys.keys().next().cloned() {
+                    keys.remove(&any);
+                }
+            }
+        }
+        let fresh = Arc::new(Quota::new(self.rate));
+        keys.insert(key.clone(), fresh.clone());
+        fresh
+    }
+}
+
+/// All quotas as a router knows them.
+#[derive(Debug)]
+pub(crate) struct Quotas {
+    start: Instant,
+    /// Server processes that share each quota.
+    processes: AtomicU32,
+    maps: HashMap<MapName, OfMap>,
+    datasets: HashMap<(String, String), Arc<Quota>>,
+    /// What they were made of: number and version of each record.
+    made_of: Vec<(u64, u64)>,
+}
+
+impl Quotas {
+    pub(crate) fn none() -> Quotas {
+        let (maps, datasets, made_of) = (HashMap::new(), HashMap::new(), Vec::new());
+        Quotas { start: Instant::now(), processes: AtomicU32::new(1), maps, datasets, made_of }
+    }
+
+    /// Those of a view, if they are others. What is paid for stays paid for where the rate is the same.
+    pub(crate) fn of(&self, view: &View) -> Option<Quotas> {
+        let records = || view.datasets_of(QUOTA_STORE).filter(|record| view.maps.contains_key(&record.map));
+        let made_of: Vec<(u64, u64)> = records().map(|record| (record.id, record.version)).collect();
+        if made_of == self.made_of {
+            return None;
+        }
+        let mut next = Quotas {
+            start: self.start,
+            processes: AtomicU32::new(self.processes.load(Ordering::Relaxed)),
+            maps: HashMap::new(),
+            datasets: HashMap::new(),
+            made_of,
+        };
+        for record in records() {
+            if let Err(why) = next.add(self, view, record) {
+                tracing::warn!(quota = record.name, why, "a quota cannot be read, and is not kept to");
+            }
+        }
+        Some(next)
+    }
+
+    fn add(&mut self, old: &Quotas, view: &View, record: &DatasetRecord) -> Result<(), String> {
+        let body: QuotaBody =
+            serde_json::from_value(record.body.clone()).map_err(|error| error.to_string())?;
+        if body.format > QUOTA_FORMAT {
+            return Err(format!("its format {} is of a newer program", body.format));
+        }
+        let rate = body.requests;
+        let kept = |known: Option<&Arc<Quota>>| match known.filter(|known| known.rate == rate) {
+            Some(known) => known.clone(),
+            None => Arc::new(Quota::new(rate)),
+        };
+        let of_map = self.maps.entry(record.map.clone()).or_default();
+        match body.of {
+            QuotaOf::Each => of_map.each = Some(Each { rate, keys: Mutex::default() }),
+            QuotaOf::Key(key) => {
+                let known = view.maps.get(&record.map).ok_or("its map is gone")?;
+                let key = known.map.definition().key_type().from_json(&key);
+                let key = key.map_err(|error| error.to_string())?;
+                let before = old.maps.get(&record.map).and_then(|map| map.keys.get(&key));
+                of_map.keys.insert(key, kept(before));
+            }
+            QuotaOf::Dataset(store, name) => {
+                let dataset = (store, name);
+                let before = kept(old.datasets.get(&dataset));
+                self.datasets.insert(dataset, before);
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn processes(&self) -> u64 {
+        u64::from(self.processes.load(Ordering::Relaxed).max(1))
+    }
+
+    /// Lets a request for some keys in, or says when it may come again.
+    fn admit(&self, map: &MapName, keys: &[Key], units: u64) -> Result<(), RouterError> {
+        let Some(of_map) = self.maps.get(map) else { return Ok(()) };
+        let now = self.now();
+        for key in keys {
+            let quota = match (of_map.keys.get(key), &of_map.each) {
+                (Some(own), _) => own.clone(),
+                (None, Some(each)) => each.of(key, now),
+                (None, None) => continue,
+            };
+            quota.admit(now, units, self.processes()).map_err(|after| RouterError::OverQuota {
+                of: format!("key {key} of map {map}"),
+                rate: quota.rate,
+                after,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn admit_to(&self, dataset: &DatasetRecord, units: u64) -> Result<(), RouterError> {
+        if self.datasets.is_empty() {
+            return Ok(());
+        }
+        let name = (dataset.store.clone(), dataset.name.clone());
+        let Some(quota) = self.datasets.get(&name) else { return Ok(()) };
+        quota.admit(self.now(), units, self.processes()).map_err(|after| RouterError::OverQuota {
+            of: format!("{} {}", name.0, name.1),
+            rate: quota.rate,
+            after,
+        })
+    }
+}
+
+impl State {
+    fn counted<T>(&self, admitted: Result<T, RouterError>) -> Result<T, RouterError> {
+        admitted.inspect_err(|_| self.meter.over_quota.add_one())
+    }
+}
+
+impl Router {
+    /// Lets a request for some keys in, or says when it may come again. It is asked once for a request, however often
+    /// that is tried.
+    pub fn admit(&self, map: &MapName, keys: &[Key]) -> Result<(), RouterError> {
+        let quotas = self.state().quotas();
+        if quotas.made_of.is_empty() {
+            return Ok(());
+        }
+        self.state().counted(quotas.admit(map, keys, 1))
+    }
+
+    /// The same for a request that is for some items of a dataset: of one key, or of all.
+    pub fn admit_to(
+        &self,
+        dataset: &DatasetRecord,
+        key: Option<&Key>,
+        items: usize,
+    ) -> Result<(), RouterError> {
+        let quotas = self.state().quotas();
+        if quotas.made_of.is_empty() {
+            return Ok(());
+        }
+        let units = items.max(1) as u64;
+        let admitted = quotas.admit_to(dataset, units);
+        let key = key.map(std::slice::from_ref).unwrap_or_default();
+        self.state().counted(admitted.and_then(|()| quotas.admit(&dataset.map, key, units)))
+    }
+
+    /// Says how many server processes share the quotas: each lets in its part.
+    pub fn share_quotas(&self, processes: usize) {
+        let processes = u32::try_from(processes).unwrap_or(u32::MAX).max(1);
+        self.state().quotas().processes.store(processes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_second_at_once_and_then_the_rate() {
+        let quota = Quota::new(10);
+        let at_once = (0..20).filter(|_| quota.admit(5 * SECOND, 1, 1).is_ok()).count();
+        assert_eq!(at_once, 10);
+        let after = quota.admit(5 * SECOND, 1, 1).unwrap_err();
+        assert_eq!(after, Duration::from_millis(100));
+        assert!(quota.admit(5 * SECOND + 100_000_000, 1, 1).is_ok());
+        assert!(quota.admit(5 * SECOND + 100_000_000, 1, 1).is_err());
+        let mut passed = 0;
+        for tick in 1..=1_000 {
+            passed += usize::from(quota.admit(6 * SECOND + tick * 10_000_000, 1, 1).is_ok());
+        }
+        assert!((99..=110).contains(&passed), "{passed} in ten seconds");
+    }
+
+    #[test]
+    fn many_at_once_are_paid_for_later() {
+        let quota = Quota::new(10);
+        assert!(quota.admit(0, 100, 1).is_ok());
+        assert_eq!(quota.admit(0, 1, 1), Err(Duration::from_millis(9_100)));
+        assert!(quota.admit(9 * SECOND, 1, 1).is_err());
+        assert!(quota.admit(9 * SECOND + 100_000_000, 1, 1).is_ok());
+    }
+
+    #[test]
+    fn processes_share_a_rate_and_a_slow_one_still_gets_one() {
+        let quota = Quota::new(10);
+        assert_eq!((0..20).filter(|_| quota.admit(0, 1, 5).is_ok()).count(), 2);
+        let slow = Quota::new(1);
+        assert!(slow.admit(0, 1, 4).is_ok() && slow.admit(3 * SECOND, 1, 4).is_err());
+        assert!(slow.admit(4 * SECOND, 1, 4).is_ok());
+    }
+
+    #[test]
+    fn keys_that_have_rested_are_forgotten_first() {
+        let each = Each { rate: 1, keys: Mutex::default() };
+        for number in 0..EACH_MAX as i64 {
+            drop(each.of(&Key::BigInt(number), 0));
+        }
+        assert!(each.of(&Key::BigInt(7), 0).admit(0, 1, 1).is_ok());
+        drop(each.of(&Key::BigInt(-1), SECOND / 2));
+        let keys = each.keys.lock().unwrap();
+        assert_eq!(keys.len(), 2, "the busy one and the new one");
+        assert!(keys.contains_key(&Key::BigInt(7)));
+    }
+}
