@@ -30,7 +30,7 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Of the queue and table doors, only the operations whose name has this in it; of moves, only such tables: rate,
-    /// pause, elsewhere, fifth.
+    /// pause, elsewhere, fifth; of the SQL door: lookups, across, small, copy.
     #[arg(long)]
     only: Option<String>,
     /// Rows beside which a fifth shard comes; a million, or a tenth of it with --quick, if nothing is said.
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
         (Subject::Engine, &engine::run),
         (Subject::Catalog, &catalog::run),
         (Subject::Move, &|effort| moves::run(effort, only, arguments.rows)),
-        (Subject::Sql, &sql::run),
+        (Subject::Sql, &|effort| sql::run(effort, only)),
         (Subject::Overhead, &overhead::run),
     ];
     let is_asked = |subject: Subject| match arguments.subject {

@@ -71,7 +71,7 @@ pub fn run(world: &World, effort: Effort) -> Result<Table, Failure> {
     Ok(table)
 }
 
-async fn connect(place: &Place) -> Result<Client, Failure> {
+pub(super) async fn connect(place: &Place) -> Result<Client, Failure> {
     let (client, connection) = tokio_postgres::Config::new()
         .host(&place.host)
         .port(place.port)
