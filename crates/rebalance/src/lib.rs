@@ -1,7 +1,6 @@
 //! What is made of several changes and moves: procedures that survive their process, rules that placement must
 //! heed, plans that even out load, and what the checker looks into.
 
-pub mod engines;
 pub mod forecast;
 pub mod heat;
 pub mod link;

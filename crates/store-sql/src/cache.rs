@@ -9,9 +9,10 @@ use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use polyshard_sql::{Analysis, Lane, Shape, SqlError, Statement, TypeOid};
 
+use crate::across::Questions;
 use crate::reply::{self, Field};
 
-/// Statements kept in each half of each part; the halves change place when one is full.
+/// Statements kept in each half of each part.
 const KEPT_MAX: usize = 512;
 /// A statement longer than this is not kept: bulk inserts are seldom sent twice.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
@@ -21,9 +22,11 @@ const POINT_USES_MIN: u32 = 4;
 const PARTS: usize = 16;
 
 /// A bounded map; what was used longest ago goes first, roughly.
-struct Kept<K, V> {
+pub(crate) struct Kept<K, V> {
     parts: [Mutex<Halves<K, V>>; PARTS],
     hasher: RandomState,
+    /// Entries kept in each half of each part; the halves change place when one is full.
+    half_max: usize,
 }
 
 struct Halves<K, V> {
@@ -32,16 +35,16 @@ struct Halves<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Kept<K, V> {
-    fn new() -> Kept<K, V> {
+    pub fn new(half_max: usize) -> Kept<K, V> {
         let part = |_| Mutex::new(Halves { young: HashMap::new(), old: HashMap::new() });
-        Kept { parts: std::array::from_fn(part), hasher: RandomState::new() }
+        Kept { parts: std::array::from_fn(part), hasher: RandomState::new(), half_max }
     }
 
     fn part<Q: Hash + ?Sized>(&self, key: &Q) -> &Mutex<Halves<K, V>> {
         &self.parts[self.hasher.hash_one(key) as usize % PARTS]
     }
 
-    fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: std::borrow::Borrow<Q>,
     {
@@ -50,18 +53,19 @@ impl<K: Hash + Eq + Clone, V: Clone> Kept<K, V> {
             return Some(value.clone());
         }
         let (key, value) = part.old.remove_entry(key)?;
-        part.put(key, value.clone());
+        part.put(key, value.clone(), self.half_max);
         Some(value)
     }
 
-    fn put(&self, key: K, value: V) {
-        self.part(&key).lock().unwrap_or_else(PoisonError::into_inner).put(key, value);
+    pub fn put(&self, key: K, value: V) {
+        let mut part = self.part(&key).lock().unwrap_or_else(PoisonError::into_inner);
+        part.put(key, value, self.half_max);
     }
 }
 
 impl<K: Hash + Eq, V> Halves<K, V> {
-    fn put(&mut self, key: K, value: V) {
-        if self.young.len() >= KEPT_MAX {
+    fn put(&mut self, key: K, value: V, half_max: usize) {
+        if self.young.len() >= half_max {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, value);
@@ -117,7 +121,9 @@ pub(crate) struct Cache {
     queries: Kept<Arc<str>, Arc<Query>>,
     prepared: Kept<PreparedKey, Arc<Prepared>>,
     lanes: Kept<Box<str>, Arc<KnownLane>>,
-    ids: AtomicU64,
+    /// What was asked of several shards.
+    pub questions: Questions,
+    ids: Arc<AtomicU64>,
 }
 
 /// What a schema and a search path make of a text.
@@ -131,13 +137,16 @@ pub(crate) struct Basis {
     pub search_path: Arc<[String]>,
     /// Whether writes must name their key.
     pub strict: bool,
+    /// Whether it is for a session that speaks to SQLite files alone.
+    pub embedded: bool,
 }
 
 impl Basis {
-    fn is(&self, other: &Basis) -> bool {
+    pub fn is(&self, other: &Basis) -> bool {
         self.position == other.position
             && self.apart == other.apart
             && self.strict == other.strict
+            && self.embedded == other.embedded
             && (Arc::ptr_eq(&self.search_path, &other.search_path) || self.search_path == other.search_path)
     }
 }
@@ -221,7 +230,16 @@ pub(crate) struct Prepared {
     pub analysed: Option<Analysed>,
     /// The parameters' types as the client gave them; 0 for unknown.
     pub types: Arc<[u32]>,
+    /// If it is another one with literals as its values.
+    pub inline: Option<Inline>,
     described: ArcSwapOption<(Basis, Arc<Description>)>,
+}
+
+/// Literals that are the values of a prepared statement.
+pub(crate) struct Inline {
+    pub of: Arc<Prepared>,
+    /// As a Bind has them: how many, and each with its length.
+    pub values: Bytes,
 }
 
 /// What a server says of a prepared statement.
@@ -260,6 +278,17 @@ impl Description {
 }
 
 impl Prepared {
+    /// Of a text with literals in it, which are values of this one.
+    pub fn inline(text: &str, of: Arc<Prepared>, values: Bytes) -> Prepared {
+        Prepared {
+            text: Arc::from(text),
+            analysed: None,
+            types: Arc::from([]),
+            inline: Some(Inline { of, values }),
+            described: ArcSwapOption::empty(),
+        }
+    }
+
     /// What is known of it on this basis.
     pub fn description(&self, basis: &Basis) -> Option<Arc<Description>> {
         let known = self.described.load();
@@ -273,13 +302,23 @@ impl Prepared {
 
     /// Forgets it: a server says that it is not so any more.
     pub fn forget(&self) {
+        if let Some(inline) = &self.inline {
+            inline.of.forget();
+        }
         self.described.store(None);
     }
 }
 
 impl Cache {
     pub fn new() -> Cache {
-        Cache { queries: Kept::new(), prepared: Kept::new(), lanes: Kept::new(), ids: AtomicU64::new(1) }
+        let ids = Arc::new(AtomicU64::new(1));
+        Cache {
+            queries: Kept::new(KEPT_MAX),
+            prepared: Kept::new(KEPT_MAX),
+            lanes: Kept::new(KEPT_MAX),
+            questions: Questions::new(ids.clone()),
+            ids,
+        }
     }
 
     /// A number that no other prepared statement has.
@@ -340,6 +379,7 @@ impl Cache {
             text: key.0.clone(),
             analysed: statements.pop().map(Analysed::new),
             types: key.1.clone(),
+            inline: None,
             described: ArcSwapOption::empty(),
         });
         if text.len() <= TEXT_BYTES_MAX {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
@@ -43,6 +43,8 @@ pub(crate) struct Client {
 pub(crate) enum ClientStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    /// From another session of this process, for whose shard this one answers.
+    Pipe(DuplexStream),
 }
 
 /// The client is gone, or speaks no protocol.
@@ -186,6 +188,7 @@ macro_rules! either {
         match $self.get_mut() {
             ClientStream::Plain($stream) => $call,
             ClientStream::Tls($stream) => $call,
+            ClientStream::Pipe($stream) => $call,
         }
     };
 }

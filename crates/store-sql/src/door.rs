@@ -2,17 +2,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use polyshard_catalog::{Catalog, Failpoint};
-use polyshard_engine::Dialect;
 use polyshard_journal::Journal;
 use polyshard_map::{Map, MapName, ShardId};
 use polyshard_router::{Access, Router, View};
 use polyshard_sql::{Maps, Schema, SqlError, SqlState};
 use polyshard_wire::{Connection, Listener, Served, Shutdown};
 use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::cache::Cache;
@@ -103,7 +103,10 @@ pub struct Door {
     clock: Clock,
     failpoint: Option<Failpoint>,
     pub(crate) stores: Option<Arc<dyn Stores>>,
+    /// As PostgreSQL shards have them.
     defaults: OnceCell<Arc<Defaults>>,
+    /// Sessions that answer for SQLite shards beside PostgreSQL ones; each ends with the one that it works for.
+    inside: Mutex<JoinSet<()>>,
 }
 
 /// What a session has before its client sets anything, as the shards have it.
@@ -116,6 +119,8 @@ pub(crate) struct Defaults {
     pub embedded: bool,
     /// Whether transactions have one snapshot unless they say otherwise.
     pub one_snapshot: bool,
+    /// Whether texts come in the order of their bytes, as they do on SQLite shards.
+    pub by_bytes: bool,
 }
 
 /// What a door is made of.
@@ -159,6 +164,7 @@ impl Door {
             failpoint,
             stores,
             defaults: OnceCell::new(),
+            inside: Mutex::default(),
         }
     }
 
@@ -201,16 +207,32 @@ impl Door {
     /// Boxed, so that its users need not compile all that a session can be waiting for.
     pub fn serve(self: Arc<Door>, listener: Listener, shutdown: Shutdown) -> Serving {
         Box::pin(async move {
+            let door = self.clone();
             let handler = move |connection| -> Pin<Box<dyn Future<Output = ()> + Send>> {
-                Box::pin(handle(connection, self.clone()))
+                Box::pin(handle(connection, door.clone()))
             };
-            listener.serve(shutdown, handler).await
+            let served = listener.serve(shutdown, handler).await;
+            let mut inside = std::mem::take(&mut *self.inside.lock().unwrap_or_else(PoisonError::into_inner));
+            while inside.join_next().await.is_some() {}
+            served
         })
     }
 
     /// The tables as they are now.
     pub(crate) async fn schema(&self) -> Result<Arc<Schema>, SqlError> {
         self.journal.schema().await.map_err(|error| error.to_sql())
+    }
+
+    /// Owns a session that answers for a shard.
+    pub(crate) fn keep_inside(&self, session: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        while inside.try_join_next().is_some() {}
+        inside.spawn(session);
+    }
+
+    /// Whether a shard is an SQLite file.
+    pub(crate) fn is_file(&self, shard: &ShardId) -> bool {
+        self.router.view().shards.get(shard).is_some_and(|record| record.url.starts_with("sqlite:"))
     }
 
     /// Where statements go that could go anywhere: the first shard that is there, and then always the same.
@@ -223,12 +245,12 @@ impl Door {
 
     /// What a session has before its client sets anything; asked of a shard once.
     pub(crate) async fn defaults(&self) -> Result<Arc<Defaults>, SqlError> {
+        if !self.journal.has_postgres() {
+            return self.home().map(|_| Arc::new(Defaults::of_sqlite()));
+        }
         let ask = || async {
             let of_router = |error| reply::of_router(&error);
             let ticket = self.router.enter_unmapped(&self.home()?, Access::Read).await.map_err(of_router)?;
-            if ticket.dialect() == Dialect::Sqlite {
-                return Ok(Arc::new(Defaults::of_sqlite()));
-            }
             let mut lent = ticket.raw().await.map_err(|error| reply::of_engine(&error))?;
             let shown =
                 lent.run_simple("SHOW search_path").await.map_err(|error| reply::of_engine(&error))?;
@@ -237,12 +259,22 @@ impl Door {
             let isolation = isolation.map_err(|error| reply::of_engine(&error))?;
             let isolation = isolation.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
             let one_snapshot = isolation.is_some_and(|isolation| settings::is_one_snapshot(&isolation));
+            let order = "SELECT datcollate FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database() \
+                         AND datlocprovider = 'c'";
+            let order = lent.run_simple(order).await.map_err(|error| reply::of_engine(&error))?;
+            let order = order.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
+            let by_bytes = order.is_some_and(|name| ["C", "POSIX", "C.UTF-8", "C.utf8"].contains(&&*name));
             let parameters = lent.parameters().to_vec();
             lent.finish();
             let search_path = settings::search_path(&shown.unwrap_or_default());
-            Ok(Arc::new(Defaults { parameters, search_path, embedded: false, one_snapshot }))
+            Ok(Arc::new(Defaults { parameters, search_path, embedded: false, one_snapshot, by_bytes }))
         };
         self.defaults.get_or_try_init(ask).await.cloned()
+    }
+
+    /// What PostgreSQL shards have, if one was asked.
+    pub(crate) fn known_defaults(&self) -> Option<&Arc<Defaults>> {
+        self.defaults.get()
     }
 }
 
@@ -263,7 +295,7 @@ impl Defaults {
         ];
         let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let search_path = ["public".to_owned()].into();
-        Defaults { parameters, search_path, embedded: true, one_snapshot: false }
+        Defaults { parameters, search_path, embedded: true, one_snapshot: false, by_bytes: true }
     }
 }
 

@@ -31,6 +31,11 @@ impl Settings {
         self.by_name.get(name).map(|statement| &**statement)
     }
 
+    /// The statements that set them.
+    pub fn statements(&self) -> impl Iterator<Item = &str> {
+        self.by_name.values().map(|statement| &**statement)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

@@ -125,27 +125,6 @@ fn a_database_is_taken_in_beside_tables_of_another_map() {
     server.stop();
 }
 
-/// SQL is served on one engine: a move that would take its rows to another is refused, and nobody notices.
-#[test]
-fn sql_rows_do_not_move_to_another_engine_while_they_are_used() {
-    let fleet = Fleet::start(1, &[]);
-    fleet.create(0, "big");
-    let mut server = Setup::new().start();
-    run(&server, "map create tenants --kind range --key bigint").ok();
-    run(&server, "map add tenants --range '..' --to s1").ok();
-    sql(&server, "CREATE TABLE orders (tenant bigint, id bigint, PRIMARY KEY (tenant, id))");
-    run(&server, "table shard orders --map tenants --key tenant").ok();
-    load(&server, "orders", (1..=100).map(|id| format!("1\t{id}")));
-    let (url, password) = (fleet.url(0, "big"), fleet.password_file("big"));
-    run(&server, &format!("shard add big --url {url} --password-file {}", password.display())).ok();
-    let error = refused(&server, "move tenants --range 1..2 --to big", 4);
-    assert!(error["message"].as_str().expect("a message").contains("another engine"), "{error}");
-    assert!(error["remedy"].as_str().expect("a remedy").contains("--offline"), "{error}");
-    assert_eq!(sql(&server, "SELECT count(*) FROM orders WHERE tenant = 1"), "100");
-    assert_eq!(shard_of(&server, "tenants", "1"), "s1");
-    server.stop();
-}
-
 #[test]
 #[ignore = "five servers are killed and waited for: make test-all"]
 fn killed_at_each_step_an_adoption_goes_on_by_itself() {

@@ -5,7 +5,6 @@ use polyshard_map::{KeyRange, MapName, ShardId, State};
 use polyshard_shard::OpId;
 
 use super::{Inner, Outcome};
-use crate::engines::sql_gap;
 use crate::procedure::Procedure;
 use crate::rule::{Rule, Seen};
 use crate::stretch::{Stretch, stretches};
@@ -38,15 +37,6 @@ impl Inner {
         }
         if let Some(why) = self.forbidden(&planned, &stretch.range).await? {
             return Ok(Outcome::Refused(why));
-        }
-        // Whoever takes a range offline to move it has said that requests may fail.
-        if planned.arrives.is_none() {
-            let (journal, router) = (&self.options.journal, &self.options.router);
-            match sql_gap(journal, router, planned.map, (&stretch.from, planned.to)).await {
-                Ok(None) => {}
-                Ok(Some(why)) => return Ok(Outcome::Refused(why)),
-                Err(error) => return Ok(Outcome::Retry(error.to_string())),
-            }
         }
         procedure.note_operation(Some(OpId::new(self.options.driver.catalog().fresh_id())));
         Ok(Outcome::Noted)

@@ -9,7 +9,6 @@ use polyshard_admin::{Basis, ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, MoveRequest, OpRecord, Wish};
 use polyshard_map::{Entry, KeyRange, Map, MapDefinition, MapName, ShardId, State};
 use polyshard_mover::{Load, MoveError};
-use polyshard_rebalance::engines::sql_gap;
 use polyshard_rebalance::stretch::{Stretch, stretches};
 use polyshard_rebalance::{Procedure, Task};
 use polyshard_router::view::KnownMap;
@@ -31,9 +30,6 @@ impl Operations {
         let range = moved_range(&definition, &asked.range)?;
         self.require_shard(&asked.to).await?;
         let mut parts = self.look_at(&known, &range, &asked.to).await?;
-        if asked.meanwhile.is_none() {
-            self.refuse_sql_gap(&name, &parts).await?;
-        }
         let steps = steps(&parts, asked.meanwhile, asked.keep_ms);
         let mut answer = MoveAnswer { map: name.clone(), parts: Vec::new(), steps, procedure: None };
         if let Some(meanwhile) = asked.meanwhile {
@@ -60,20 +56,6 @@ impl Operations {
         }
         answer.parts = parts.into_iter().map(|(_, part)| part).collect();
         Ok(answer)
-    }
-
-    /// Refuses an online move that would take SQL rows where they are not served.
-    async fn refuse_sql_gap(&self, map: &MapName, parts: &[(Stretch, MovePart)]) -> Result<(), Problem> {
-        for (stretch, part) in parts {
-            let gap = sql_gap(&self.journal, &self.router, map, (&stretch.from, &part.to)).await;
-            if let Some(why) = gap.map_err(|error| of_journal(&error))? {
-                return Err(Problem::new(ErrorCode::Conflict, why).with_remedy(
-                    "choose a shard of the same engine, or say --offline and move all of the map before SQL is used \
-                     again",
-                ));
-            }
-        }
-        Ok(())
     }
 
     /// The parts that a move would have, each looked at for everything that can make it fail.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use polyshard_map::ShardId;
-use sqlparser::ast::{Ident, Query, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut};
+use sqlparser::ast::{
+    Ident, ObjectName, Query, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+};
 
 use super::Fragment;
 use super::tree::{self, folded, quoted, relation};
@@ -23,16 +25,46 @@ impl Fragment {
         if conditions.is_empty() {
             return Ok(self.sql_on(shard));
         }
+        self.sql_with(shard, conditions, Instead::Rows, context)
+    }
+
+    /// The SELECT for one shard, with other tables, by their names in `pg_temp`, in the place of these.
+    pub fn sql_over(
+        &self,
+        shard: &ShardId,
+        others: &BTreeMap<TableName, String>,
+        context: &Context<'_>,
+    ) -> Result<String, SqlError> {
+        self.sql_with(shard, others, Instead::Table, context)
+    }
+
+    fn sql_with(
+        &self,
+        shard: &ShardId,
+        conditions: &BTreeMap<TableName, String>,
+        instead: Instead,
+        context: &Context<'_>,
+    ) -> Result<String, SqlError> {
         super::on_a_deep_stack(|| {
             let mut query = tree::query(&self.sql_on(shard))?;
             let mut commons = Commons::default();
             let _ = query.visit(&mut commons);
-            match VisitMut::visit(&mut query, &mut Excluding { conditions, context, commons: commons.0 }) {
+            let mut excluding = Excluding { conditions, instead, context, commons: commons.0 };
+            match VisitMut::visit(&mut query, &mut excluding) {
                 ControlFlow::Continue(()) => Ok(query.to_string()),
                 ControlFlow::Break(error) => Err(error),
             }
         })
     }
+}
+
+/// What stands in the place of a table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Instead {
+    /// Its rows that do not meet a condition.
+    Rows,
+    /// Another table, by its name.
+    Table,
 }
 
 /// The names of all CTEs.
@@ -50,6 +82,7 @@ impl Visitor for Commons {
 }
 
 struct Excluding<'e> {
+    instead: Instead,
     conditions: &'e BTreeMap<TableName, String>,
     context: &'e Context<'e>,
     commons: Vec<String>,
@@ -71,11 +104,6 @@ impl Excluding<'_> {
             )
             .hint("Try again, or give the WITH query another name."));
         }
-        let rows = tree::query(&format!(
-            "SELECT * FROM {}.{} WHERE NOT ({condition})",
-            quoted(&table.name.schema),
-            quoted(&table.name.name)
-        ))?;
         let shown = || TableAlias {
             explicit: true,
             name: Ident::with_quote('"', short.clone()),
@@ -83,6 +111,20 @@ impl Excluding<'_> {
             at: None,
         };
         let alias = Some(alias.clone().unwrap_or_else(shown));
+        if self.instead == Instead::Table {
+            let mut other = factor.clone();
+            if let TableFactor::Table { name, alias: named, .. } = &mut other {
+                let parts = ["pg_temp", condition.as_str()].map(|part| Ident::with_quote('"', part));
+                *name = ObjectName::from(parts.to_vec());
+                *named = alias;
+            }
+            return Ok(Some(other));
+        }
+        let rows = tree::query(&format!(
+            "SELECT * FROM {}.{} WHERE NOT ({condition})",
+            quoted(&table.name.schema),
+            quoted(&table.name.name)
+        ))?;
         Ok(Some(TableFactor::Derived { lateral: false, subquery: Box::new(rows), alias, sample: None }))
     }
 }

@@ -31,6 +31,35 @@ pub(super) fn names(description: &[u8]) -> Vec<String> {
     places(description).into_iter().map(name).collect()
 }
 
+/// A column's type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub type_oid: u32,
+    /// Length or precision; -1 for none.
+    pub type_mod: i32,
+}
+
+/// The first number that PostgreSQL gives to what a user has made.
+const FIRST_OF_USERS: u32 = 16384;
+
+impl Kind {
+    /// Whether it has the same number on every shard: it is PostgreSQL's own.
+    pub fn is_everywhere(self) -> bool {
+        self.type_oid < FIRST_OF_USERS
+    }
+}
+
+/// The types of the columns.
+pub(super) fn kinds(description: &[u8]) -> impl Iterator<Item = Kind> {
+    let number = |at: usize| {
+        let bytes = description.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        u32::from_be_bytes(bytes.unwrap_or_default())
+    };
+    // After the numbers of table and column, and with the length in between.
+    let kind = |(_, after)| Kind { type_oid: number(after + 6), type_mod: number(after + 12).cast_signed() };
+    places(description).into_iter().map(kind).collect::<Vec<_>>().into_iter()
+}
+
 /// Where each column's name begins, and where what follows it does.
 fn places(description: &[u8]) -> Vec<(usize, usize)> {
     let count = description.get(..2).map_or(0, |count| u16::from_be_bytes([count[0], count[1]]));

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use polyshard_map::ShardId;
-use polyshard_sql::{Explain, Mode, Plan, Schema, SqlError};
+use polyshard_sql::{Analysis, Explain, Kind, Mode, Plan, Route, Schema, SqlError, Statement};
 
 use super::shards::Shards;
 use super::worker::{Trouble, Worker};
 use super::{Texts, check, concerns};
-use crate::reply::{self, Field};
+use crate::reply::{self, Field, Severity, state};
 use crate::session::Session;
 
 /// Refuses forms that would not be what was asked for.
@@ -23,6 +23,17 @@ pub(super) fn check_form(explain: &Explain) -> Result<(), SqlError> {
 }
 
 impl Session {
+    /// Names the shard whose own plan was passed on as it is, and why it is that one. Beside the plan, which programs
+    /// read.
+    pub(crate) fn tell_explained(&mut self, statement: &Statement, route: &Route, analysis: &Analysis) {
+        if let (Kind::Explain(_), Route::One { shard, .. } | Route::Local(shard)) = (statement.kind(), route)
+        {
+            let notice = SqlError::new(state::SUCCESSFUL, format!("this plan is of shard {shard}"))
+                .detail(analysis.describe().join("\n"));
+            reply::error(&mut self.client().out, Severity::Notice, &notice);
+        }
+    }
+
     /// The plan alone, and not the shards' own plans for its parts.
     pub(super) fn explain_across(&mut self, plan: &Plan, shards: &BTreeSet<ShardId>) {
         let ids: Vec<ShardId> = shards.iter().cloned().collect();

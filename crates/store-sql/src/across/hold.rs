@@ -69,6 +69,12 @@ impl HeldAnswers {
         self.by_name.values().any(|held| !held.settled)
     }
 
+    /// The names of those that outlive their transactions.
+    pub fn lasting(&self) -> Vec<String> {
+        let lasting = self.by_name.iter().filter(|(_, held)| held.hold);
+        lasting.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Whether some of them keep sessions of shards from others.
     pub fn keeps_sessions(&self) -> bool {
         !self.shared.is_empty() || self.by_name.values().any(|held| matches!(held.source, Source::Session(_)))
@@ -192,7 +198,7 @@ impl Session {
     pub(crate) async fn hold_backend(&mut self, mut backend: Backend) {
         backend.cursors.clear();
         // What was noted is not what is there: DECLARE, or the COMMIT itself, may have failed, or been taken back.
-        let asked = backend.ask_openly("SELECT name FROM pg_catalog.pg_cursors WHERE is_holdable").await;
+        let asked = backend.ask_openly(super::motion::HELD_CURSORS).await;
         let names: Vec<String> = match asked {
             Ok(Ok(rows)) => rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect(),
             refused => {

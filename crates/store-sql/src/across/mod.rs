@@ -8,11 +8,15 @@ mod columns;
 mod copy;
 mod explain;
 mod hold;
+mod known;
 pub(crate) mod motion;
+mod quick;
 mod shards;
+mod stand_in;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
@@ -23,6 +27,8 @@ use polyshard_sql::{
 use crate::reply::{self, Severity, state};
 use crate::session::{Done, Session, Stop};
 pub(crate) use hold::HeldAnswers;
+pub(crate) use known::Questions;
+use known::{Known, Question};
 use shards::Shards;
 use worker::{Passed, Sink, Trouble, Worker};
 
@@ -104,16 +110,20 @@ impl Session {
             self.explain_across(&plan, shards);
             return Ok(());
         }
+        let question = Question { select, literals: &literals, params };
         let said = self.client().said();
-        let mut again = true;
+        let (mut again, mut at_once) = (true, true);
         loop {
             let mut working = Shards::open(self, ranges, shards).await?;
             again &= !working.has_own();
-            let done = self.plan_and_answer(&mut working, select, &literals, &context, delivery).await;
+            at_once &= !working.has_own() && !self.partial_results() && !working.has_inside();
+            let done = self.plan_and_answer(&mut working, &question, &context, delivery, at_once).await;
             let gone = working.close(self).await;
             match (done, gone) {
                 (Err(Trouble::Gone(gone)), _) | (_, Err(gone)) => return Err(Stop::Gone(gone)),
-                (Ok(()), Ok(())) => return Ok(()),
+                (Ok(true), Ok(())) => return Ok(()),
+                // The client was told nothing.
+                (Ok(false), Ok(())) => at_once = false,
                 (Err(Trouble::Said(body)), Ok(())) => {
                     self.show_error(&body);
                     return Err(Stop::Told);
@@ -127,46 +137,93 @@ impl Session {
         }
     }
 
+    /// False if it was tried at once, and is to be asked the longer way.
     async fn plan_and_answer(
         &mut self,
         working: &mut Shards,
-        select: &Statement,
-        literals: &[String],
+        question: &Question<'_>,
         context: &Context<'_>,
         mut delivery: Delivery<'_>,
-    ) -> Result<(), Trouble> {
-        let now = if mentions_time(select.text()) { Some(working.now(self.client()).await?) } else { None };
-        let mut plan = polyshard_sql::plan(select, context, literals, now.as_deref())?;
-        if plan.mode == Mode::Concat && matches!(delivery, Delivery::Portal { .. } | Delivery::Cursor { .. })
+        at_once: bool,
+    ) -> Result<bool, Trouble> {
+        let known = self.known(working, question, context).await?;
+        if at_once && matches!(delivery, Delivery::Rows) && !self.door.cache.questions.is_moving() {
+            if known.plan.mode == Mode::Concat {
+                return self.concat_at_once(working, &known).await;
+            }
+            if self.texts_are_exact()
+                && let Some(columns) = known.few_rows(quick::ROWS_MAX)
+            {
+                return self.combine_at_once(working, &known, &columns).await;
+            }
+        }
+        let mut gathered = None;
+        // Where an SQLite file has a part, its rows get PostgreSQL's types before the client sees them.
+        if known.plan.mode == Mode::Concat
+            && (matches!(delivery, Delivery::Portal { .. } | Delivery::Cursor { .. }) || working.has_inside())
         {
-            let columns = working.columns_of(self.client(), &plan.fragments[0]).await?;
+            let columns = working.columns_of(self.client(), &known.plan.fragments[0]).await?;
             match delivery {
                 Delivery::Cursor { .. } if columns.is_empty() => return Err(no_columns().into()),
                 // Rows without columns are only counted.
                 _ if columns.is_empty() => delivery = Delivery::Rows,
-                _ => plan = plan.gathered(&columns),
+                _ => {
+                    let basis = self.basis(context.schema.position);
+                    gathered = Some(Known::passing(basis, known.plan.clone().gathered(&columns)));
+                }
             }
         }
-        self.answer_across(working, &plan, context, delivery).await
+        let known = gathered.as_ref().unwrap_or(&known);
+        self.answer_across(working, known, context, delivery).await.map(|()| true)
+    }
+
+    /// The plan of a question. One that asks for the time is made anew each time.
+    async fn known(
+        &mut self,
+        working: &mut Shards,
+        question: &Question<'_>,
+        context: &Context<'_>,
+    ) -> Result<Arc<Known>, Trouble> {
+        let (select, literals) = (question.select, question.literals);
+        let basis = self.basis(context.schema.position);
+        if mentions_time(select.text()) {
+            let now = working.now(self.client()).await?;
+            let plan = polyshard_sql::plan(select, context, literals, Some(&now))?;
+            return Ok(Arc::new(Known::passing(basis, plan)));
+        }
+        let make = || polyshard_sql::plan(select, context, literals, None);
+        Ok(self.door.cache.questions.plan(question, basis, make)?)
     }
 
     async fn answer_across(
         &mut self,
         working: &mut Shards,
-        plan: &Plan,
+        known: &Known,
         context: &Context<'_>,
         delivery: Delivery<'_>,
     ) -> Result<(), Trouble> {
+        let plan = &known.plan;
         if plan.mode == Mode::Combine {
             working.need_combine(self).await?;
         }
         let motion = working.share_snapshot(self.client(), plan.mode).await?;
+        self.door.cache.questions.note_moving(!motion.is_none());
         let view = self.router().view();
         let mut texts = Texts::new();
         for shard in working.ids() {
-            let foreign = motion.foreign(Dialect::Postgres, &shard, &view, context.schema)?;
+            let mut foreign = motion.foreign(Dialect::Postgres, &shard, &view, context.schema)?;
+            if let Some(worker) = working.inside(&shard) {
+                // Whoever answers for the file narrows it, in SQLite's words.
+                worker.leave_out(motion.foreign(Dialect::Sqlite, &shard, &view, context.schema)?);
+                foreign.clear();
+            }
             let of = |fragment: &Fragment| fragment.sql_without(&shard, &foreign, context);
             texts.insert(shard.clone(), plan.fragments.iter().map(of).collect::<Result<_, _>>()?);
+        }
+        if let Some(other) = working.combine_elsewhere() {
+            // No rows of it are asked for, but it makes the tables.
+            let of = |fragment: &Fragment| fragment.sql_on(&other);
+            texts.insert(other.clone(), plan.fragments.iter().map(of).collect());
         }
         if let Delivery::Analyzed { prefix } = delivery {
             return self.analyze_across(working, plan, &texts, context.schema, prefix).await;
@@ -178,9 +235,15 @@ impl Session {
             },
             Mode::Combine => {
                 let mut combine = working.take_combine()?;
-                let fetched = self.fetch(working, &mut combine, plan, &texts).await;
+                let fetched = match working.has_inside() {
+                    true => self.fetch_from_files(working, &mut combine, plan, &texts, context).await,
+                    false => self.fetch(working, &mut combine, plan, &texts).await,
+                };
                 let done = match fetched {
-                    Ok(()) => self.deliver(working, &mut combine, plan, context.schema, delivery).await,
+                    Ok(rows) => {
+                        known.lesson.count(rows);
+                        self.deliver(working, &mut combine, known, context.schema, delivery).await
+                    }
                     Err(trouble) => Err(trouble),
                 };
                 match (&done, delivery) {
@@ -238,16 +301,16 @@ impl Session {
         Ok(())
     }
 
-    /// Fetches the fragments into temporary tables of the combine session.
+    /// Fetches the fragments into temporary tables of the combine session. How many rows had to come there.
     async fn fetch(
         &mut self,
         working: &mut Shards,
         combine: &mut Worker,
         plan: &Plan,
         texts: &Texts,
-    ) -> Result<(), Trouble> {
+    ) -> Result<u64, Trouble> {
         // Texts fit every type, also those of the user's own, whose numbers differ from shard to shard.
-        let form = if self.texts_are_exact() { "text" } else { "binary" };
+        let form = if self.texts_are_exact() || working.has_inside() { "text" } else { "binary" };
         for worker in working.all() {
             let shard = worker.shard().clone();
             for (fragment, sql) in plan.fragments.iter().zip(&texts[&shard]) {
@@ -290,7 +353,7 @@ impl Session {
                 return Err(trouble);
             }
         }
-        let mut asked = true;
+        let (mut asked, mut rows) = (true, 0);
         for fragment in fragments {
             for worker in working.all().filter(|worker| concerns(fragment, worker.shard())) {
                 if !combine.copying {
@@ -301,11 +364,12 @@ impl Session {
                     }
                     combine.ready_for_data(self.client()).await?;
                 }
-                if let Err(trouble) =
-                    worker.pass(self.client(), Sink::Session(combine), FETCH_BYTES_MAX).await
-                {
-                    combine.fail_data(self.client()).await?;
-                    return Err(trouble);
+                match worker.pass(self.client(), Sink::Session(combine), FETCH_BYTES_MAX).await {
+                    Ok(passed) => rows += passed.rows,
+                    Err(trouble) => {
+                        combine.fail_data(self.client()).await?;
+                        return Err(trouble);
+                    }
                 }
                 // Rows of texts follow each other; in binary form each shard's have a head and an end.
                 if form == "binary" {
@@ -316,7 +380,7 @@ impl Session {
                 combine.end_data();
             }
         }
-        Ok(())
+        Ok(rows)
     }
 
     /// Runs the statement over the temporary tables. True if the client has not taken all of its answer.
@@ -324,10 +388,11 @@ impl Session {
         &mut self,
         working: &Shards,
         combine: &mut Worker,
-        plan: &Plan,
+        known: &Known,
         schema: &Schema,
         delivery: Delivery<'_>,
     ) -> Result<bool, Trouble> {
+        let plan = &known.plan;
         let analysed = plan.fragments.len() > 1;
         if analysed {
             let names: Vec<String> =
@@ -335,6 +400,10 @@ impl Session {
             combine.ask(&format!("ANALYZE {}", names.join(", ")));
         }
         combine.ask(&format!("EXPLAIN (VERBOSE, FORMAT JSON) {}", plan.combine));
+        let learning = plan.quick.is_some() && known.lesson.is_open();
+        if learning {
+            combine.ask(&known.lesson.question(&plan.fragments[0].temp));
+        }
         let (forms, told) = self.wanted_forms();
         match delivery {
             Delivery::Rows | Delivery::Analyzed { .. } => {
@@ -357,6 +426,9 @@ impl Session {
         }
         let explained = combine.answer(self.client()).await?;
         check::relations(&explained, schema)?;
+        if learning {
+            known.lesson.learn(&combine.answer(self.client()).await?);
+        }
         if let Delivery::Cursor { .. } = delivery {
             combine.answer(self.client()).await?;
             self.tell_failed(&working.missing);

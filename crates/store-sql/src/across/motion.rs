@@ -20,11 +20,19 @@ pub(crate) fn question() -> String {
     )
 }
 
+/// Which cursors on a session outlive their transactions.
+pub(crate) const HELD_CURSORS: &str = "SELECT name FROM pg_catalog.pg_cursors WHERE is_holdable";
+
 /// Ranges in motion, by map.
 #[derive(Debug, Default)]
 pub(crate) struct Motion(BTreeMap<MapName, Vec<KeyRange>>);
 
 impl Motion {
+    /// Whether nothing is in motion.
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes in what a shard has answered to [`question`].
     pub fn learn(&mut self, rows: Vec<Vec<Option<String>>>) -> Result<(), SqlError> {
         for row in rows {

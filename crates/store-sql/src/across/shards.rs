@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use polyshard_engine::Dialect;
 use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Fragment, Mode, SqlError};
@@ -80,7 +79,12 @@ impl Shards {
             return Ok(());
         }
         let nobody = || SqlError::new(reply::state::CANNOT_CONNECT_NOW, "no shard is there to answer");
-        let id = self.ids().into_iter().next().ok_or_else(nobody)?;
+        let first = self.workers.iter().find(|worker| !worker.idle && !worker.is_inside());
+        let id = match first {
+            Some(worker) => worker.shard().clone(),
+            None if self.workers.is_empty() => return Err(nobody()),
+            None => session.door.home()?,
+        };
         let ticket = session.router().enter_unmapped(&id, Access::Read).await;
         let ticket = ticket.map_err(|error| reply::of_router(&error))?;
         let mut worker = lend(session, &id, vec![ticket]).await?;
@@ -121,6 +125,16 @@ impl Shards {
         Ok(columns.map_or_else(Vec::new, |columns| super::columns::names(&columns)))
     }
 
+    /// The session that answers for a shard that is an SQLite file.
+    pub fn inside(&mut self, shard: &ShardId) -> Option<&mut Worker> {
+        self.all().find(|worker| worker.is_inside() && worker.shard() == shard)
+    }
+
+    /// Whether some of them are SQLite files.
+    pub fn has_inside(&self) -> bool {
+        self.workers.iter().any(|worker| !worker.idle && worker.is_inside())
+    }
+
     /// Their shards.
     pub fn ids(&self) -> Vec<ShardId> {
         let working = self.workers.iter().filter(|worker| !worker.idle && !worker.rowless);
@@ -150,7 +164,14 @@ impl Shards {
     }
 
     fn combine_at(&self) -> Option<usize> {
-        self.workers.iter().position(|worker| !worker.idle && !worker.borrowed)
+        // Only PostgreSQL can: it has everybody's types, and temporary tables that spill.
+        self.workers.iter().position(|worker| !worker.idle && !worker.borrowed && !worker.is_inside())
+    }
+
+    /// The shard of a session that is there to combine alone, and has no part in the statement.
+    pub fn combine_elsewhere(&self) -> Option<ShardId> {
+        let rowless = self.workers.iter().find(|worker| worker.rowless)?;
+        Some(rowless.shard().clone()).filter(|shard| !self.ids().contains(shard))
     }
 
     /// Takes out the session on which the answer is combined, which [`Shards::need_combine`] has seen to.
@@ -234,16 +255,9 @@ async fn enter(
 
 /// A session of a shard, with the client's settings, and up to date with what all shards have alike.
 async fn lend(session: &mut Session, id: &ShardId, tickets: Vec<Ticket>) -> Result<Worker, SqlError> {
-    if tickets[0].dialect() == Dialect::Sqlite {
-        return Err(SqlError::unsupported(
-            "the statement concerns several shards, of which one is an SQLite file",
-            "Name the key, so that it concerns one shard, or use PostgreSQL shards.",
-        ));
-    }
     session.journal().ready(id).await.map_err(|error| error.to_sql())?;
-    let lent = tickets[0].raw().await.map_err(|error| reply::of_engine(&error))?;
-    let backend = Backend::new(lent, tickets, Vec::new(), &session.door.type_ids);
-    let mut worker = Worker::new(backend, false);
+    let backend = Backend::open(&session.door, tickets, Vec::new()).await;
+    let mut worker = Worker::new(backend.map_err(|error| reply::of_engine(&error))?, false);
     worker.take_settings(session).await?;
     Ok(worker)
 }

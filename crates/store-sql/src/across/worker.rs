@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use std::collections::BTreeMap;
+
 use bytes::{Buf, BufMut, BytesMut};
 use polyshard_engine::{RawFrame, RawLent};
 use polyshard_map::ShardId;
 use polyshard_router::Ticket;
-use polyshard_sql::SqlError;
+use polyshard_sql::{SqlError, TableName};
 
 use crate::backend::{Backend, Broken, field, optional_texts};
 use crate::client::{Client, Gone, OUT_BYTES, broken_off};
@@ -88,9 +90,9 @@ pub(super) const BINARY_END: &[u8] = &[0xff, 0xff];
 
 /// A session at work.
 pub(crate) struct Worker {
-    backend: Backend,
+    pub(super) backend: Backend,
     /// Answers that are still to come, each up to its ReadyForQuery.
-    waiting: usize,
+    pub(super) waiting: usize,
     /// Whether it has a transaction of ours open.
     pub open: bool,
     /// Whether it is the client's own transaction that runs on it.
@@ -153,6 +155,18 @@ impl Worker {
             }
             (Err(Broken::Client(gone)), _) => Err(SqlError::new(state::CONNECTION_FAILURE, gone.to_string())),
             (Err(Broken::Ended(error) | Broken::Cut(error)), _) => Err(error),
+        }
+    }
+
+    /// Whether a session of this door answers, for an SQLite shard.
+    pub fn is_inside(&self) -> bool {
+        self.backend.is_inside()
+    }
+
+    /// Has whoever answers for an SQLite shard leave out rows that are not its own.
+    pub fn leave_out(&self, foreign: BTreeMap<TableName, String>) {
+        if let Some(leave) = self.backend.leave() {
+            leave.leave_out(foreign);
         }
     }
 
@@ -247,7 +261,7 @@ impl Worker {
     }
 
     /// The next message's type and body, whole.
-    async fn next(&mut self, client: &mut Client) -> Result<(u8, BytesMut), Trouble> {
+    pub(super) async fn next(&mut self, client: &mut Client) -> Result<(u8, BytesMut), Trouble> {
         loop {
             let raw = self.backend.raw();
             if let Some(frame) = raw.whole().map_err(lost)? {
@@ -342,14 +356,7 @@ impl Worker {
         let mut failure = None;
         loop {
             match self.next(client).await? {
-                (b'T', mut body) => {
-                    self.row_patch = None;
-                    if !self.backend.is_home() {
-                        super::columns::forget_tables(&mut body);
-                        self.row_patch = Box::pin(self.backend.translate_columns(&mut body)).await?;
-                    }
-                    return Ok(Some(body));
-                }
+                (b'T', body) => return self.take_columns(body).await.map(Some),
                 (b'n', _) => return Ok(None),
                 (b'E', body) => failure = failure.or(Some(body)),
                 (b'Z', _) => {
@@ -358,6 +365,16 @@ impl Worker {
                 _ => {}
             }
         }
+    }
+
+    /// Takes in what the columns of the rows that follow are, as the client is to know them.
+    pub(super) async fn take_columns(&mut self, mut body: BytesMut) -> Result<BytesMut, Trouble> {
+        self.row_patch = None;
+        if !self.backend.is_home() {
+            super::columns::forget_tables(&mut body);
+            self.row_patch = Box::pin(self.backend.translate_columns(&mut body)).await?;
+        }
+        Ok(body)
     }
 
     /// What COPY … TO STDOUT says of its form, as the message's body.
@@ -542,6 +559,8 @@ impl Worker {
     /// returned.
     pub async fn give_back(mut self, client: &mut Client) -> Result<Option<Backend>, Gone> {
         if self.borrowed {
+            // What the transaction asks next is about rows of its own alone.
+            self.leave_out(BTreeMap::new());
             // What runs on it is the client's; whoever has it next sees how it stands, and no answers to this.
             return match self.hear_all(client).await {
                 Ok(()) => Ok(Some(self.backend)),
@@ -640,7 +659,7 @@ fn lost(error: polyshard_engine::Error) -> Trouble {
     Trouble::Lost(reply::of_engine(&error))
 }
 
-fn no_copy(shard: &ShardId) -> Trouble {
+pub(super) fn no_copy(shard: &ShardId) -> Trouble {
     let message = format!("shard {shard} did not answer as the protocol says");
     Trouble::Refused(SqlError::new(polyshard_sql::SqlState::INTERNAL_ERROR, message))
 }
@@ -659,7 +678,7 @@ fn put_describe(out: &mut BytesMut, what: u8, name: &str) {
 }
 
 /// The fields of a DataRow, as texts.
-fn fields(body: &[u8]) -> Result<Vec<Option<String>>, Trouble> {
+pub(super) fn fields(body: &[u8]) -> Result<Vec<Option<String>>, Trouble> {
     optional_texts(body).ok_or_else(|| {
         Trouble::Refused(SqlError::new(state::PROTOCOL_VIOLATION, "a shard sent a row that is none"))
     })

@@ -39,8 +39,7 @@ impl Backend {
         &mut self,
         statement: &polyshard_engine::Statement,
     ) -> Result<(), polyshard_engine::Error> {
-        self.calm().await?;
-        self.lent().run(statement).await.map(drop)
+        self.run_rows(statement).await.map(drop)
     }
 
     /// Likewise, with its rows.
@@ -49,7 +48,27 @@ impl Backend {
         statement: &polyshard_engine::Statement,
     ) -> Result<polyshard_engine::Rows, polyshard_engine::Error> {
         self.calm().await?;
-        self.lent().run(statement).await
+        let Some(leave) = self.leave().cloned() else { return self.lent().run(statement).await };
+        leave.ask(statement.clone());
+        self.lent().outgoing().put_slice(b"F\0\0\0\x04");
+        self.lent().flush().await?;
+        loop {
+            let (kind, body) = self.lent().next().await?;
+            if kind == b'Z' {
+                self.status = body.first().copied().unwrap_or(b'I');
+                break;
+            }
+        }
+        let silent = || polyshard_engine::Error::invalid("a session inside did not answer");
+        leave.take_answer().unwrap_or_else(|| Err(silent()))
+    }
+
+    /// Runs a statement that was recorded for this shard's engine.
+    pub async fn run_recorded(&mut self, sql: &str) -> Result<(), polyshard_engine::Error> {
+        match self.is_inside() {
+            true => self.run(&polyshard_engine::Statement::new(sql)).await,
+            false => self.ask_row(sql).await.map(drop),
+        }
     }
 
     /// Waits for the answers to what was sent quietly, so that something of our own can be asked.

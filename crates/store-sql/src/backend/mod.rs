@@ -4,6 +4,7 @@
 mod answer;
 mod ask;
 mod ids;
+mod series;
 mod value;
 mod words;
 
@@ -11,17 +12,20 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use polyshard_engine::RawLent;
+use polyshard_engine::{Dialect, RawLent};
 use polyshard_map::{Key, MapName, ShardId};
 use polyshard_router::{Access, Ticket};
-use polyshard_sql::SqlError;
+use polyshard_sql::{SqlError, TypeOid};
 
 use crate::client::Gone;
+use crate::door::Door;
 use crate::reply;
+use crate::session::{Leave, open_inside};
 use crate::settings::Settings;
 use crate::type_ids::{RowPatch, TypeIds};
-pub(crate) use ids::Translated;
 use ids::Rows;
+pub(crate) use ids::Translated;
+pub(crate) use series::Parsing;
 pub(crate) use words::{field, optional_texts};
 use words::{lost, parse, put_name};
 
@@ -41,7 +45,9 @@ pub(crate) struct Backend {
     pub shard: ShardId,
     lent: Option<RawLent>,
     /// Kept until nothing of this session's can reach the shard any more.
-    tickets: Vec<Ticket>,
+    tickets: Vec<Arc<Ticket>>,
+    /// What a session of this door has from us that answers for an SQLite shard.
+    leave: Option<Arc<Leave>>,
     /// Keys that the tickets are for: asked again for every statement of a transaction.
     keys: Vec<(MapName, Vec<Key>, Access)>,
     steps: VecDeque<Step>,
@@ -132,17 +138,27 @@ impl From<std::io::Error> for Broken {
 }
 
 impl Backend {
-    pub fn new(
-        lent: RawLent,
+    /// Lends a session of the shard that these tickets are for.
+    pub async fn open(
+        door: &Arc<Door>,
         tickets: Vec<Ticket>,
         keys: Vec<(MapName, Vec<Key>, Access)>,
-        type_ids: &Arc<TypeIds>,
-    ) -> Backend {
-        let shard = tickets.first().map(|ticket| ticket.shard().clone());
-        Backend {
-            shard: shard.expect("a session is lent by a ticket"),
+    ) -> Result<Backend, polyshard_engine::Error> {
+        let tickets: Vec<Arc<Ticket>> = tickets.into_iter().map(Arc::new).collect();
+        let first = tickets.first().expect("a session is lent by a ticket");
+        let shard = first.shard().clone();
+        let (lent, leave) = match first.dialect() {
+            Dialect::Postgres => (first.raw().await?, None),
+            Dialect::Sqlite => {
+                let (lent, leave) = open_inside(door, &tickets)?;
+                (lent, Some(leave))
+            }
+        };
+        Ok(Backend {
+            shard,
             lent: Some(lent),
             tickets,
+            leave,
             keys,
             steps: VecDeque::new(),
             status: b'I',
@@ -156,9 +172,31 @@ impl Backend {
             cursors: Vec::new(),
             set_inside: false,
             closing: false,
-            type_ids: type_ids.clone(),
+            type_ids: door.type_ids.clone(),
             row_patch: None,
             portal_patches: Vec::new(),
+        })
+    }
+
+    /// Which SQL the shard itself speaks.
+    pub fn dialect(&self) -> Dialect {
+        if self.leave.is_some() { Dialect::Sqlite } else { Dialect::Postgres }
+    }
+
+    /// Whether a session of this door answers, for an SQLite shard.
+    pub fn is_inside(&self) -> bool {
+        self.leave.is_some()
+    }
+
+    /// What a session that answers for an SQLite shard has from us.
+    pub fn leave(&self) -> Option<&Arc<Leave>> {
+        self.leave.as_ref()
+    }
+
+    /// Has whoever answers for the shard know of more tickets, or fewer.
+    fn share_tickets(&self) {
+        if let Some(leave) = &self.leave {
+            leave.extend(&self.tickets);
         }
     }
 
@@ -169,7 +207,8 @@ impl Backend {
 
     /// Keeps more tickets as long as the session is lent.
     pub fn hold(&mut self, tickets: Vec<Ticket>) {
-        self.tickets.extend(tickets);
+        self.tickets.extend(tickets.into_iter().map(Arc::new));
+        self.share_tickets();
     }
 
     fn lent(&mut self) -> &mut RawLent {
@@ -203,14 +242,16 @@ impl Backend {
 
     /// Lets all tickets go but this one: nothing of its keys is read or written on the session any more.
     pub fn keep_only(&mut self, ticket: Ticket) {
-        self.tickets = vec![ticket];
+        self.tickets = vec![Arc::new(ticket)];
         self.keys.clear();
+        self.share_tickets();
     }
 
     /// Takes in a ticket for more keys.
     pub fn add(&mut self, ticket: Ticket, map: MapName, keys: Vec<Key>, access: Access) {
-        self.tickets.push(ticket);
+        self.tickets.push(Arc::new(ticket));
         self.keys.push((map, keys, access));
+        self.share_tickets();
     }
 
     /// Brings the session to these settings, with what is sent next.
@@ -289,6 +330,16 @@ impl Backend {
         parse(self.lent().outgoing(), id, text, types);
         self.steps.extend(oldest.map(Step::Forget));
         self.steps.push_back(Step::Prepare(id));
+    }
+
+    /// Likewise, where somebody answers for an SQLite shard: with the types that PostgreSQL gives its parameters, by which
+    /// the client writes them.
+    pub fn prepare_as(&mut self, id: u64, text: &str, types: &[u32], parameters: &[TypeOid]) {
+        if !self.is_inside() {
+            return self.prepare(id, text, types);
+        }
+        let types: Vec<u32> = parameters.iter().map(|type_oid| type_oid.0).collect();
+        self.prepare(id, text, &types);
     }
 
     /// Has the statement closed that was used longest ago, if there are too many: that one.

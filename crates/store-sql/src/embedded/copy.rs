@@ -47,7 +47,7 @@ impl Session {
         let alone = self.begin_alone();
         let copied = match route {
             Route::ReferenceWrite => self.copy_reference_lite(&into, &mut spool).await,
-            _ if alone => self.copy_shards_lite(&into, &mut spool, route).await,
+            _ if alone && self.under.is_none() => self.copy_shards_lite(&into, &mut spool, route).await,
             _ => self.copy_inside_lite(&into, &mut spool).await,
         };
         match copied {

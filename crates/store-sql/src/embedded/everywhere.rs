@@ -127,6 +127,35 @@ impl Session {
         }
     }
 
+    /// Changes the schema of the shard that it answers for, in the transaction of a session that does so everywhere.
+    pub(super) async fn change_here(&mut self, analysed: &Analysed) -> Done {
+        let statement = analysed.statement.clone();
+        let tag = match statement.kind() {
+            Kind::Vacuum => {
+                reply::complete(&mut self.client.out, "VACUUM");
+                return Ok(());
+            }
+            Kind::Ddl(ddl) => ddl.tag.clone(),
+            _ => "TRUNCATE TABLE".to_owned(),
+        };
+        if self.transaction.is_none() {
+            let message = "what every shard has is changed by a transaction on all of them";
+            return Err(SqlError::new(SqlState::INTERNAL_ERROR, message).into());
+        }
+        let schema = self.current_schema().await?;
+        let statements = Lite.translate(statement.text(), &schema, &self.recorded_settings())?;
+        self.take_leave();
+        self.begin_lite(&schema).await?;
+        let Some(transaction) = self.lite.as_mut().and_then(|lite| lite.transaction.as_mut()) else {
+            return Ok(());
+        };
+        let ran = transaction.get().run_all(statements).await;
+        ran.map_err(|error| polyshard_lite::error(&error, &schema))?;
+        self.transaction.wrote = true;
+        reply::complete(&mut self.client.out, &tag);
+        Ok(())
+    }
+
     /// Begins the transaction on every shard.
     async fn open_everywhere(&mut self) -> Done {
         if self.transaction.lite_turn.is_some() {
@@ -146,11 +175,7 @@ impl Session {
             let ticket = self.door.router.enter_unmapped(shard, Access::Write).await;
             let ticket = ticket.map_err(|error| reply::of_router(&error))?;
             if ticket.dialect() != Dialect::Sqlite {
-                return Err(SqlError::unsupported(
-                    "some shards are SQLite files and some are PostgreSQL databases",
-                    "Change the schema when all shards are on one engine.",
-                )
-                .into());
+                return Err(crate::session::other_engine(shard).into());
             }
             let wrong = |error: polyshard_engine::Error| reply::of_engine(&error);
             let mut transaction = ticket.begin().await.map_err(wrong)?;

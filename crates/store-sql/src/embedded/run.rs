@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{BufMut, BytesMut};
 use polyshard_engine::{Rows, Transaction};
-use polyshard_lite::{Format, Moment, Prepared, Tag};
+use polyshard_lite::{Across, Attached, Format, Moment, Prepared, QUIET, Tag, prepare_across};
 use polyshard_map::{Key, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, TypeOid, quoted};
@@ -14,7 +14,7 @@ use super::translate::statement_of;
 use crate::cache::{Analysed, Description, Prepared as Known};
 use crate::out_form::OutForm;
 use crate::reply::{self, Field};
-use crate::session::{Done, Session, Stop, Wanted};
+use crate::session::{Done, Session, Stop, Wanted, write_ticket};
 
 /// Rows fetched at once from a long answer.
 pub(super) const PAGE_ROWS: usize = 100;
@@ -22,10 +22,17 @@ pub(super) const PAGE_ROWS: usize = 100;
 /// A shard at work for a client.
 pub(crate) struct Lite {
     pub shard: ShardId,
-    pub tickets: Vec<Ticket>,
+    pub tickets: Vec<Arc<Ticket>>,
     keys: Vec<(MapName, Vec<Key>, Access)>,
     /// Once something was written, or one snapshot is wanted. Before, each statement sees what is there.
     pub transaction: Option<Solo>,
+}
+
+impl Lite {
+    /// A shard under leave that somebody else has.
+    pub fn new(shard: ShardId, tickets: Vec<Arc<Ticket>>) -> Lite {
+        Lite { shard, tickets, keys: Vec::new(), transaction: None }
+    }
 }
 
 /// A transaction that a session can hold while it is looked at from several threads, one after the other.
@@ -60,6 +67,7 @@ impl Session {
         if let Kind::Show(name) = analysed.statement.kind() {
             return self.show_lite(name);
         }
+        self.check_zone()?;
         if let Kind::Declare(cursor) = analysed.statement.kind() {
             return Box::pin(self.declare_lite(cursor, params, types)).await;
         }
@@ -77,6 +85,7 @@ impl Session {
             return Box::pin(self.copy_lite(copy, &route)).await;
         }
         match &route {
+            Route::Everywhere if self.under.is_some() => return self.change_here(analysed).await,
             Route::Everywhere | Route::ReferenceWrite => {
                 let alone = self.begin_alone();
                 let before = self.client.out.len();
@@ -98,7 +107,7 @@ impl Session {
         };
         self.check_lite_global(analysis.writes())?;
         let schema = self.current_schema().await?;
-        let prepared = self.lite_prepared(analysed, &schema, types)?;
+        let prepared = self.prepared_here(analysed, &schema, types).await?;
         let writes = prepared.writes() || prepared.locks;
         let access = if writes { Access::Write } else { Access::Read };
         self.enter_lite(&wanted, access).await?;
@@ -108,6 +117,32 @@ impl Session {
             self.lite = None;
         }
         done
+    }
+
+    /// A statement in SQLite's words; for a shard among others, without the rows that are here and not its own.
+    async fn prepared_here(
+        &mut self,
+        analysed: &Analysed,
+        schema: &Arc<Schema>,
+        types: &[u32],
+    ) -> Result<Arc<Prepared>, Stop> {
+        let foreign = self.under.as_ref().map(|leave| leave.foreign()).filter(|foreign| !foreign.is_empty());
+        let (Some(foreign), Kind::Select) = (foreign, analysed.statement.kind()) else {
+            return Ok(self.lite_prepared(analysed, schema, types)?);
+        };
+        let wrong = |error: polyshard_engine::Error| Stop::Refused(reply::of_engine(&error));
+        let database = "main".to_owned();
+        let question = polyshard_engine::Statement::new(Across::question(std::slice::from_ref(&database)));
+        let said = self.run_native(question).await.map_err(wrong)?;
+        let said = said.first().map(|row| row.text(0).map(str::to_owned)).transpose().map_err(wrong)?;
+        let file = Attached { database, foreign: (*foreign).clone() };
+        let across = Across::new(vec![(file, said.unwrap_or_else(|| QUIET.to_owned()))]);
+        let search_path = self.search_path.clone();
+        let context = Context { schema, search_path: &search_path, strict: false };
+        let types: Vec<Option<TypeOid>> =
+            types.iter().map(|oid| (*oid != 0).then_some(TypeOid(*oid))).collect();
+        let settings = &self.lite_settings;
+        Ok(Arc::new(prepare_across(&analysed.statement, &context, &types, settings, &across)?))
     }
 
     /// A statement in SQLite's words.
@@ -152,6 +187,10 @@ impl Session {
 
     /// Leave for the shard, beside what the transaction has already.
     pub(super) async fn enter_lite(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
+        if self.under.is_some() {
+            self.take_leave();
+            return Ok(());
+        }
         if let Some(lite) = &mut self.lite {
             let shard = match wanted {
                 Wanted::Anywhere => return Ok(()),
@@ -173,7 +212,8 @@ impl Session {
                 Ok(tickets) => break tickets,
                 Err(error) => {
                     tries += 1;
-                    if tries >= 8 || matches!(error, RouterError::Moving(_)) || !router.heal(&error).await {
+                    let over = matches!(error, RouterError::Moving(_) | RouterError::OverQuota { .. });
+                    if tries >= 8 || over || !router.heal(&error).await {
                         return Err(reply::of_router(&error).into());
                     }
                 }
@@ -200,6 +240,7 @@ impl Session {
             Box::pin(self.check_routed(&schema)).await?;
         }
         tickets[0].begin_at(self.client.settled());
+        let tickets = tickets.into_iter().map(Arc::new).collect();
         self.lite = Some(Lite { shard, tickets, keys, transaction: None });
         Ok(())
     }
@@ -217,13 +258,13 @@ impl Session {
                 continue;
             }
             let entered = self.door.router.enter_within_map(&lite.tickets[0], map, keys, access).await;
-            lite.tickets.push(entered.map_err(|error| reply::of_router(&error))?);
+            lite.tickets.push(Arc::new(entered.map_err(|error| reply::of_router(&error))?));
             lite.keys.push((map.clone(), keys.clone(), access));
         }
         for (map, ranges) in ranges.iter() {
             for range in ranges {
                 let entered = self.door.router.enter_shard(map, range, shard, access).await;
-                lite.tickets.push(entered.map_err(|error| reply::of_router(&error))?);
+                lite.tickets.push(Arc::new(entered.map_err(|error| reply::of_router(&error))?));
             }
         }
         Ok(())
@@ -256,7 +297,14 @@ impl Session {
             return self.answer(prepared, &rows);
         }
         if writes {
-            let mut transaction = lite.tickets[0].begin().await.map_err(wrong)?;
+            let ticket = match write_ticket(&lite.tickets) {
+                Some(ticket) => ticket.clone(),
+                None => {
+                    let entered = self.door.router.enter_unmapped(&lite.shard, Access::Write).await;
+                    Arc::new(entered.map_err(|error| reply::of_router(&error))?)
+                }
+            };
+            let mut transaction = ticket.begin().await.map_err(wrong)?;
             let rows = transaction.run(statement).await.map_err(wrong)?;
             transaction.commit().await.map_err(wrong)?;
             return self.answer(prepared, &rows);
@@ -275,7 +323,15 @@ impl Session {
 
     /// Begins the transaction on the shard, if it has not begun, with the savepoints so far.
     pub(super) async fn begin_lite(&mut self, schema: &Schema) -> Done {
-        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
+        let begun = self.begin_solo().await;
+        begun.map_err(|error| match error {
+            RouterError::Engine(error) => Stop::Refused(polyshard_lite::error(&error, schema)),
+            error => reply::of_router(&error).into(),
+        })
+    }
+
+    /// Likewise, as the shard says why not.
+    pub(crate) async fn begin_solo(&mut self) -> Result<(), RouterError> {
         let savepoints = self.transaction.savepoint_names();
         let Some(lite) = &mut self.lite else { return Ok(()) };
         if lite.transaction.is_some() {
@@ -286,14 +342,14 @@ impl Session {
         let ticket = match lite.tickets.iter().find(|ticket| read_only || ticket.access() == Access::Write) {
             Some(ticket) => ticket,
             None => {
-                let entered = self.door.router.enter_unmapped(&lite.shard, Access::Write).await;
-                lite.tickets.push(entered.map_err(|error| reply::of_router(&error))?);
+                let entered = self.door.router.enter_unmapped(&lite.shard, Access::Write).await?;
+                lite.tickets.push(Arc::new(entered));
                 &lite.tickets[lite.tickets.len() - 1]
             }
         };
-        let mut transaction = ticket.begin().await.map_err(wrong)?;
+        let mut transaction = ticket.begin().await.map_err(RouterError::Engine)?;
         for name in savepoints {
-            transaction.run(savepoint("SAVEPOINT", &name)).await.map_err(wrong)?;
+            transaction.run(savepoint("SAVEPOINT", &name)).await.map_err(RouterError::Engine)?;
         }
         lite.transaction = Some(Solo::new(transaction));
         Ok(())
@@ -315,7 +371,7 @@ impl Session {
 
     /// Has what was exchanged with the client counted for its keys.
     fn count_lite(&self) {
-        if let Some(lite) = &self.lite {
+        if let (Some(lite), None) = (&self.lite, &self.under) {
             lite.tickets[0].end_at(self.client.exchanged());
         }
     }

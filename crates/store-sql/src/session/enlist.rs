@@ -91,13 +91,14 @@ impl Session {
         let joined = self.backend.is_some();
         self.acquire(&wanted, access).await?;
         self.transaction.movable = false;
+        let dialect = self.backend.as_ref().map_or(Dialect::Postgres, |backend| backend.dialect());
         if access == Access::Write {
-            self.let_shard_know(&enlisted.dataset(Dialect::Postgres), joined).await?;
+            self.let_shard_know(&enlisted.dataset(dialect), joined).await?;
             self.note_write(true);
         }
         let mut answer: Option<Rows> = None;
         loop {
-            match enlisted.step(Dialect::Postgres, answer.as_ref())? {
+            match enlisted.step(dialect, answer.as_ref())? {
                 Step::Run(statement) => answer = Some(self.run_for_store(&statement).await?),
                 Step::Done(said) => return Ok(said),
             }
@@ -116,7 +117,7 @@ impl Session {
         // A transaction with a snapshot of before would write rows that a move under way takes for nobody's: its
         // triggers look the dataset up in that snapshot.
         let sql =
-            format!("SELECT 1 FROM {} WHERE name = $1 AND map = $2", Dialect::Postgres.own_table("dataset"));
+            format!("SELECT 1 FROM {} WHERE name = $1 AND map = $2", backend.dialect().own_table("dataset"));
         let known = Statement::new(sql).bind(dataset.name.clone()).bind(dataset.map.to_string());
         if self.run_for_store(&known).await?.is_empty() {
             let message = format!("{} is new on this shard since the transaction began", dataset.name);

@@ -7,7 +7,7 @@ use polyshard_router::Access;
 use polyshard_sql::{Kind, Param, ParamValue, SqlError, TypeOid};
 
 use super::place::Wanted;
-use super::{Done, Session, Stop};
+use super::{Done, Session, Stop, inline};
 use crate::backend::{Broken, Translated};
 use crate::cache::{Analysed, Description, Prepared};
 use crate::codec::{self, Values};
@@ -15,6 +15,9 @@ use crate::reply::{self, Field, Severity, state};
 
 /// Bytes sent to a shard in one series before its answers are taken, so that neither waits for the other.
 const SERIES_BYTES: usize = 64 * 1024;
+
+/// ParameterDescription of none.
+const NO_PARAMETERS: &[u8] = b"t\0\0\0\x06\0\0";
 
 /// A statement with its values.
 pub(super) enum Portal {
@@ -71,12 +74,20 @@ impl Session {
         let same = |known: &&Arc<Prepared>| *known.text == *parse.text && *known.types == *parse.types;
         let prepared = match self.statements.get("").filter(same) {
             Some(known) if parse.name.is_empty() => known.clone(),
+            // Many texts that differ in their literals alone come without a name.
+            _ if parse.name.is_empty() && parse.types.is_empty() => {
+                match Box::pin(self.parse_inline(parse.text)).await? {
+                    Some(inline) => inline,
+                    None => self.door.cache.prepared(parse.text, &parse.types)?,
+                }
+            }
             _ => self.door.cache.prepared(parse.text, &parse.types)?,
         };
-        if let Some(analysed) = &prepared.analysed {
+        let run = prepared.inline.as_ref().map_or(&prepared, |inline| &inline.of);
+        if let Some(analysed) = &run.analysed {
             self.check_transaction(analysed.statement.kind())?;
         }
-        self.description(&prepared).await?;
+        self.description(run).await?;
         match self.statements.get_mut(parse.name) {
             Some(known) => *known = prepared,
             None => drop(self.statements.insert(parse.name.into(), prepared)),
@@ -163,6 +174,14 @@ impl Session {
         on: &Wanted<'_>,
     ) -> Result<Result<Description, BytesMut>, Stop> {
         let id = self.door.cache.next_id();
+        // PostgreSQL says what statements are like: whoever answers for an SQLite shard would say it for that alone.
+        if self.backend.as_ref().is_some_and(|backend| backend.is_inside()) {
+            self.settle().await?;
+            let aside = (self.backend.take(), std::mem::take(&mut self.portals));
+            let described = Box::pin(self.described_by_shard(prepared, &Wanted::Anywhere)).await;
+            (self.backend, self.portals) = aside;
+            return described;
+        }
         let inside = self.backend.is_some();
         let outside = if inside {
             self.settle().await?;
@@ -223,10 +242,18 @@ impl Session {
 
     /// `B`.
     pub(super) async fn bind(&mut self, body: &[u8]) -> Done {
-        let bind = codec::Bind::read(body)?;
-        let Some(prepared) = self.statements.get(bind.statement).cloned() else {
+        let mut bind = codec::Bind::read(body)?;
+        let Some(mut prepared) = self.statements.get(bind.statement).cloned() else {
             return Err(no_statement(bind.statement).into());
         };
+        let with_literals;
+        if let Some(inline) = &prepared.inline {
+            let values = bind.values()?;
+            check_count(&bind, &values, 0)?;
+            with_literals = inline::with_values(inline, &values)?;
+            bind.rest = &with_literals;
+            prepared = inline.of.clone();
+        }
         if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
             let message = format!("cursor \"{}\" already exists", bind.portal);
             return Err(SqlError::new(state::DUPLICATE_CURSOR, message).into());
@@ -240,15 +267,7 @@ impl Session {
         }
         let description = self.description(&prepared).await?;
         let values = bind.values()?;
-        if values.values.len() != description.parameters.len() {
-            let message = format!(
-                "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
-                values.values.len(),
-                bind.statement,
-                description.parameters.len()
-            );
-            return Err(SqlError::new(state::PROTOCOL_VIOLATION, message).into());
-        }
+        check_count(&bind, &values, description.parameters.len())?;
         if let Some(analysed) = &prepared.analysed
             && !is_own(analysed.statement.kind(), &self.own)
             && !self.held.concerns(analysed.statement.kind())
@@ -310,7 +329,7 @@ impl Session {
             Box::pin(backend.bind_translated(bound)).await?;
             return Ok(true);
         }
-        backend.prepare(description.id, &prepared.text, &prepared.types);
+        backend.prepare_as(description.id, &prepared.text, &prepared.types, &description.parameters);
         backend.bind(bind.portal, description.id, bind.rest);
         Ok(true)
     }
@@ -322,8 +341,13 @@ impl Session {
             let Some(prepared) = self.statements.get(named.name).cloned() else {
                 return Err(no_statement(named.name).into());
             };
-            let description = self.description(&prepared).await?;
-            self.say(&description.parameter_message);
+            let inline = prepared.inline.as_ref();
+            let description = self.description(inline.map_or(&prepared, |inline| &inline.of)).await?;
+            match inline {
+                // As the client wrote it.
+                Some(_) => self.say(NO_PARAMETERS),
+                None => self.say(&description.parameter_message),
+            }
             self.say(&description.row_message);
             return Ok(());
         }
@@ -413,8 +437,13 @@ impl Session {
             return if self.told && self.transaction.is_none() { Err(Stop::Told) } else { Ok(()) };
         }
         if self.embedded {
-            let types = self.types.clone();
-            return self.run_lite(analysed, params, &types).await;
+            let (types, said) = (self.types.clone(), self.client.said());
+            match self.run_lite(analysed, params, &types).await {
+                // The shard came to another engine while the statement waited: nothing was sent.
+                Err(Stop::Refused(error))
+                    if self.client.said() == said && Box::pin(self.is_elsewhere(&error)).await => {}
+                done => return done,
+            }
         }
         if let Some(refusal) = &analysed.refusal {
             return Err(refusal.clone().into());
@@ -558,6 +587,19 @@ impl Session {
             prepared.forget();
         }
     }
+}
+
+/// Refuses values that are more or fewer than a statement has parameters.
+fn check_count(bind: &codec::Bind<'_>, values: &Values<'_>, count: usize) -> Result<(), SqlError> {
+    if values.values.len() == count {
+        return Ok(());
+    }
+    let message = format!(
+        "bind message supplies {} parameters, but prepared statement \"{}\" requires {count}",
+        values.values.len(),
+        bind.statement,
+    );
+    Err(SqlError::new(state::PROTOCOL_VIOLATION, message))
 }
 
 /// Whether shards say what a statement is like.

@@ -193,8 +193,8 @@ impl Session {
         for recorded in after {
             self.park();
             for (shard, backend) in &mut self.parked {
-                if recorded.concerns(shard, Dialect::Postgres) {
-                    let ran = backend.ask_row(&recorded.sql).await;
+                if recorded.concerns(shard, backend.dialect()) {
+                    let ran = backend.run_recorded(&recorded.sql).await;
                     ran.map_err(|error| Stop::Refused(reply::of_engine(&error)))?;
                 }
             }
@@ -208,6 +208,9 @@ impl Session {
     /// Runs a statement quietly on all sessions but the current one, all at once.
     pub(super) async fn run_on_parked(&mut self, text: &str) -> Done {
         for backend in self.parked.values_mut() {
+            if let Some(leave) = backend.leave() {
+                leave.show_schema(self.transaction.schema.clone());
+            }
             backend.query(text, true);
         }
         let mut failure = None;
@@ -291,14 +294,17 @@ impl Session {
             let follows = turn.review(ask).await.map_err(|error| error.to_sql())?;
             for recorded in follows {
                 for (shard, backend) in &mut self.parked {
-                    if recorded.concerns(shard, Dialect::Postgres) {
-                        backend.ask_row(&recorded.sql).await.map_err(|error| reply::of_engine(&error))?;
+                    if recorded.concerns(shard, backend.dialect()) {
+                        backend
+                            .run_recorded(&recorded.sql)
+                            .await
+                            .map_err(|error| reply::of_engine(&error))?;
                     }
                 }
             }
         }
-        let mark = turn.mark(Dialect::Postgres);
         for backend in self.parked.values_mut() {
+            let mark = turn.mark(backend.dialect());
             backend.run(&mark).await.map_err(|error| reply::of_engine(&error))?;
         }
         Ok(())

@@ -1,9 +1,12 @@
 //! The short way of the simple protocol: statements that differ in their literals alone are looked at once.
 
-use polyshard_sql::{Context, Lane, Route, Shape};
+use std::sync::Arc;
+
+use polyshard_sql::{Context, Lane, Route, Schema, Shape};
 
 use super::place::{Wanted, outdated};
 use super::{Session, Stop};
+use crate::cache::{Basis, KnownLane};
 use crate::door::ViewMaps;
 use crate::refuse;
 
@@ -20,11 +23,7 @@ impl Session {
         }
         let schema = self.current_schema().await?;
         let basis = self.basis(schema.position);
-        let known = self.door.cache.lane(&shape, basis, |shape, basis| {
-            let (search_path, strict) = (&basis.search_path, basis.strict);
-            let context = Context { schema: &schema, search_path, strict };
-            Lane::new(shape, &context).filter(|lane| !refuse::is_suspect(lane.statement().text()))
-        });
+        let known = self.known_lane(&shape, &schema, basis);
         let Some(lane) = &known.lane else { return Ok(false) };
         let Some(route) = lane.route(&shape, &ViewMaps(&self.door.router.view())) else { return Ok(false) };
         if !matches!(route, Route::One { .. }) && !self.transaction.is_none() {
@@ -50,5 +49,14 @@ impl Session {
         }
         self.note_movable(lane.statement(), &route, lane.analysis());
         done.map(|()| true)
+    }
+
+    /// What is known of a shape, looked at if need be.
+    pub(super) fn known_lane(&self, shape: &Shape<'_>, schema: &Schema, basis: Basis) -> Arc<KnownLane> {
+        self.door.cache.lane(shape, basis, |shape, basis| {
+            let (search_path, strict) = (&basis.search_path, basis.strict);
+            let context = Context { schema, search_path, strict };
+            Lane::new(shape, &context).filter(|lane| !refuse::is_suspect(lane.statement().text()))
+        })
     }
 }

@@ -2,10 +2,13 @@
 
 mod command;
 mod copy;
+mod engine;
 mod enlist;
 mod extended;
 mod global;
 mod home;
+mod inline;
+mod inside;
 mod lane;
 mod load;
 mod moving;
@@ -51,6 +54,7 @@ use crate::reply::{self, Severity, state};
 use crate::settings::{self, Own, Settings};
 use crate::startup;
 use extended::Portal;
+pub(crate) use inside::{Leave, open as open_inside, write_ticket};
 pub(crate) use load::{check_client, given_columns};
 pub(crate) use place::{Wanted, other_engine, other_file};
 pub(crate) use savepoint::Extent;
@@ -75,8 +79,10 @@ pub(crate) struct Session {
     pub(crate) transaction: Transaction,
     /// The shard's session that works for this one: during a statement, a series, or a transaction.
     backend: Option<Backend>,
-    /// Whether the shards are SQLite files.
+    /// Whether all shards are SQLite files, or it answers for one.
     pub(crate) embedded: bool,
+    /// The leave of the session for which this one answers for a shard, if it does.
+    pub(crate) under: Option<Arc<Leave>>,
     /// The SQLite shard that works for this session.
     pub(crate) lite: Option<Lite>,
     pub(crate) lite_settings: Arc<polyshard_lite::Settings>,
@@ -178,36 +184,8 @@ impl Session {
         // The shards are under another role; to the client, it is who it logged in as.
         set(&mut reported, "session_authorization", &door.login.user);
         set(&mut reported, "application_name", "");
-        let cancel = door.cancels.enter(i32::from_be_bytes(door.random()));
-        let mut session = Session {
-            door: door.clone(),
-            client,
-            cancel,
-            settings: Arc::default(),
-            own: Own::default(),
-            search_path: defaults.search_path.clone(),
-            statements: HashMap::new(),
-            portals: HashMap::new(),
-            transaction: Transaction::none(),
-            backend: None,
-            embedded: defaults.embedded,
-            lite: None,
-            lite_settings: Arc::new(lite_settings(door)),
-            parked: BTreeMap::new(),
-            held: HeldAnswers::default(),
-            asked: None,
-            copy_out: None,
-            keeping: None,
-            routed_by: None,
-            one_snapshot: defaults.one_snapshot,
-            skipping: false,
-            cut: false,
-            told: false,
-            extended: false,
-            formats: Vec::new(),
-            types: Arc::from([]),
-            watched: Watched::default(),
-        };
+        let mut session = Session::new(client, door, defaults.embedded, defaults.search_path.clone());
+        session.one_snapshot = defaults.one_snapshot;
         match session.take_settings(parameters, &mut reported).await {
             Ok(()) => {}
             Err(Stop::Refused(error) | Stop::Fatal(error)) => return refuse(session.client, &error).await,
@@ -226,6 +204,40 @@ impl Session {
         reply::ready(&mut client.out, b'I');
         session.client = client;
         Ok(Some(session))
+    }
+
+    /// A session in which nothing is set and nothing under way.
+    fn new(client: Client, door: &Arc<Door>, embedded: bool, search_path: Arc<[String]>) -> Session {
+        Session {
+            door: door.clone(),
+            client,
+            cancel: door.cancels.enter(i32::from_be_bytes(door.random())),
+            settings: Arc::default(),
+            own: Own::default(),
+            search_path,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            transaction: Transaction::none(),
+            backend: None,
+            embedded,
+            under: None,
+            lite: None,
+            lite_settings: Arc::new(lite_settings(door)),
+            parked: BTreeMap::new(),
+            held: HeldAnswers::default(),
+            asked: None,
+            copy_out: None,
+            keeping: None,
+            routed_by: None,
+            one_snapshot: false,
+            skipping: false,
+            cut: false,
+            told: false,
+            extended: false,
+            formats: Vec::new(),
+            types: Arc::from([]),
+            watched: Watched::default(),
+        }
     }
 
     /// Takes in the settings of a start-up packet.
@@ -298,6 +310,9 @@ impl Session {
         requests: &Requests,
     ) -> Result<bool, Stop> {
         let (kind, body) = self.next(stopping).await?;
+        if self.embedded == self.door.journal.has_postgres() {
+            Box::pin(self.take_up_engine()).await;
+        }
         self.watch(kind, &body);
         let span = self.watched.span();
         let done = self.take_message(kind, body).instrument(span).await;
@@ -320,6 +335,7 @@ impl Session {
             b'E' => self.execute(&body).await,
             b'C' => self.close(&body).await,
             b'H' => self.flush().await,
+            b'F' if self.under.is_some() => return self.run_asked().await.map(|()| true),
             b'F' => Err(SqlError::unsupported(
                 "the function call protocol is not offered",
                 "Call the function by SELECT.",
@@ -376,7 +392,7 @@ impl Session {
     /// What statements are read against.
     pub(crate) fn basis(&self, position: u64) -> Basis {
         let (search_path, strict) = (self.search_path.clone(), self.own.strict);
-        Basis { position, apart: self.transaction.apart, search_path, strict }
+        Basis { position, apart: self.transaction.apart, search_path, strict, embedded: self.embedded }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use polyshard_engine::Dialect;
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Analysis, Kind, Route, Schema, SqlError, SqlState, Statement};
@@ -14,6 +13,9 @@ use crate::reply::{self, state};
 
 /// Tries of a statement that provably was not carried out.
 const TRIES_MAX: u32 = 8;
+
+/// What [`other_engine`] is known by.
+const OTHER_ENGINE: &str = "is on another engine";
 
 /// Keys of maps.
 type Keys = Vec<(MapName, Vec<Key>)>;
@@ -92,20 +94,14 @@ impl Session {
         if self.transaction.lost {
             return Err(super::transaction::failed_transaction().into());
         }
-        let (lent, tickets, keys) = self.lend(wanted, access, ready).await?;
-        tickets[0].begin_at(self.client.settled());
-        self.begin_on(lent, tickets, keys).await
+        let backend = self.lend(wanted, access, ready).await?;
+        backend.ticket().begin_at(self.client.settled());
+        self.begin_on(backend).await
     }
 
     /// Has a session work for us, with our settings and in our transaction.
-    pub(super) async fn begin_on(
-        &mut self,
-        lent: polyshard_engine::RawLent,
-        tickets: Vec<Ticket>,
-        keys: Vec<(MapName, Vec<Key>, Access)>,
-    ) -> Done {
+    pub(super) async fn begin_on(&mut self, mut backend: Backend) -> Done {
         self.note_places();
-        let mut backend = Backend::new(lent, tickets, keys, &self.door.type_ids);
         self.cancel.running.add(backend.cancel()).await;
         let mut to_confirm = backend.apply(&self.settings);
         if let Some((begin, prelude)) = self.transaction.opening() {
@@ -140,42 +136,31 @@ impl Session {
         }
     }
 
-    async fn lend(
-        &mut self,
-        wanted: &Wanted<'_>,
-        access: Access,
-        ready: bool,
-    ) -> Result<(polyshard_engine::RawLent, Vec<Ticket>, Vec<(MapName, Vec<Key>, Access)>), Stop> {
+    async fn lend(&mut self, wanted: &Wanted<'_>, access: Access, ready: bool) -> Result<Backend, Stop> {
         let door = self.door.clone();
         let mut tries = 0;
         loop {
             let entered = self.enter(wanted, access).await;
             let error = match entered {
                 Ok(tickets) => {
-                    if tickets[0].dialect() != Dialect::Postgres {
-                        return Err(other_engine(tickets[0].shard()).into());
-                    }
                     if ready {
                         door.journal.ready(tickets[0].shard()).await.map_err(|error| error.to_sql())?;
                     }
-                    match tickets[0].raw().await {
-                        Ok(lent) => {
-                            let keys = match wanted {
-                                Wanted::Keys { keys, .. } => keys
-                                    .iter()
-                                    .map(|(map, keys)| (map.clone(), keys.clone(), access))
-                                    .collect(),
-                                _ => Vec::new(),
-                            };
-                            return Ok((lent, tickets, keys));
+                    let keys = match wanted {
+                        Wanted::Keys { keys, .. } => {
+                            keys.iter().map(|(map, keys)| (map.clone(), keys.clone(), access)).collect()
                         }
+                        _ => Vec::new(),
+                    };
+                    match Backend::open(&door, tickets, keys).await {
+                        Ok(backend) => return Ok(backend),
                         Err(error) => RouterError::Engine(error),
                     }
                 }
                 Err(error) => error,
             };
             tries += 1;
-            let waited = matches!(error, RouterError::Moving(_));
+            let waited = matches!(error, RouterError::Moving(_) | RouterError::OverQuota { .. });
             // Boxed, here and wherever something seldom happens on the way of every statement: a future is as large as
             // its largest part, and is moved when it is made.
             if tries >= TRIES_MAX || waited || !Box::pin(door.router.heal(&error)).await {
@@ -200,7 +185,10 @@ impl Session {
             Wanted::Keys { keys, ranges, shard } => {
                 let mut tickets = match keys.as_slice() {
                     [] => Vec::new(),
-                    [(map, keys)] => vec![router.enter(map, keys, access).await?],
+                    [(map, keys)] => {
+                        router.admit(map, keys)?;
+                        vec![router.enter(map, keys, access).await?]
+                    }
                     several => Box::pin(router.enter_all(several, access)).await?,
                 };
                 if !ranges.is_empty() {
@@ -421,10 +409,13 @@ pub(crate) fn other_file(mine: &ShardId, other: &ShardId) -> SqlError {
 
 /// A shard on another engine than the one that the session speaks to.
 pub(crate) fn other_engine(shard: &ShardId) -> SqlError {
-    SqlError::unsupported(
-        format!("shard {shard} is on another engine than the first shard of this cluster"),
-        "Serve SQL when all shards are on one engine: move the ranges of the others, and take them out.",
-    )
+    let message = format!("shard {shard} {OTHER_ENGINE} than those that the transaction began with");
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try the transaction again.")
+}
+
+/// Whether an error is of that kind.
+pub(super) fn is_other_engine(error: &SqlError) -> bool {
+    error.state == SqlState::SERIALIZATION_FAILURE && error.message.contains(OTHER_ENGINE)
 }
 
 /// What a statement is told that was routed by a schema that is not the last any more.

@@ -26,6 +26,9 @@ impl Session {
         wanted: &Wanted<'_>,
         schema: &Arc<Schema>,
     ) -> Result<bool, Stop> {
+        if matches!(wanted, Wanted::Keys { shard, .. } if self.door.is_file(shard)) {
+            return Ok(false);
+        }
         let Some(prepared) = known.point(shape, &self.door.cache) else { return Ok(false) };
         let description = match prepared.description(&known.basis) {
             Some(description) => description,

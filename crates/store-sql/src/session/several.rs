@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
-use polyshard_router::{Access, Ticket};
+use polyshard_router::{Access, Ticket, View};
 use polyshard_sql::{Param, Part, Schema, SqlError, SqlState};
 use uuid::Uuid;
 
@@ -48,6 +48,10 @@ impl Session {
         if !self.is_two_phase() {
             return Err(self.several(shards).into());
         }
+        let files = tickets_of_files(&self.door.router.view(), ranges);
+        if let (true, Some(file)) = (shards > 1, files) {
+            return Err(not_with_files(&file).into());
+        }
         let text = self.literal_text(analysed, params).await?;
         let tickets = self.door.router.enter_ranges(ranges, Access::Write).await;
         let tickets = tickets.map_err(|error| reply::of_router(&error))?;
@@ -64,6 +68,9 @@ impl Session {
     ) -> Done {
         if !self.is_two_phase() {
             return Err(self.several(parts.len()).into());
+        }
+        if let Some(part) = parts.iter().find(|part| self.door.is_file(&part.shard)) {
+            return Err(not_with_files(&part.shard).into());
         }
         let mut by_shard: BTreeMap<ShardId, (Vec<Ticket>, String)> = BTreeMap::new();
         for part in parts {
@@ -230,6 +237,11 @@ impl Session {
     }
 
     async fn commit_in_two_phases(&mut self, writers: &[ShardId]) -> Done {
+        let is_inside = |shard: &&ShardId| self.parked.get(shard).is_some_and(Backend::is_inside);
+        if let Some(file) = writers.iter().find(is_inside).cloned() {
+            self.roll_back_parked().await;
+            return Err(not_with_files(&file).into());
+        }
         let id = Uuid::from_bytes(self.door.random());
         let cluster = self.door.router.view().cluster;
         let name = |shard: &ShardId| format!("{PREPARED_PREFIX}{cluster}:{id}:{shard}");
@@ -366,9 +378,28 @@ impl Session {
         if ready {
             self.door.journal.ready(first.shard()).await.map_err(|error| error.to_sql())?;
         }
-        let lent = first.raw().await.map_err(|error| reply::of_engine(&error))?;
-        self.begin_on(lent, tickets, keys).await
+        let backend = Backend::open(&self.door, tickets, keys).await;
+        self.begin_on(backend.map_err(|error| reply::of_engine(&error))?).await
     }
+}
+
+/// A write on several shards of which one is an SQLite file, which cannot promise to commit.
+fn not_with_files(file: &ShardId) -> SqlError {
+    SqlError::unsupported(
+        format!("shard {file} is an SQLite file, which cannot commit together with other shards"),
+        "Write rows of one shard at a time, or move the rows to PostgreSQL shards first.",
+    )
+}
+
+/// A shard that has some of the ranges and is an SQLite file.
+fn tickets_of_files(view: &View, ranges: &[(MapName, Vec<KeyRange>)]) -> Option<ShardId> {
+    let is_file =
+        |shard: &ShardId| view.shards.get(shard).is_some_and(|record| record.url.starts_with("sqlite:"));
+    ranges.iter().find_map(|(map, ranges)| {
+        let known = view.maps.get(map)?;
+        let mut shards = ranges.iter().flat_map(|range| known.map.entries(range));
+        shards.find(|entry| is_file(&entry.shard)).map(|entry| entry.shard.clone())
+    })
 }
 
 /// The answer to a COMMIT or PREPARE that the shard answered by rolling back.

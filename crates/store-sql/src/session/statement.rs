@@ -37,6 +37,9 @@ impl Session {
         if let Some(schema) = &self.transaction.schema {
             return Ok(schema.clone());
         }
+        if let Some(schema) = self.under.as_ref().and_then(|leave| leave.schema()) {
+            return Ok(schema);
+        }
         let schema = self.door.schema().await?;
         for name in &self.transaction.temporary {
             check_hides(name, &schema)?;
@@ -66,6 +69,9 @@ impl Session {
         })?;
         let view = self.door.router.view();
         let maps = ViewMaps(&view);
+        if let Some(leave) = &self.under {
+            return Ok((leave.route(analysed.statement.kind(), &analysis, params, &maps), analysis));
+        }
         let route = match self.own.move_rows {
             true => analysis.route_with_moves(params, &maps)?,
             false => analysis.route(params, &maps)?,
@@ -88,12 +94,21 @@ impl Session {
     pub(super) async fn run_statement(&mut self, analysed: &Analysed) -> Done {
         let statement = &analysed.statement;
         self.check_transaction(statement.kind())?;
+        if self.under.is_some() && Box::pin(self.answer_inside(statement.text())).await? {
+            return Ok(());
+        }
         let plain = matches!(statement.kind(), Kind::Select | Kind::Insert | Kind::Update | Kind::Delete);
         if !plain && Box::pin(self.run_own(analysed)).await? {
             return Ok(());
         }
         if self.embedded {
-            return Box::pin(self.run_lite(analysed, &[], &[])).await;
+            let said = self.client.said();
+            match Box::pin(self.run_lite(analysed, &[], &[])).await {
+                // The shard came to another engine while the statement waited: nothing was sent.
+                Err(Stop::Refused(error))
+                    if self.client.said() == said && Box::pin(self.is_elsewhere(&error)).await => {}
+                done => return done,
+            }
         }
         if let Some(refusal) = &analysed.refusal {
             return Err(refusal.clone().into());
@@ -119,6 +134,9 @@ impl Session {
             Some(wanted) => {
                 self.check_global(&analysis)?;
                 let done = self.run_here(&wanted, statement.text(), statement, &analysis).await;
+                if done.is_ok() {
+                    self.tell_explained(statement, &route, &analysis);
+                }
                 self.note_movable(statement, &route, &analysis);
                 done
             }

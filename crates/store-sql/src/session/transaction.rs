@@ -135,6 +135,14 @@ impl Transaction {
         }
     }
 
+    /// Whether there is none, or one that has done nothing anywhere so far.
+    pub fn is_nowhere(&self) -> bool {
+        let fresh = self.marks.is_empty() && self.prelude.is_empty() && self.schema.is_none();
+        let alone = self.global.is_none() && self.lite_turn.is_none() && self.after.is_empty();
+        self.is_none()
+            || (fresh && alone && !self.wrote && !self.failed && !self.lost && self.places.is_none())
+    }
+
     /// Whether all its statements see one moment.
     pub fn has_one_snapshot(&self) -> bool {
         self.one_snapshot && !self.is_none()

@@ -62,7 +62,10 @@ async fn a_question_that_is_asked_again_is_answered_the_same() {
             assert_eq!(rows(&client, ordered).await, first);
         }
     }
-    assert!(asked_last(&cluster, "WITH ps_0%") > 0, "one of them combines what it is given, with no temporary table");
+    assert!(
+        asked_last(&cluster, "WITH ps_0%") > 0,
+        "one of them combines what it is given, with no temporary table"
+    );
     cluster.close().await;
 }
 

@@ -57,6 +57,59 @@ async fn rows_are_read_by_key_as_if_their_text_was_sent() {
     cluster.close().await;
 }
 
+// G1, C2: drivers send a text without parameters by the extended protocol too.
+#[tokio::test(flavor = "multi_thread")]
+async fn literals_in_the_extended_protocol_are_bound_to_what_is_prepared() {
+    let cluster = Cluster::start_with(Setup { shards: 1, ..Setup::default() }).await;
+    cluster.make_tables().await;
+    let mut client = cluster.connect().await;
+    fill(&client).await;
+    let sql =
+        |tenant: &str, id: &str| format!("SELECT body, id FROM notes WHERE tenant = {tenant} AND id = {id}");
+    for round in 0..20 {
+        let tenant = round % 4;
+        let row = client.query_typed_one(&sql(&tenant.to_string(), "1"), &[]).await.unwrap();
+        assert_eq!((row.get::<_, String>(0), row.get::<_, i64>(1)), (format!("of {tenant}"), 1));
+        let row = client.query_typed_one(&sql(&format!("'{tenant}'"), "'1'"), &[]).await.unwrap();
+        assert_eq!(row.get::<_, String>(0), format!("of {tenant}"));
+    }
+    // On the only session of the shard.
+    let prepared = "SELECT (SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%= $1 AND id = $2') \
+         FROM notes WHERE tenant = 1";
+    assert_eq!(rows(&client, prepared).await, [["2"]], "one with numbers, one with texts");
+    let row = client.query_typed_one(&sql("-7", "4000000000"), &[]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "far");
+    assert!(client.query_typed(&sql("3", "2"), &[]).await.unwrap().is_empty());
+    // What is no value is told about the client's own words.
+    let wrong = sql("3", "'one'");
+    let error = client.query_typed(&wrong, &[]).await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!((error.code().code(), error.where_()), ("22P02", None));
+    let place = u32::try_from(wrong.find("'one'").unwrap() + 1).unwrap();
+    assert_eq!(error.position(), Some(&ErrorPosition::Original(place)));
+    // In a transaction, several in one series, and after a change of the table.
+    let transaction = client.transaction().await.unwrap();
+    transaction.batch_execute("UPDATE notes SET body = 'mine' WHERE tenant = 1 AND id = 1").await.unwrap();
+    let (first, second, third) = (sql("1", "1"), sql("1", "1"), sql("1", "7"));
+    let (one, two, none) = tokio::join!(
+        transaction.query_typed(&first, &[]),
+        transaction.query_typed(&second, &[]),
+        transaction.query_typed(&third, &[])
+    );
+    assert_eq!(one.unwrap()[0].get::<_, String>(0), "mine");
+    assert_eq!(two.unwrap()[0].get::<_, String>(0), "mine");
+    assert!(none.unwrap().is_empty());
+    transaction.rollback().await.unwrap();
+    client.batch_execute("ALTER TABLE notes ALTER COLUMN body TYPE varchar(40)").await.unwrap();
+    for tenant in 0..4 {
+        let row = client.query_typed_one(&sql(&tenant.to_string(), "1"), &[]).await.unwrap();
+        assert_eq!(row.get::<_, String>(0), format!("of {tenant}"));
+        assert_eq!(row.columns()[0].type_().name(), "varchar");
+    }
+    drop(client);
+    cluster.close().await;
+}
+
 /// What a shard refuses is told about the client's own words.
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_are_about_what_the_client_wrote() {

@@ -46,6 +46,8 @@ pub enum Place {
     Files(Arc<TempDir>),
     /// The second shard is a file, everything else is on the server.
     Mixed(Arc<PgServer>, Arc<TempDir>),
+    /// Shards whose names begin with `p` are on the server, everything else is files.
+    Growing(Arc<PgServer>, Arc<TempDir>),
     /// Shards are reached by this port.
     Through(Arc<PgServer>, u16),
 }
@@ -56,6 +58,10 @@ impl Place {
             Place::Postgres(server) => Target::parse(&server.url(name)).unwrap(),
             Place::Files(folder) => Target::sqlite(folder.path().join(format!("{name}.db"))),
             Place::Mixed(_, folder) if name == "s2" => Target::sqlite(folder.path().join("s2.db")),
+            Place::Growing(_, folder) if !name.starts_with('p') => {
+                Target::sqlite(folder.path().join(format!("{name}.db")))
+            }
+            Place::Growing(server, _) => Target::parse(&server.url(name)).unwrap(),
             Place::Through(server, port) if name != "catalog" => {
                 let direct = format!(":{}/", server.port());
                 Target::parse(&server.url(name).replace(&direct, &format!(":{port}/"))).unwrap()
@@ -148,7 +154,7 @@ impl Cluster {
             poll: Duration::from_millis(500),
             saved: None,
         };
-        let connect = Arc::new(move |record: &ShardRecord| Ok(target(&record.url)));
+        let connect = Arc::new(move |record: &ShardRecord| Ok(target(record.id.as_str())));
         let router = Arc::new(Router::start(catalog.clone(), connect, router_options).await.unwrap());
         let driver =
             Arc::new(Driver::new(catalog.clone(), router.shard_source(), FenceLimits::default(), None));
@@ -187,7 +193,8 @@ impl Cluster {
     pub async fn add_shard(&self, name: &str) {
         let new = NewShard {
             id: ShardId::new(name).unwrap(),
-            url: name.to_owned(),
+            // As an operator would write it: the address tells the engine.
+            url: self.place.target(name).to_string(),
             password: PasswordSource::Config,
             server: None,
             region: None,
@@ -223,6 +230,37 @@ impl Cluster {
             })
             .await
             .unwrap();
+    }
+
+    /// Moves all of a map that is on one shard to another, and waits until it is done.
+    pub async fn move_all(&self, map: &str, from: &str, to: &str) {
+        let map = MapName::new(map).unwrap();
+        let (from, to) = (ShardId::new(from).unwrap(), ShardId::new(to).unwrap());
+        let ranges: Vec<_> = {
+            let (view, all) = (self.router.view(), polyshard_map::KeyRange::all());
+            let entries = view.maps[&map].map.entries(&all);
+            entries.filter(|entry| entry.shard == from).map(|entry| entry.range.clone()).collect()
+        };
+        for range in ranges {
+            let request = MoveRequest {
+                map: map.clone(),
+                range,
+                to: to.clone(),
+                keep_ms: 0,
+                if_version: None,
+                by: None,
+            };
+            let id = self.driver.start_move(&request).await.unwrap().op.id;
+            self.until(id, |record| record.state == OpState::Done).await;
+        }
+        self.router.refresh().await.unwrap();
+    }
+
+    /// Takes a shard out that has nothing any more.
+    pub async fn remove_shard(&self, name: &str) {
+        let id = ShardId::new(name).unwrap();
+        self.driver.remove_shard(&id, false).await.unwrap();
+        self.router.refresh().await.unwrap();
     }
 
     /// Moves the first quarter of a hash map's buckets to the second shard and the last one to the first, where there
@@ -297,7 +335,10 @@ impl Cluster {
     /// The PostgreSQL server that the databases are on.
     pub fn server(&self) -> &PgServer {
         match &self.place {
-            Place::Postgres(server) | Place::Mixed(server, _) | Place::Through(server, _) => server,
+            Place::Postgres(server)
+            | Place::Mixed(server, _)
+            | Place::Growing(server, _)
+            | Place::Through(server, _) => server,
             Place::Files(_) => panic!("SQLite files have no server"),
         }
     }

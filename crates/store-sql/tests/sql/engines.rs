@@ -1,0 +1,212 @@
+//! SQL while some shards are SQLite files and some PostgreSQL databases. G1, C1-C5, D1.
+
+use std::sync::Arc;
+
+use futures_util::{SinkExt, TryStreamExt};
+use polyshard_testkit::postgres::PgServer;
+use tokio_postgres::Client;
+
+use crate::support::{Cluster, Place, Setup, refusal, rows};
+
+/// `s1` is a PostgreSQL database, `s2` an SQLite file.
+async fn mixed() -> Cluster {
+    let server = PgServer::start();
+    for name in ["catalog", "s1"] {
+        server.create_database(name);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::Mixed(Arc::new(server), Arc::new(folder));
+    Cluster::on_place(place, &Setup::default()).await
+}
+
+/// The tables of the tests, made through the door.
+async fn make_tables(client: &Client) {
+    for sql in [
+        "SELECT polyshard.create_map('tenants', 'hash', 'bigint')",
+        "CREATE TABLE notes (tenant bigint, id bigint, body text, at timestamptz, PRIMARY KEY (tenant, id))",
+        "SELECT polyshard.shard_table('notes', 'tenants', 'tenant')",
+        "CREATE TABLE countries (code text PRIMARY KEY, name text)",
+        "INSERT INTO countries VALUES ('ch', 'Switzerland'), ('is', 'Iceland')",
+    ] {
+        rows(client, sql).await;
+    }
+}
+
+const TENANTS: i64 = 20;
+
+/// On which shard each tenant is, as the door says it.
+async fn tenants_by_engine(cluster: &Cluster) -> (Vec<i64>, Vec<i64>) {
+    let view = cluster.router.view();
+    let map = &view.maps[&polyshard_map::MapName::new("tenants").unwrap()].map;
+    let on =
+        |tenant: &i64| map.locate(&polyshard_map::Key::BigInt(*tenant)).unwrap().shard().as_str() == "s1";
+    (0..TENANTS).partition(on)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_on_either_engine_are_read_and_written_by_key() {
+    let cluster = mixed().await;
+    let client = cluster.connect().await;
+    make_tables(&client).await;
+    let (servers, files) = tenants_by_engine(&cluster).await;
+    assert!(!servers.is_empty() && !files.is_empty(), "both engines have rows");
+    for tenant in 0..TENANTS {
+        let insert =
+            format!("INSERT INTO notes VALUES ({tenant}, 1, 'it''s', '2024-02-29 12:00+00') RETURNING id");
+        assert_eq!(rows(&client, &insert).await, [["1"]]);
+    }
+    let read =
+        client.prepare("SELECT id, body, at::text FROM notes WHERE tenant = $1 AND id = $2").await.unwrap();
+    let write = client.prepare("UPDATE notes SET body = $3 WHERE tenant = $1 AND id = $2").await.unwrap();
+    for tenant in 0..TENANTS {
+        // Both protocols, and often enough that the short ways are taken.
+        for _ in 0..6 {
+            let text = format!("SELECT body FROM notes WHERE tenant = {tenant} AND id = 1");
+            assert_eq!(rows(&client, &text).await, [["it's"]]);
+        }
+        let row = client.query_one(&read, &[&tenant, &1_i64]).await.unwrap();
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1)), (1, "it's"));
+        assert!(row.get::<_, &str>(2).starts_with("2024-02-29 12:00:00"), "{row:?}");
+        assert_eq!(client.execute(&write, &[&tenant, &1_i64, &"new"]).await.unwrap(), 1);
+        let row = client.query_one(&read, &[&tenant, &1_i64]).await.unwrap();
+        assert_eq!(row.get::<_, &str>(1), "new");
+        let joined =
+            format!("SELECT c.name FROM notes n, countries c WHERE n.tenant = {tenant} AND c.code = 'is'");
+        assert_eq!(rows(&client, &joined).await, [["Iceland"]]);
+        let again = format!("INSERT INTO notes VALUES ({tenant}, 1, 'again')");
+        assert_eq!(refusal(&client, &again).await.0, "23505", "an error is PostgreSQL's, on either engine");
+    }
+    assert_eq!(cluster.on_shard("s1", "SELECT count(*) FROM notes"), servers.len().to_string());
+    drop(client);
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_cursors_and_copy_work_on_either_engine() {
+    let cluster = mixed().await;
+    let mut client = cluster.connect().await;
+    make_tables(&client).await;
+    let (servers, files) = tenants_by_engine(&cluster).await;
+    for tenant in [servers[0], files[0]] {
+        let transaction = client.transaction().await.unwrap();
+        let insert = "INSERT INTO notes VALUES ($1, $2, $3)";
+        transaction.execute(insert, &[&tenant, &1_i64, &"a"]).await.unwrap();
+        transaction.batch_execute("SAVEPOINT s").await.unwrap();
+        transaction.execute(insert, &[&tenant, &1_i64, &"b"]).await.unwrap_err();
+        transaction.batch_execute("ROLLBACK TO s").await.unwrap();
+        transaction.execute(insert, &[&tenant, &2_i64, &"b"]).await.unwrap();
+        let portal =
+            transaction.bind("SELECT id FROM notes WHERE tenant = $1 ORDER BY id", &[&tenant]).await.unwrap();
+        let first = transaction.query_portal(&portal, 1).await.unwrap();
+        let second = transaction.query_portal(&portal, 1).await.unwrap();
+        assert_eq!((first[0].get::<_, i64>(0), second[0].get::<_, i64>(0)), (1, 2));
+        transaction.commit().await.unwrap();
+
+        let transaction = client.transaction().await.unwrap();
+        transaction.execute("DELETE FROM notes WHERE tenant = $1", &[&tenant]).await.unwrap();
+        transaction.rollback().await.unwrap();
+        let count = format!("SELECT count(*) FROM notes WHERE tenant = {tenant}");
+        assert_eq!(rows(&client, &count).await, [["2"]]);
+
+        let cursor = format!(
+            "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT id FROM notes WHERE tenant = {tenant} ORDER BY id; COMMIT"
+        );
+        rows(&client, &cursor).await;
+        assert_eq!(rows(&client, "FETCH ALL FROM c").await, [["1"], ["2"]]);
+        rows(&client, "CLOSE c").await;
+    }
+    // Rows for both engines in one COPY, and out again.
+    let sink = client.copy_in("COPY notes (tenant, id, body) FROM STDIN").await.unwrap();
+    let mut sink = Box::pin(sink);
+    for tenant in 0..TENANTS {
+        sink.send(bytes::Bytes::from(format!("{tenant}\t9\tcopied\n"))).await.unwrap();
+    }
+    assert_eq!(sink.as_mut().finish().await.unwrap(), TENANTS as u64);
+    let out = client.copy_out("COPY notes (tenant, body) TO STDOUT").await.unwrap();
+    let out: Vec<bytes::Bytes> = out.try_collect().await.unwrap();
+    let text = String::from_utf8(out.concat()).unwrap();
+    assert_eq!(text.lines().filter(|line| line.ends_with("copied")).count(), TENANTS as usize, "{text}");
+    // Nothing is written on both at once.
+    rows(&client, "SET polyshard.multi_shard = 'two_phase'").await;
+    let both = format!("INSERT INTO notes VALUES ({}, 5), ({}, 5)", servers[0], files[0]);
+    let (state, message) = refusal(&client, &both).await;
+    assert!(state == "0A000" && message.contains("s2") && message.contains("SQLite"), "{message}");
+    for tenant in [servers[0], files[0]] {
+        rows(&client, if tenant == servers[0] { "BEGIN" } else { "SELECT 1" }).await;
+        rows(&client, &format!("INSERT INTO notes VALUES ({tenant}, 5)")).await;
+    }
+    assert_eq!(refusal(&client, "COMMIT").await.0, "0A000");
+    assert_eq!(rows(&client, "SELECT count(*) FROM notes WHERE id = 5").await, [["0"]]);
+    drop(client);
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_across_both_engines_count_every_row_once() {
+    let cluster = mixed().await;
+    let client = cluster.connect().await;
+    make_tables(&client).await;
+    for tenant in 0..TENANTS {
+        let insert = format!("INSERT INTO notes VALUES ({tenant}, {}, 'n{}')", tenant % 3, tenant % 7);
+        rows(&client, &insert).await;
+    }
+    let check = async || {
+        let ask = async |sql: &str| rows(&client, sql).await;
+        assert_eq!(
+            ask("SELECT count(*), sum(tenant), min(body), max(body) FROM notes").await,
+            [["20", "190", "n0", "n6"]]
+        );
+        let grouped = "SELECT id, count(*), avg(tenant) FROM notes GROUP BY id ORDER BY id";
+        assert_eq!(ask(grouped).await.len(), 3);
+        let top = "SELECT tenant FROM notes ORDER BY tenant DESC LIMIT 2 OFFSET 1";
+        assert_eq!(ask(top).await, [["18"], ["17"]]);
+        let joined = "SELECT count(*) FROM notes a JOIN notes b ON a.id = b.id JOIN countries ON code = 'ch'";
+        assert_eq!(ask(joined).await, [["134"]]);
+        let listed = client.query("SELECT tenant, body FROM notes WHERE body = $1", &[&"n0"]).await.unwrap();
+        assert_eq!(listed.len(), 3);
+        let windows = "SELECT tenant, row_number() OVER (ORDER BY tenant) FROM notes ORDER BY 1 LIMIT 1";
+        assert_eq!(ask(windows).await, [["0", "1"]]);
+    };
+    check().await;
+    // Rows that were moved from one engine to the other, and are still kept in the old place.
+    let moves = cluster.swap_and_keep("tenants").await;
+    check().await;
+    rows(&client, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    check().await;
+    rows(&client, "COMMIT").await;
+    cluster.clean_up(moves).await;
+    check().await;
+    drop(client);
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_every_shard_has_is_changed_on_both_engines_or_on_none() {
+    let cluster = mixed().await;
+    let client = cluster.connect().await;
+    make_tables(&client).await;
+    let (servers, files) = tenants_by_engine(&cluster).await;
+    rows(&client, "ALTER TABLE notes ADD COLUMN stars integer DEFAULT 3").await;
+    rows(&client, "BEGIN").await;
+    rows(&client, "CREATE TABLE colours (id serial PRIMARY KEY, name text NOT NULL)").await;
+    rows(&client, "INSERT INTO colours (name) VALUES ('red'), ('blue')").await;
+    rows(&client, "COMMIT").await;
+    rows(&client, "UPDATE countries SET name = 'Schweiz' WHERE code = 'ch'").await;
+    let wrong = "CREATE TABLE points (id int PRIMARY KEY, at point)";
+    let (state, message) = refusal(&client, wrong).await;
+    assert_eq!(state, "42704", "a type that SQLite shards do not have: {message}");
+    assert_eq!(cluster.on_shard("s1", "SELECT count(*) FROM pg_class WHERE relname = 'points'"), "0");
+    for tenant in [servers[0], files[0]] {
+        rows(&client, &format!("INSERT INTO notes (tenant, id) VALUES ({tenant}, 1)")).await;
+        let read = format!(
+            "SELECT n.stars, c.name, r.name FROM notes n, countries c, colours r \
+             WHERE n.tenant = {tenant} AND c.code = 'ch' AND r.id = 2"
+        );
+        assert_eq!(rows(&client, &read).await, [["3", "Schweiz", "blue"]]);
+    }
+    rows(&client, "TRUNCATE notes").await;
+    assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["0"]]);
+    rows(&client, "DROP TABLE colours").await;
+    drop(client);
+    cluster.close().await;
+}
