@@ -24,6 +24,9 @@ pub struct QueryAnswer {
     pub route: Vec<String>,
     /// One for each statement.
     pub results: Vec<QueryResult>,
+    /// What was said beside the answers, such as which shard a plan is of or which was left out.
+    #[serde(default)]
+    pub notices: Vec<String>,
 }
 
 /// What one statement answered.

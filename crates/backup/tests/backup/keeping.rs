@@ -28,9 +28,18 @@ fn depot(path: &Path) -> Depot {
 const ALL: Retention = Retention { class: None, keep: None, cluster: None };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_backup_costs_only_what_is_new() {
-    let place = Place::sqlite();
-    let cluster = Cluster::new(&place).await;
+async fn a_second_backup_of_embedded_shards_costs_only_what_is_new() {
+    only_what_is_new_is_stored(&Place::sqlite()).await;
+}
+
+/// They are read whole, and what was not changed is found to be the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_backup_of_postgresql_costs_only_what_is_new() {
+    only_what_is_new_is_stored(&Place::postgres()).await;
+}
+
+async fn only_what_is_new_is_stored(place: &Arc<Place>) {
+    let cluster = Cluster::new(place).await;
     cluster.with_orders().await;
     for id in 0..1_500 {
         // Long and each another, so that there are many chunks and none is like the next.

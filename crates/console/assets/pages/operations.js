@@ -85,7 +85,7 @@ function bar(op) {
     "span",
     {},
     h("progress", { max: Math.max(total, copied, 1), value: copied, "aria-label": label }),
-    h("span", { className: "small dim" }, ` ${behind(op)}`),
+    h("span", { className: "small dim line" }, behind(op)),
   );
 }
 
@@ -112,7 +112,7 @@ function row(op) {
     cell("step", op.step.replaceAll("_", " ")),
     cell("progress", bar(op)),
     together("began", ago(op.started_ms)),
-    cell("why", op.message ?? ""),
+    h("td", { "data-label": "why", className: "wide" }, op.message ?? ""),
   );
 }
 

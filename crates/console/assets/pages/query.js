@@ -1,7 +1,7 @@
 // Query: SQL across shards, with the route and the times. It needs the SQL door.
 
 import { get, post } from "../api.js";
-import { count, failure, h, micros, put } from "../dom.js";
+import { count, failure, h, micros, number, put } from "../dom.js";
 
 const KEPT = "polyshard-query";
 
@@ -135,17 +135,86 @@ async function explained(sql) {
   if (!/^\s*(select|values|table)\b/i.test(sql) || /;\s*\S/.test(sql)) return null;
   const single = sql.replace(/[;\s]+$/, "");
   try {
-    const { results } = await post("/v1/query", { sql: `BEGIN; EXPLAIN ANALYZE ${single}\n; ROLLBACK` });
-    const told = results.find((one) => one.columns.length > 0);
-    return told ? told.rows.map(([line]) => line) : null;
+    const answer = await post("/v1/query", { sql: `BEGIN; EXPLAIN ANALYZE ${single}\n; ROLLBACK` });
+    const told = answer.results.find((one) => one.columns.length > 0);
+    return told ? { lines: told.rows.map(([line]) => line), notices: answer.notices } : null;
   } catch (error) {
     if (!error.code) throw error;
     return null;
   }
 }
 
-function result(given, times) {
-  const route = times ?? given.route;
+// What EXPLAIN ANALYZE tells of each shard, and of what was done with all their parts: name, rows and milliseconds.
+// A shard's own plan that is passed on as it is has no heading: the notice beside it names the shard.
+function parts({ lines, notices }) {
+  const only = notices.map((one) => one.match(/plan is of shard (\S+)/)?.[1]).find(Boolean);
+  const found = [];
+  let current = only ? { name: only, isShard: true } : null;
+  if (current) found.push(current);
+  for (const line of lines) {
+    const shard = line.match(/^Shard (\S+):$/)?.[1];
+    const whole = line.match(/^(Combine step|All shards together):$/)?.[1];
+    if (shard || whole) {
+      current = { name: shard ?? whole, isShard: shard !== undefined };
+      found.push(current);
+    }
+    if (!current) continue;
+    const ms = line.match(/Execution Time: ([\d.]+) ms/)?.[1];
+    const rows = line.match(/^\s*Rows: (\d+)$/)?.[1] ?? line.match(/\(actual.* rows=([\d.]+)/)?.[1];
+    if (ms !== undefined) current.ms = (current.ms ?? 0) + Number(ms);
+    // Of a plan, what its first line gives is what comes of it.
+    if (rows !== undefined && current.rows === undefined) current.rows = Math.round(Number(rows));
+  }
+  return found.filter((one) => one.ms !== undefined);
+}
+
+function bar(part) {
+  const filled = h("i", {});
+  filled.style.width = `${Math.max(2, Math.round(100 * part))}%`;
+  return h("span", { className: "bar", "aria-hidden": "true" }, filled);
+}
+
+function timesTable(timed) {
+  const found = parts(timed);
+  if (found.length === 0) return h("p", { className: "small dim" }, "This cannot be timed shard by shard.");
+  const longest = Math.max(...found.filter((one) => one.isShard).map((one) => one.ms), 0.001);
+  const rows = found.map((one) =>
+    h(
+      "tr",
+      { className: one.isShard ? "" : "whole" },
+      h("td", { "data-label": "shard" }, one.name),
+      h("td", { "data-label": "rows", className: "num" }, number(one.rows)),
+      h("td", { "data-label": "took", className: "num" }, micros(Math.round(one.ms * 1000))),
+      h("td", { className: "beside" }, one.isShard ? bar(one.ms / longest) : null),
+    ),
+  );
+  const said = timed.lines.find((line) => line.startsWith("Measured "));
+  return h(
+    "div",
+    {},
+    h(
+      "table",
+      { className: "cards", id: "times" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          h("th", { scope: "col" }, "Shard"),
+          h("th", { scope: "col", className: "num" }, "Rows"),
+          h("th", { scope: "col", className: "num" }, "Took"),
+          h("th", { scope: "col" }, "Beside the slowest"),
+        ),
+      ),
+      h("tbody", {}, rows),
+    ),
+    said ? h("p", { className: "small dim" }, said) : null,
+  );
+}
+
+function result(given, timed) {
+  const route = timed?.lines ?? given.route;
   const plan =
     route.length === 0
       ? null
@@ -153,11 +222,10 @@ function result(given, times) {
           "details",
           { open: true, id: "route" },
           h("summary", {}, "Route"),
+          timed ? timesTable(timed) : null,
           h("pre", { className: "panel mono" }, route.join("\n")),
-          times && !times.some((line) => /\d ms\b/.test(line))
-            ? h("p", { className: "small dim" }, "Embedded shards are read together: only the whole is timed.")
-            : null,
         );
+  const notices = given.notices.map((one) => h("p", { className: "notice small" }, one));
   const results = given.results.map((one) => {
     if (one.columns.length === 0) return h("p", {}, one.tag);
     return h(
@@ -165,7 +233,8 @@ function result(given, times) {
       {},
       h(
         "div",
-        { className: "scroll" },
+        // Reached by Tab, so that the arrows can scroll it.
+        { className: "rows", tabIndex: 0, role: "region", "aria-label": "rows" },
         h(
           "table",
           { className: "result" },
@@ -200,6 +269,7 @@ function result(given, times) {
     "div",
     {},
     h("p", { className: "small dim" }, `${micros(given.took_us)}, ${count(given.results.length, "answer")}`),
+    notices,
     plan,
     results,
   );

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use polyshard_admin::Client;
 use polyshard_admin::types::{HotAnswer, ShardTraffic, TrafficAnswer};
+use polyshard_admin::{Client, ErrorCode, Problem};
 use serde::Serialize;
 
 use super::hot::hot_table;
@@ -18,6 +18,8 @@ use crate::table::{or_dash, size, table};
 const SHARDS_SHOWN: usize = 20;
 /// Shardlets shown below them.
 const SHARDLETS_SHOWN: u32 = 10;
+/// Lines of a terminal that does not say how many it has.
+const SCREEN_LINES: usize = 24;
 
 /// `top`.
 #[derive(Debug, Args)]
@@ -47,18 +49,59 @@ struct Top {
 /// Looks on, once or again and again.
 pub fn run(args: &TopArgs, client: &Client, output: &Output) -> Result<Exit, Failure> {
     let again = !args.once && output.format() == Format::People && std::io::stdout().is_terminal();
+    if !again {
+        let shown = if args.all { usize::MAX } else { SHARDS_SHOWN };
+        return output.answer(&look(client, SHARDLETS_SHOWN)?, |top| for_people(top, shown));
+    }
+    let mut seen = false;
     loop {
-        let top = Top { traffic: client.traffic()?, hot: client.hot(SHARDLETS_SHOWN)? };
-        if !again {
-            return output.answer(&top, |top| for_people(top, args.all));
-        }
+        let (lines, columns) = screen();
+        let (shards, shardlets) = if args.all { (usize::MAX, SHARDLETS_SHOWN) } else { room(lines) };
+        let text = match look(client, shardlets) {
+            Ok(top) => {
+                seen = true;
+                for_people(&top, shards)
+            }
+            // It may come back. One that was never there is more likely somewhere else.
+            Err(Failure::Problem(problem)) if seen && problem.code == ErrorCode::Unavailable => {
+                away(&problem)
+            }
+            Err(failure) => return Err(failure),
+        };
         // Back to the upper left corner, and what is below is cleared.
-        output.text(&format!("\x1b[H\x1b[J{}", for_people(&top, args.all)))?;
+        output.text(&format!("\x1b[H\x1b[J{}", cut(&text, columns)))?;
         thread::sleep(Duration::from_secs(args.every));
     }
 }
 
-fn for_people(top: &Top, all: bool) -> String {
+fn look(client: &Client, shardlets: u32) -> Result<Top, Failure> {
+    Ok(Top { traffic: client.traffic()?, hot: client.hot(shardlets)? })
+}
+
+fn away(problem: &Problem) -> String {
+    format!("The server is away; it is asked again.\n{}\n", problem.message)
+}
+
+/// Lines and columns of the terminal.
+fn screen() -> (usize, usize) {
+    let size = terminal_size::terminal_size();
+    size.map_or((SCREEN_LINES, usize::MAX), |(columns, lines)| (lines.0.into(), columns.0.into()))
+}
+
+/// How many shards and shardlets fit on a screen of so many lines: what scrolled away could not be drawn over.
+fn room(lines: usize) -> (usize, u32) {
+    // The head, two headings, two empty lines, one for those that are left out, and the cursor's.
+    let left = lines.saturating_sub(7);
+    let shardlets = (left / 3).clamp(1, SHARDLETS_SHOWN as usize);
+    ((left.saturating_sub(shardlets)).clamp(1, SHARDS_SHOWN), shardlets as u32)
+}
+
+/// Lines that are too long are cut: broken, they would be more than fit.
+fn cut(text: &str, columns: usize) -> String {
+    text.lines().map(|line| line.chars().take(columns).chain(['\n']).collect::<String>()).collect()
+}
+
+fn for_people(top: &Top, shards_shown: usize) -> String {
     let traffic = &top.traffic;
     let sum: f64 = traffic.shards.iter().map(|shard| shard.requests_per_s).sum();
     let doors: Vec<String> =
@@ -72,7 +115,7 @@ fn for_people(top: &Top, all: bool) -> String {
     );
     let mut shards: Vec<&ShardTraffic> = traffic.shards.iter().collect();
     shards.sort_by(|a, b| b.requests_per_s.total_cmp(&a.requests_per_s));
-    let left = if all { 0 } else { shards.len().saturating_sub(SHARDS_SHOWN) };
+    let left = shards.len().saturating_sub(shards_shown);
     shards.truncate(shards.len() - left);
     let shown = table(
         ["shard", "state", "req/s", "err/s", "p50", "p99", "in use", "size", "entries", "look at"],
@@ -110,5 +153,20 @@ fn duration(seconds: u64) -> String {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),
         _ => format!("{} h", seconds / 3_600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cut, room};
+
+    #[test]
+    fn what_is_shown_fits_the_screen() {
+        for lines in 9..100 {
+            let (shards, shardlets) = room(lines);
+            assert!(shards + shardlets as usize + 7 <= lines, "{lines}: {shards} and {shardlets}");
+        }
+        assert_eq!((room(24), room(200), room(0)), ((12, 5), (20, 10), (1, 1)));
+        assert_eq!(cut("abcdef\nµs\n", 3), "abc\nµs\n");
     }
 }

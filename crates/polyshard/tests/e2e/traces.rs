@@ -160,7 +160,8 @@ const PARENT: &str = "00f067aa0ba902b7";
 fn requests_of_all_doors_are_traced_from_accept_to_reply_and_no_key_is_told() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address);
-    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "1");
+    let setup =
+        Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "1");
     // As text, which can be read here; the other form is read by the Python tests, with OpenTelemetry's own decoder.
     let mut server = setup.env("POLYSHARD__TRACE__PROTOCOL", "http/json").start();
     let message = "<QueueMessage><MessageText>secret</MessageText></QueueMessage>";
@@ -266,7 +267,8 @@ fn requests_of_the_sql_and_the_admin_door_are_counted_and_timed() {
 fn a_request_that_is_not_chosen_leaves_nothing_and_one_that_its_client_traces_is_told() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address);
-    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "0");
+    let setup =
+        Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "0");
     let mut server = setup.env("POLYSHARD__TRACE__PROTOCOL", "http/json").start();
     let write = "CREATE TABLE notes (id bigint PRIMARY KEY)";
     assert_eq!(run_sql(&server, &[write, "INSERT INTO notes VALUES (1)", "SELECT * FROM notes"]), 0);
@@ -289,7 +291,8 @@ fn a_collector_that_never_answers_does_not_hold_up_a_server_that_stops() {
     // Connections are taken by the system, and nobody reads them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
-    let setup = Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "1");
+    let setup =
+        Setup::new().env("POLYSHARD__TRACE__ENDPOINT", &endpoint).env("POLYSHARD__TRACE__SAMPLE", "1");
     let mut server = setup.start();
     assert_eq!(run_sql(&server, &["SELECT 1"]), 0);
     // From here on it waits for an answer, for ten seconds if nobody stops it.

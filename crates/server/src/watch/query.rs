@@ -1,14 +1,20 @@
 //! SQL for the console: the server is a client of its own SQL door, so that there is one way in for statements.
 
+use std::sync::Mutex;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use polyshard_admin::types::{QUERY_ROWS_MAX, QueryAnswer, QueryResult};
 use polyshard_admin::{ErrorCode, Problem};
-use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use tokio_postgres::error::DbError;
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, SimpleQueryMessage, Socket};
 
 /// How long the statements of one request may take.
 const QUERY_S_MAX: u64 = 60;
+/// Notices kept of one request; a statement can raise any number.
+const NOTICES_MAX: usize = 100;
 /// Statements whose route EXPLAIN can tell.
 const EXPLAINED: [&str; 7] = ["select", "with", "values", "insert", "update", "delete", "table"];
 
@@ -30,22 +36,26 @@ impl SqlClient {
         Some(SqlClient { config })
     }
 
-    /// Runs the statements; the connection ends with them.
+    /// Runs the statements; the connection ends with them, and with whoever asked: the door then cancels them.
     pub(super) async fn run(&self, sql: &str) -> Result<QueryAnswer, Problem> {
         let (client, connection) = self.config.connect(NoTls).await.map_err(|error| of_sql(&error))?;
+        let said = Mutex::new(Vec::new());
+        let take = || std::mem::take(&mut *said.lock().expect("no panic while held"));
         let work = async {
-            let route = route(&client, sql).await;
+            let explained = explained(&client, sql).await;
+            // Where a shard's own plan is passed on, the route is said beside it.
+            let route = take().iter().flat_map(lines_of).chain(explained).collect();
             let began = Instant::now();
             let results = run(&client, sql).await?;
             let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            Ok(QueryAnswer { took_us, route, results })
+            Ok(QueryAnswer { took_us, route, results, notices: take().iter().map(line_of).collect() })
         };
         tokio::select! {
             answer = tokio::time::timeout(Duration::from_secs(QUERY_S_MAX), work) => answer.unwrap_or_else(|_| {
                 Err(Problem::new(ErrorCode::Unavailable, format!("the statements took more than {QUERY_S_MAX} s"))
                     .with_remedy("use an SQL client for long statements"))
             }),
-            ended = connection => Err(match ended {
+            ended = serve(connection, &said) => Err(match ended {
                 Err(error) => of_sql(&error),
                 Ok(()) => Problem::unavailable("the SQL door ended the connection"),
             }),
@@ -53,8 +63,42 @@ impl SqlClient {
     }
 }
 
+/// Carries what is asked and answered, and keeps the notices.
+async fn serve(
+    mut connection: Connection<Socket, NoTlsStream>,
+    said: &Mutex<Vec<DbError>>,
+) -> Result<(), tokio_postgres::Error> {
+    std::future::poll_fn(|context| {
+        loop {
+            match connection.poll_message(context) {
+                Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
+                    let mut said = said.lock().expect("no panic while held");
+                    if said.len() < NOTICES_MAX {
+                        said.push(notice);
+                    }
+                }
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+/// A notice with what was found out about it.
+fn lines_of(notice: &DbError) -> Vec<String> {
+    let detail = notice.detail().into_iter().flat_map(str::lines);
+    detail.chain([notice.message()]).map(str::to_owned).collect()
+}
+
+fn line_of(notice: &DbError) -> String {
+    format!("{}: {}", notice.severity(), notice.message())
+}
+
 /// What EXPLAIN says of the route. Some statements have none, which is no failure.
-async fn route(client: &Client, sql: &str) -> Vec<String> {
+async fn explained(client: &Client, sql: &str) -> Vec<String> {
     let first = sql.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
     let single = !sql.trim().trim_end_matches(';').contains(';');
     if !single || !EXPLAINED.contains(&first.to_ascii_lowercase().as_str()) {
