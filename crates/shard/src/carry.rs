@@ -425,11 +425,14 @@ impl SqlLocal {
     /// Records a dataset, and has moves under way know of it.
     pub(crate) async fn put_watched(&mut self, dataset: &Dataset) -> Result<(), ShardError> {
         let known = self.datasets(&dataset.map).await?;
-        if !known.iter().any(|known| known.name == dataset.name && known.table == dataset.table) {
+        let is_new = !known.iter().any(|known| known.name == dataset.name && known.table == dataset.table);
+        if is_new {
             self.refuse_unnoted(dataset).await?;
         }
         self.put_dataset(dataset).await?;
-        self.watch(dataset).await
+        self.watch(dataset).await?;
+        // Making the triggers has waited for those who wrote before; now it is seen what they wrote.
+        if is_new { self.refuse_unnoted(dataset).await } else { Ok(()) }
     }
 
     /// Refuses a dataset that has rows already in a range which a move has to do with. Where they leave, nobody has

@@ -364,7 +364,8 @@ async fn a_table_bound_during_a_move_is_watched_without_its_writers_queueing() {
     shard.prepare(moving, &lose(keys(0, 100), 5)).await.unwrap();
     let mut tx = shard.control_transaction().await.unwrap();
     tx.run(Statement::new("CREATE TABLE late (k bigint PRIMARY KEY, n bigint)")).await.unwrap();
-    tx.run(Statement::new("INSERT INTO late VALUES (1, 0)")).await.unwrap();
+    // Not of the range that moves: nobody would have noted it.
+    tx.run(Statement::new("INSERT INTO late VALUES (1001, 0)")).await.unwrap();
     tx.commit().await.unwrap();
     shard.open_capture(moving, capture, &definition(), &[keys(0, 100)]).await.unwrap();
     let mut long = shard.control_transaction().await.unwrap();
@@ -383,9 +384,26 @@ async fn a_table_bound_during_a_move_is_watched_without_its_writers_queueing() {
     short.run(Statement::new("INSERT INTO late VALUES (2, 0)")).await.unwrap();
     short.commit().await.unwrap();
     long.commit().await.unwrap();
+    // That one is of the range, and came before anybody could note it.
+    let refused = shard.bind(&dataset).await;
+    assert!(matches!(refused, Err(ShardError::CannotMove { .. })), "{refused:?}");
+    let mut gone = shard.control_transaction().await.unwrap();
+    gone.run(Statement::new("DELETE FROM late WHERE k = 2")).await.unwrap();
+    gone.commit().await.unwrap();
+    // A writer in whose way the triggers are for a moment: what he writes is seen.
+    let mut racing = shard.control_transaction().await.unwrap();
+    racing.run(Statement::new("INSERT INTO late VALUES (3, 0)")).await.unwrap();
+    let (bound, _) = tokio::join!(shard.bind(&dataset), async {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        racing.commit().await.unwrap();
+    });
+    assert!(matches!(bound, Err(ShardError::CannotMove { .. })), "{bound:?}");
+    let mut gone = shard.control_transaction().await.unwrap();
+    gone.run(Statement::new("DELETE FROM late WHERE k = 3")).await.unwrap();
+    gone.commit().await.unwrap();
     shard.bind(&dataset).await.unwrap();
     let mut noted = shard.control_transaction().await.unwrap();
-    noted.run(Statement::new("UPDATE late SET n = n + 1 WHERE k = 2")).await.unwrap();
+    noted.run(Statement::new("INSERT INTO late VALUES (2, 0)")).await.unwrap();
     noted.commit().await.unwrap();
     assert_eq!(shard.tail_length(capture).await.unwrap(), 1);
     shard.remove_capture(moving, capture).await.unwrap();

@@ -31,11 +31,13 @@ pub struct Setup {
     pub lease: Duration,
     pub failpoint: Option<Failpoint>,
     pub resolving: bool,
+    pub limits: FenceLimits,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
-        Setup { router: 1, lease: LEASE, failpoint: None, resolving: true }
+        let limits = FenceLimits::default();
+        Setup { router: 1, lease: LEASE, failpoint: None, resolving: true, limits }
     }
 }
 
@@ -149,7 +151,7 @@ impl Cluster {
         let owner = format!("process-{}", Uuid::new_v4());
         let catalog = Catalog::new(place.target("catalog"), engine_options(), owner, Arc::new(Uuid::new_v4));
         let catalog = Arc::new(catalog.with_lease(setup.lease));
-        let limits = FenceLimits::default();
+        let limits = setup.limits;
         let options = RouterOptions {
             router: RouterId::new(setup.router),
             shard: ShardOptions { data: engine_options(), stores: vec![schema()], ..ShardOptions::default() },

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use polyshard_catalog::saga::{Action, Outcome, Saga};
-use polyshard_catalog::{Failpoint, Step, Wish};
+use polyshard_catalog::{Failpoint, FenceLimits, Step, Wish};
 use polyshard_engine::{Access as EngineAccess, Database, Options, Statement, Transaction};
 use polyshard_map::Key;
 use polyshard_router::Access;
@@ -186,11 +186,13 @@ async fn a_mover_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes() {
         });
         // Long enough that a busy machine does not let it lapse before the place is reached.
         let lease = Duration::from_secs(2);
-        let setup = Setup { failpoint: Some(failpoint), lease, resolving: false, ..Setup::default() };
+        // And that its routers have drained the range in time.
+        let limits = FenceLimits { hold: Duration::from_secs(3), ..FenceLimits::default() };
+        let setup = Setup { failpoint: Some(failpoint), lease, resolving: false, limits, ..Setup::default() };
         let sleeper = Cluster::with_maps(&place, setup).await;
         let world = Arc::new(World::default());
         world.fill(&sleeper, 20, 2).await;
-        let second = Setup { router: 2, lease, ..Setup::default() };
+        let second = Setup { router: 2, lease, limits, ..Setup::default() };
         let awake = Arc::new(Cluster::open(&place, Setup { resolving: false, ..second.clone() }).await);
         world.rest_ms.store(4, Ordering::SeqCst);
         let writers = world.start(std::slice::from_ref(&awake), 2, &["thing"]);
@@ -200,7 +202,9 @@ async fn a_mover_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, slept).await.unwrap_or_else(|_| panic!("it does not come to {at}"));
+        if tokio::time::timeout(PATIENCE, slept).await.is_err() {
+            panic!("it does not come to {at}: {:#?}", sleeper.catalog.operation(record.op.id).await);
+        }
         let healer = Cluster::open(&place, Setup { router: 3, ..second }).await;
         healer.end_of(record.op.id).await.unwrap_or_else(|why| panic!("{at}: {why}"));
         held.store(false, Ordering::SeqCst);

@@ -107,6 +107,8 @@ fn show(op: &OperationView) -> String {
         rows.push(("bytes", progress.copied_bytes.to_string()));
         rows.push(("compared", format!("{} rows", progress.verified_rows)));
         rows.push(("lag", format!("{} changed rows", progress.lag_rows)));
+        let left = progress.left_ms.map(|ms| format!("about {} s", ms.div_ceil(1000)));
+        rows.push(("left", left.unwrap_or_else(|| "-".to_owned())));
         rows.push(("cleaned", format!("{} rows", progress.cleaned_rows)));
         rows.push(("pause", progress.pause_ms.map_or("-".to_owned(), |ms| format!("{ms} ms"))));
         rows.push(("paused", crate::table::yes_no(progress.paused)));
