@@ -137,9 +137,6 @@ impl Session {
                 if done.is_ok() {
                     self.tell_explained(statement, &route, &analysis);
                 }
-                if done.is_ok() {
-                    self.tell_explained(statement, &route, &analysis);
-                }
                 self.note_movable(statement, &route, &analysis);
                 done
             }
