@@ -87,7 +87,7 @@ export function failure(error) {
 }
 
 // Asks before something is done; `lines` says what will happen. Resolves to whether it was confirmed.
-export function confirm(title, lines, { word = "Do it", danger = false } = {}) {
+export function confirm(title, lines, { word = "Do it", no = "Cancel", danger = false } = {}) {
   return new Promise((resolve) => {
     const dialog = h(
       "dialog",
@@ -98,7 +98,7 @@ export function confirm(title, lines, { word = "Do it", danger = false } = {}) {
         "form",
         { method: "dialog", className: "actions" },
         h("button", { value: "yes", className: danger ? "danger" : "main" }, word),
-        h("button", { value: "no" }, "Cancel"),
+        h("button", { value: "no" }, no),
       ),
     );
     dialog.addEventListener("close", () => {

@@ -138,7 +138,9 @@ async function single(into, id, signal) {
   async function wish(op, name) {
     const { word, danger } = WISHES[name];
     const lines = [h("p", {}, `${title(op)} of map ${op.map ?? "–"}, now ${op.step.replaceAll("_", " ")}.`)];
-    if (!(await confirm(`${word} this operation?`, lines, { word, danger }))) return;
+    // Two buttons that say Cancel would leave one guessing.
+    const no = "Leave it as it is";
+    if (!(await confirm(`${word} this operation?`, lines, { word, no, danger }))) return;
     try {
       await post(path("operations", id, "wish"), { wish: name });
       put(said, h("div", { className: "notice" }, `${word}: asked for.`));
