@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { test } from "node:test";
-import { AzureNamedKeyCredential, RestError, TableClient, TableServiceClient, TableTransaction, odata } from "@azure/data-tables";
+import {
+  AzureNamedKeyCredential, AzureSASCredential, RestError, TableClient, TableServiceClient, TableTransaction, generateTableSas, odata,
+} from "@azure/data-tables";
 import { ACCOUNT, KEY, all, door } from "./account.js";
 
 const url = door("table");
@@ -134,4 +136,31 @@ test("access policies are kept", () =>
     const found = await table.getAccessPolicy();
     assert.equal(found[0].id, "read");
     assert.equal(found[0].accessPolicy.permission, "r");
+  }));
+
+test("signatures and policies allow what they say", () =>
+  withTable(async (table) => {
+    await table.createEntity({ partitionKey: "b", rowKey: "1", n: 1 });
+    await table.createEntity({ partitionKey: "d", rowKey: "1", n: 1 });
+    const expiresOn = new Date(Date.now() + 3600_000);
+    const client = (values) => {
+      const token = generateTableSas(table.tableName, credential, values);
+      return new TableClient(url, table.tableName, new AzureSASCredential(token), options);
+    };
+    const reader = client({ permissions: { query: true }, expiresOn });
+    assert.equal((await all(reader.listEntities())).length, 2);
+    const added = { partitionKey: "b", rowKey: "2" };
+    await assert.rejects(reader.createEntity(added), refusedWith(403, "AuthorizationPermissionMismatch"));
+    const some = client({ permissions: { query: true, add: true }, expiresOn, startPartitionKey: "b", endPartitionKey: "c" });
+    assert.deepEqual((await all(some.listEntities())).map((entity) => entity.partitionKey), ["b"]);
+    await assert.rejects(some.getEntity("d", "1"), refusedWith(403, "AuthorizationFailure"));
+    await some.createEntity(added);
+    const expired = client({ permissions: { query: true }, startsOn: new Date(0), expiresOn: new Date(1000) });
+    await assert.rejects(all(expired.listEntities()), refusedWith(403, "AuthenticationFailed"));
+    await table.setAccessPolicy([{ id: "adders", accessPolicy: { permission: "a", expiry: expiresOn, start: new Date(0) } }]);
+    const adder = client({ identifier: "adders" });
+    await adder.createEntity({ partitionKey: "b", rowKey: "3" });
+    await assert.rejects(adder.getEntity("b", "3"), refusedWith(403, "AuthorizationPermissionMismatch"));
+    const stranger = new TableClient(url, table.tableName, new AzureNamedKeyCredential(ACCOUNT, "c2VjcmV0"), options);
+    await assert.rejects(stranger.getEntity("b", "1"), refusedWith(403, "AuthenticationFailed"));
   }));

@@ -207,6 +207,38 @@ fn requests_without_good_credentials_are_refused() {
     assert_eq!(blobs.ask(&bare("PUT", TARGET, "", "")).status, 401);
 }
 
+/// The service's quarter of an hour, either way; who is told why can set the clock.
+#[test]
+fn requests_of_a_wrong_clock_are_refused() {
+    let door = door();
+    // Requests of this file are signed at 0.
+    for (now_s, status) in
+        [(0, 200), (14 * 60, 200), (15 * 60, 200), (15 * 60 + 1, 403), (-14 * 60, 200), (-16 * 60, 403)]
+    {
+        door.clock.set_s(now_s);
+        let reply = door.ask(&request("GET", TARGET, "", ""));
+        assert_eq!(reply.status, status, "{now_s}");
+        if status == 403 {
+            assert_eq!(reply.header("x-ms-error-code"), Some("AuthenticationFailed"));
+            let text = reply.text();
+            assert!(text.contains("too old or too new: 'Thu, 01 Jan 1970 00:00:00 GMT'"), "{text}");
+            assert!(text.contains("Set the client's clock"), "{text}");
+        }
+    }
+    door.clock.set_s(0);
+    let credential = "Authorization: SharedKeyLite devstoreaccount1:AAAA\r\n";
+    for (date, reason) in [
+        ("", "neither an x-ms-date nor a Date header"),
+        ("x-ms-date: yesterday\r\n", "not in RFC 1123 form"),
+        ("x-ms-date: 1970-01-01T00:00:00Z\r\n", "not in RFC 1123 form"),
+    ] {
+        let reply = door.ask(&bare("GET", TARGET, &format!("{date}{credential}"), ""));
+        assert_eq!((reply.status, reply.header("x-ms-error-code")), (403, Some("AuthenticationFailed")));
+        let text = reply.text();
+        assert!(text.contains(reason), "{text}");
+    }
+}
+
 #[test]
 fn bodies_over_the_limit_are_refused_and_the_answer_arrives() {
     let limits = Limits { body_bytes_max: 1000, ..Limits::default() };

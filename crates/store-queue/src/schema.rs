@@ -17,9 +17,9 @@ pub fn schema() -> StoreSchema {
 fn statements(dialect: Dialect) -> Vec<String> {
     let (int, blob) = (dialect.bigint(), dialect.blob());
     let own = |name| dialect.own_table(name);
-    let (index, clustered) = match dialect {
-        Dialect::Sqlite => ("polyshard_queue_message", " WITHOUT ROWID, STRICT"),
-        Dialect::Postgres => ("queue_message", ""),
+    let clustered = match dialect {
+        Dialect::Sqlite => " WITHOUT ROWID, STRICT",
+        Dialect::Postgres => "",
     };
     let mut out: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
     out.extend([
@@ -30,11 +30,21 @@ fn statements(dialect: Dialect) -> Vec<String> {
              PRIMARY KEY (dataset, placement, id)){clustered}",
             own(MESSAGES)
         ),
-        format!(
-            "CREATE INDEX IF NOT EXISTS {index}_visible ON {} (dataset, visible_at, id)",
-            own(MESSAGES)
-        ),
-        format!("CREATE INDEX IF NOT EXISTS {index}_expires ON {} (dataset, expires_at)", own(MESSAGES)),
+        index(dialect, "visible", "dataset, visible_at, id"),
+        index(dialect, "expires", "dataset, expires_at"),
     ]);
     out
+}
+
+fn index(dialect: Dialect, name: &str, columns: &str) -> String {
+    let on = format!("ON {} ({columns})", dialect.own_table(MESSAGES));
+    match dialect {
+        Dialect::Sqlite => format!("CREATE INDEX IF NOT EXISTS polyshard_queue_message_{name} {on}"),
+        // Even to find that an index is there PostgreSQL waits for all who write to the table, and others wait behind
+        // it: a process could not start while a transaction is open, or is left undecided by one that was killed.
+        Dialect::Postgres => format!(
+            "DO $$ BEGIN IF to_regclass('polyshard.queue_message_{name}') IS NULL THEN \
+             CREATE INDEX IF NOT EXISTS queue_message_{name} {on}; END IF; END $$"
+        ),
+    }
 }

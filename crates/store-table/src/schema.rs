@@ -20,9 +20,20 @@ pub fn schema() -> StoreSchema {
 fn statements(dialect: Dialect) -> Vec<String> {
     let (int, blob, text) = (dialect.bigint(), dialect.blob(), dialect.text());
     let table = dialect.own_table(ENTITIES);
+    let on = format!("ON {table} (dataset, placement)");
     let (index, clustered) = match dialect {
-        Dialect::Sqlite => ("polyshard_entity_placement", " WITHOUT ROWID, STRICT"),
-        Dialect::Postgres => ("entity_placement", ""),
+        Dialect::Sqlite => {
+            (format!("CREATE INDEX IF NOT EXISTS polyshard_entity_placement {on}"), " WITHOUT ROWID, STRICT")
+        }
+        // Even to find that an index is there PostgreSQL waits for all who write to the table, and others wait behind
+        // it: a process could not start while a transaction is open, or is left undecided by one that was killed.
+        Dialect::Postgres => (
+            format!(
+                "DO $$ BEGIN IF to_regclass('polyshard.entity_placement') IS NULL THEN \
+                 CREATE INDEX IF NOT EXISTS entity_placement {on}; END IF; END $$"
+            ),
+            "",
+        ),
     };
     let mut out: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
     out.extend([
@@ -31,7 +42,7 @@ fn statements(dialect: Dialect) -> Vec<String> {
              placement {blob} NOT NULL, ts {int} NOT NULL, props {text} NOT NULL, \
              PRIMARY KEY (dataset, pk, rk)){clustered}"
         ),
-        format!("CREATE INDEX IF NOT EXISTS {index} ON {table} (dataset, placement)"),
+        index,
     ]);
     out
 }

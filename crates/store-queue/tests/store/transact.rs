@@ -75,3 +75,26 @@ async fn the_statements_can_be_run_by_the_caller(place: Place) {
     assert_eq!(store.peek(&outbox, 2).await.unwrap()[0], *message.message());
     cluster.close().await;
 }
+
+/// E3: what a killed process left undecided, or another one has open, is in nobody's way who starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_starts_while_a_transaction_is_open() {
+    let place = Place::postgres();
+    let cluster: Cluster = place.open_at(HandClock::new().clock()).await;
+    let outbox = QueueName::new("acct", "outbox").unwrap();
+    cluster.store.create(&outbox, Metadata::new()).await.unwrap();
+    cluster.store.put(&outbox, text("before")).await.unwrap();
+    let message = cluster.store.enlist(&outbox, text("open")).await.unwrap();
+    let keys = [message.key().clone()];
+    let ticket = cluster.router.enter(message.map(), &keys, Access::Write).await.unwrap();
+    let mut tx = ticket.begin().await.unwrap();
+    enqueue(&mut tx, ticket.dialect(), &message).await.unwrap();
+    let another: Cluster = place.open_at(HandClock::new().clock()).await;
+    assert_eq!(another.store.count(&outbox).await.unwrap(), 1);
+    another.store.put(&outbox, text("after")).await.unwrap();
+    tx.commit().await.unwrap();
+    drop(ticket);
+    assert_eq!(another.store.count(&outbox).await.unwrap(), 3);
+    another.close().await;
+    cluster.close().await;
+}

@@ -104,3 +104,24 @@ async fn conditions_hold_inside_a_transaction(place: Place) {
     }
     cluster.close().await;
 }
+
+/// E3: what a killed process left undecided, or another one has open, is in nobody's way who starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_starts_while_a_transaction_is_open() {
+    let place = Place::postgres();
+    let cluster = place.open().await;
+    cluster.store.create_table(&table("orders")).await.unwrap();
+    cluster.put(("p", "before"), 1).await;
+    let change = cluster.enlisted("open", insert(1)).await;
+    let ticket = cluster.ticket(&change).await;
+    let mut tx = ticket.begin().await.unwrap();
+    change_entity(&mut tx, ticket.dialect(), &change).await.unwrap();
+    let another = place.open().await;
+    assert_eq!(another.get(("p", "before")).await.unwrap().properties, number("n", 1));
+    another.put(("p", "after"), 2).await;
+    tx.commit().await.unwrap();
+    drop(ticket);
+    assert_eq!(another.all("", 10).await, ["p/after", "p/before", "p/open"]);
+    another.close().await;
+    cluster.close().await;
+}
