@@ -52,7 +52,7 @@ impl Journal {
         let left = own.entry(sequence.to_owned()).or_insert(0..0);
         if left.end - left.start < wanted || left.start < least {
             let size = count.max(BLOCK_IDS);
-            let start = self.inner.catalog.lease_ids(sequence, size, least).await?;
+            let start = self.inner.lease(sequence, size, least).await?;
             *left = start..start + size as i64;
         }
         let given = left.start..left.start + wanted;
@@ -106,6 +106,15 @@ struct Filled {
 }
 
 impl Inner {
+    /// Leases ids of a sequence: of one count, whichever engine asks.
+    pub(crate) async fn lease(&self, sequence: &str, count: u64, least: i64) -> Result<i64, JournalError> {
+        let name = plain(sequence);
+        // PostgreSQL shards once had a count of their own, by the name with its schema: it goes on behind that.
+        let before = format!("public.{name}");
+        let least = self.catalog.lease_ids(&before, 0, least).await?.max(least);
+        Ok(self.catalog.lease_ids(name, count, least).await?)
+    }
+
     /// The sequences of sharded tables, as far as the schema is known.
     fn filled(&self) -> Vec<Filled> {
         let Some(known) = self.known.load_full() else { return Vec::new() };
@@ -146,7 +155,7 @@ impl Inner {
             if size == 0 {
                 continue;
             }
-            let start = self.catalog.lease_ids(&sequence, size, 1).await?;
+            let start = self.lease(&sequence, size, 1).await?;
             if start + size as i64 - 1 > id_max {
                 tracing::error!(sequence, "its ids have come to an end; make the column bigint");
                 continue;
@@ -177,6 +186,11 @@ impl Inner {
         }
         aim.saturating_add_signed(-ahead).next_multiple_of(BLOCK_IDS)
     }
+}
+
+/// Whether a column takes its ids from blocks.
+pub(crate) fn is_filled(column: &Column) -> bool {
+    filled(column).is_some()
 }
 
 /// The sequence behind a column whose default is `polyshard.nextval('…'::regclass)`.

@@ -102,6 +102,9 @@ impl Inner {
             return Err(JournalError::Stuck { shard: id, position: after, why });
         }
         self.make_schema(&id, dialect, &mut tx, after, position).await?;
+        if dialect == Dialect::Postgres {
+            self.blocks_on_new(&id, &mut tx).await?;
+        }
         self.empty_tables(&id, dialect, &mut tx, &before).await?;
         if let Some((from, mut from_tx, _)) = source {
             self.copy_reference(&from, &mut from_tx, &id, dialect, &mut tx, position).await?;

@@ -51,6 +51,7 @@ pub struct Difference {
 /// One shard as it was read.
 pub(crate) struct Seen {
     pub(crate) shard: ShardId,
+    dialect: Dialect,
     position: u64,
     /// What it has, by name; of reference tables a checksum of their rows.
     pub(crate) objects: BTreeMap<String, String>,
@@ -87,11 +88,23 @@ impl Journal {
 
 fn compare(seen: Vec<Seen>, away: Vec<(ShardId, String)>) -> Checked {
     let (position, shards) = (seen.first().map_or(0, |one| one.position), seen.len());
-    let mut seen = seen.into_iter();
-    let Some(first) = seen.next() else {
-        return Checked { position, like: None, shards, objects: 0, differences: Vec::new(), away };
-    };
+    let like = seen.first().map(|one| one.shard.clone());
     let mut differences = Vec::new();
+    let mut objects = 0;
+    // Each engine describes tables and writes rows in its own way.
+    let (files, servers): (Vec<Seen>, Vec<Seen>) =
+        seen.into_iter().partition(|one| one.dialect == Dialect::Sqlite);
+    for alike in [servers, files] {
+        objects = objects.max(alike.first().map_or(0, |first| first.objects.len()));
+        compare_alike(alike, &mut differences);
+    }
+    Checked { position, like, shards, objects, differences, away }
+}
+
+/// Compares shards of one engine with the first of them.
+fn compare_alike(seen: Vec<Seen>, differences: &mut Vec<Difference>) {
+    let mut seen = seen.into_iter();
+    let Some(first) = seen.next() else { return };
     for other in seen {
         let names = first
             .objects
@@ -109,8 +122,6 @@ fn compare(seen: Vec<Seen>, away: Vec<(ShardId, String)>) -> Checked {
             }
         }
     }
-    let objects = first.objects.len();
-    Checked { position, like: Some(first.shard), shards, objects, differences, away }
 }
 
 impl Inner {
@@ -147,7 +158,7 @@ impl Inner {
                 objects.insert(format!("rows of {}", table.name), sum);
             }
         }
-        Ok(Seen { shard: id.clone(), position, objects })
+        Ok(Seen { shard: id.clone(), dialect, position, objects })
     }
 }
 

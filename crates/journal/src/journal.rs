@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub options: JournalOptions,
     /// The last schema read, with what the checks of declarations need.
     pub known: ArcSwapOption<Known>,
+    /// The same as SQLite files tell it, where there are PostgreSQL shards too.
+    pub known_of_files: ArcSwapOption<Known>,
     /// One reads it at a time.
     pub reading: tokio::sync::Mutex<()>,
     /// The last position that this process knows to be decided, beside what the router has heard.
@@ -103,6 +105,7 @@ impl Journal {
             driver,
             options,
             known: ArcSwapOption::empty(),
+            known_of_files: ArcSwapOption::empty(),
             reading: tokio::sync::Mutex::default(),
             decided: AtomicU64::new(0),
             engines: AtomicU64::new(u64::MAX),
@@ -129,6 +132,18 @@ impl Journal {
         }
         // Boxed, here and below: the usual answer needs no room for how the others are found.
         Box::pin(self.inner.settled_schema()).await
+    }
+
+    /// The tables as SQLite shards describe them, beside PostgreSQL ones: for whoever translates for one.
+    pub async fn schema_of_files(&self) -> Result<Arc<Schema>, JournalError> {
+        let want = self.inner.position();
+        if let Some(known) = self.inner.known_of_files.load().as_ref()
+            && known.schema.position >= want
+        {
+            return Ok(known.schema.clone());
+        }
+        let known = Box::pin(self.inner.read_schema_of_files(want)).await?;
+        Ok(known.schema.clone())
     }
 
     /// Whether some shard that serves is a PostgreSQL database: then it is one of those that says what tables are like,
@@ -196,6 +211,10 @@ impl Inner {
         let serving = view.shards.values().filter(|record| record.state != State::Offline);
         let (files, servers): (Vec<_>, Vec<_>) = serving.partition(|record| is_file(record));
         servers.into_iter().chain(files).map(|record| record.id.clone()).collect()
+    }
+
+    pub(crate) fn is_file(&self, id: &ShardId) -> bool {
+        self.router.view().shards.get(id).is_some_and(|record| is_file(record))
     }
 
     pub(crate) fn has_postgres(&self) -> bool {

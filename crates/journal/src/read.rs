@@ -65,21 +65,47 @@ const STABLE: &[&str] = &[
     "version",
 ];
 
+/// Who tells what tables are like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Teller {
+    /// A PostgreSQL shard if there is one, or else a file.
+    Any,
+    /// An SQLite file.
+    File,
+}
+
 impl Inner {
     /// Reads the schema of a position or a later one.
     pub(crate) async fn read_schema(&self, want: u64) -> Result<Arc<Known>, JournalError> {
+        self.read_schema_as(want, Teller::Any).await
+    }
+
+    /// Likewise, as SQLite files tell it: in their words, whatever PostgreSQL makes of them.
+    pub(crate) async fn read_schema_of_files(&self, want: u64) -> Result<Arc<Known>, JournalError> {
+        self.read_schema_as(want, Teller::File).await
+    }
+
+    async fn read_schema_as(&self, want: u64, teller: Teller) -> Result<Arc<Known>, JournalError> {
         let _one = self.reading.lock().await;
+        let kept = match teller {
+            Teller::Any => &self.known,
+            Teller::File => &self.known_of_files,
+        };
         for _ in 0..LOOKS.0 {
-            if let Some(known) = self.known.load_full()
+            let of_postgres = teller == Teller::Any && self.has_postgres();
+            if let Some(known) = kept.load_full()
                 && known.schema.position >= want
-                && known.of_postgres == self.has_postgres()
+                && known.of_postgres == of_postgres
             {
                 return Ok(known);
             }
             let state = self.catalog.journal_state().await?;
             self.learn_position(state.position);
-            let of_postgres = self.has_postgres();
-            let found = match self.serving().first() {
+            let home = match teller {
+                Teller::Any => self.serving().into_iter().next(),
+                Teller::File => self.serving().into_iter().find(|id| self.is_file(id)),
+            };
+            let found = match &home {
                 None => (state.position, Found::default()),
                 Some(home) => {
                     self.catch_up(home).await?;
@@ -87,11 +113,11 @@ impl Inner {
                 }
             };
             // A decision in between: both must be of the same position.
-            if found.0 == state.position && of_postgres == self.has_postgres() {
+            if found.0 == state.position && (of_postgres == self.has_postgres() || teller == Teller::File) {
                 let known = self.join(found.1, &state).await?;
                 let known = Arc::new(Known { of_postgres, ..known });
                 self.register().await?;
-                self.known.store(Some(known.clone()));
+                kept.store(Some(known.clone()));
                 return Ok(known);
             }
             tokio::time::sleep(LOOKS.1).await;

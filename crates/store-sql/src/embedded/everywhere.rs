@@ -151,6 +151,10 @@ impl Session {
         };
         let ran = transaction.get().run_all(statements).await;
         ran.map_err(|error| polyshard_lite::error(&error, &schema))?;
+        // As it is now, for the statements that follow; where rows are is not this session's to know.
+        let mut within = Lite.schema(transaction.get()).await?;
+        within.position = self.door.cache.passing_position();
+        self.transaction.schema = Some(Arc::new(within));
         self.transaction.wrote = true;
         reply::complete(&mut self.client.out, &tag);
         Ok(())

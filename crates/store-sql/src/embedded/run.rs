@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{BufMut, BytesMut};
-use polyshard_engine::{Rows, Transaction};
+use polyshard_engine::{Rows, Transaction, Value};
 use polyshard_lite::{Across, Attached, Format, Moment, Prepared, QUIET, Tag, prepare_across};
 use polyshard_map::{Key, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
@@ -18,6 +18,8 @@ use crate::session::{Done, Session, Stop, Wanted, write_ticket};
 
 /// Rows fetched at once from a long answer.
 pub(super) const PAGE_ROWS: usize = 100;
+/// Rows read at once in a snapshot that cannot be scanned: some MB, and few enough questions for a large table.
+const SNAPSHOT_ROWS: usize = 20_000;
 
 /// A shard at work for a client.
 pub(crate) struct Lite {
@@ -289,6 +291,9 @@ impl Session {
         if inside && (writes || self.transaction.has_one_snapshot()) {
             self.begin_lite(schema).await?;
         }
+        if self.under.is_some() && inside && !writes && self.transaction.read_only {
+            return self.run_in_pages(prepared, &prepared.bind(params, &moment)?, schema).await;
+        }
         let formats = self.formats.clone();
         let Some(lite) = &mut self.lite else { return Ok(()) };
         if let Some(transaction) = &mut lite.transaction {
@@ -316,6 +321,31 @@ impl Session {
             count += page.len();
             self.put_rows(prepared, &page, &formats)?;
             self.client.flush_if_full().await?;
+        }
+        self.tell_selected(count as u64);
+        Ok(())
+    }
+
+    /// Reads in a snapshot that others share, which cannot be scanned: a page at a time, so that no answer is in memory
+    /// as a whole. In one snapshot the same query has its rows in the same order.
+    async fn run_in_pages(&mut self, prepared: &Prepared, values: &[Value], schema: &Schema) -> Done {
+        let formats = self.formats.clone();
+        self.tell_columns(prepared);
+        let mut count = 0;
+        loop {
+            let sql = format!("SELECT * FROM ({}) LIMIT {SNAPSHOT_ROWS} OFFSET {count}", prepared.sql);
+            let page = polyshard_engine::Statement::new(sql);
+            let page = values.iter().cloned().fold(page, polyshard_engine::Statement::bind);
+            let transaction = self.lite.as_mut().and_then(|lite| lite.transaction.as_mut());
+            let Some(transaction) = transaction else { return Ok(()) };
+            let rows = transaction.get().run(page).await;
+            let rows = rows.map_err(|error| polyshard_lite::error(&error, schema))?;
+            count += rows.len();
+            self.put_rows(prepared, &rows, &formats)?;
+            self.client.flush_if_full().await?;
+            if rows.len() < SNAPSHOT_ROWS {
+                break;
+            }
         }
         self.tell_selected(count as u64);
         Ok(())
@@ -518,7 +548,7 @@ pub(super) fn put_rows(
 pub(super) fn put_row(
     out: &mut BytesMut,
     columns: &[polyshard_lite::OutColumn],
-    values: &[polyshard_engine::Value],
+    values: &[Value],
     formats: &[bool],
     settings: &polyshard_lite::Settings,
 ) -> Result<(), SqlError> {

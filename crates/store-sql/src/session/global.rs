@@ -208,9 +208,6 @@ impl Session {
     /// Runs a statement quietly on all sessions but the current one, all at once.
     pub(super) async fn run_on_parked(&mut self, text: &str) -> Done {
         for backend in self.parked.values_mut() {
-            if let Some(leave) = backend.leave() {
-                leave.show_schema(self.transaction.schema.clone());
-            }
             backend.query(text, true);
         }
         let mut failure = None;

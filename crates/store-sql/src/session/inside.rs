@@ -12,7 +12,7 @@ use polyshard_engine::{Dialect, Error, RawLent, Rows, Statement as EngineStateme
 use polyshard_lite::Zone;
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
-use polyshard_sql::{Analysis, Kind, Param, Route, Schema, SqlError, SqlState, TableName};
+use polyshard_sql::{Analysis, Kind, Param, Route, SqlError, SqlState, TableName};
 
 use super::{Done, Session, Stop};
 use crate::across::motion;
@@ -34,8 +34,6 @@ pub(crate) struct Leave {
 struct Given {
     /// Kept by both, so that none is over while something of it is under way.
     tickets: Vec<Arc<Ticket>>,
-    /// The tables as the transaction of the other has made them.
-    schema: Option<Arc<Schema>>,
     /// For each table, which rows here are not this shard's own.
     foreign: Arc<BTreeMap<TableName, String>>,
     /// The time zone of the PostgreSQL shards, if SQLite shards do not know it, until the client sets another.
@@ -58,14 +56,6 @@ impl Leave {
     pub fn extend(&self, tickets: &[Arc<Ticket>]) {
         self.given().tickets.clear();
         self.given().tickets.extend_from_slice(tickets);
-    }
-
-    pub fn schema(&self) -> Option<Arc<Schema>> {
-        self.given().schema.clone()
-    }
-
-    pub fn show_schema(&self, schema: Option<Arc<Schema>>) {
-        self.given().schema = schema;
     }
 
     pub fn foreign(&self) -> Arc<BTreeMap<TableName, String>> {

@@ -37,8 +37,8 @@ impl Session {
         if let Some(schema) = &self.transaction.schema {
             return Ok(schema.clone());
         }
-        if let Some(schema) = self.under.as_ref().and_then(|leave| leave.schema()) {
-            return Ok(schema);
+        if self.under.is_some() {
+            return self.door.journal.schema_of_files().await.map_err(|error| error.to_sql());
         }
         let schema = self.door.schema().await?;
         for name in &self.transaction.temporary {

@@ -236,6 +236,8 @@ impl Cluster {
     pub async fn move_all(&self, map: &str, from: &str, to: &str) {
         let map = MapName::new(map).unwrap();
         let (from, to) = (ShardId::new(from).unwrap(), ShardId::new(to).unwrap());
+        // As the server does from time to time: a table that was changed moves when all shards have the change.
+        self.journal.finish().await.unwrap();
         let ranges: Vec<_> = {
             let (view, all) = (self.router.view(), polyshard_map::KeyRange::all());
             let entries = view.maps[&map].map.entries(&all);
