@@ -19,7 +19,7 @@ mod shape;
 mod tree;
 mod types;
 
-pub use quick::{GivenColumn, Quick};
+pub use quick::{Fold, GivenColumn, Quick};
 pub use tree::{folded, quoted};
 
 use polyshard_map::ShardId;

@@ -6,7 +6,10 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Query, Visit, VisitMut, Visitor, VisitorMut};
+use sqlparser::ast::{
+    Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, Visit,
+    VisitMut, Visitor, VisitorMut,
+};
 
 use super::{Fragment, Source, tree};
 
@@ -16,6 +19,23 @@ pub struct Quick {
     table: String,
     combine: String,
     rows_max: Option<u64>,
+    folds: Option<Vec<Fold>>,
+}
+
+/// How a column of the answer comes from one column of the shards' rows, by its place, if that is whole numbers.
+///
+/// Proof: sums of whole numbers that fit are the same in any order and on any machine, as are the least and the greatest
+/// of them; NULL is left out, and the answer if there is nothing else. What does not fit is not computed so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fold {
+    /// The sum as a bigint, 0 if there is nothing.
+    Count(usize),
+    /// The sum as a bigint.
+    Sum(usize),
+    /// The least, of the column's type.
+    Least(usize),
+    /// The greatest, of the column's type.
+    Greatest(usize),
 }
 
 /// A column of rows that are given.
@@ -49,13 +69,19 @@ impl Quick {
         let combine = renamed.to_string();
         // What is sent must mean what was planned.
         let again = tree::query(&combine).ok()?;
-        let quick = Quick { table: fragment.temp.clone(), combine, rows_max: fragment.rows_max };
+        let folds = if fragment.rows_max == Some(1) { folds(combined, &fragment.temp) } else { None };
+        let quick = Quick { table: fragment.temp.clone(), combine, rows_max: fragment.rows_max, folds };
         (again == renamed).then_some(quick)
     }
 
     /// The most rows that one shard has for it, if the question itself says so.
     pub fn rows_max(&self) -> Option<u64> {
         self.rows_max
+    }
+
+    /// How each column of the only row comes from the shards' own, if it can be said so.
+    pub fn folds(&self) -> Option<&[Fold]> {
+        self.folds.as_deref()
     }
 
     /// The combine statement, whose parameters are the columns, each as an array.
@@ -76,6 +102,42 @@ impl Quick {
             self.table, self.combine
         )
     }
+}
+
+/// Of a combine statement that is nothing but aggregates of the shards' own.
+fn folds(combined: &Query, temp: &str) -> Option<Vec<Fold>> {
+    let SetExpr::Select(select) = combined.body.as_ref() else { return None };
+    // Written once more from what is looked at here: whatever else it has makes it another one.
+    let list: Vec<String> = select.projection.iter().map(ToString::to_string).collect();
+    let plain = tree::query(&format!("SELECT {} FROM pg_temp.{temp}", list.join(", "))).ok()?;
+    if plain != *combined || !is_ungrouped(select) {
+        return None;
+    }
+    let fold = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { expr, .. } => fold(expr, temp),
+        _ => None,
+    };
+    select.projection.iter().map(fold).collect()
+}
+
+fn is_ungrouped(select: &Select) -> bool {
+    matches!(&select.group_by, GroupByExpr::Expressions(items, _) if items.is_empty())
+}
+
+fn fold(expr: &Expr, temp: &str) -> Option<Fold> {
+    let forms: [(fn(usize) -> Fold, &str, &str); 4] = [
+        (Fold::Count, "(COALESCE(sum(", "), 0)::bigint)"),
+        (Fold::Sum, "(sum(", ")::bigint)"),
+        (Fold::Least, "min(", ")"),
+        (Fold::Greatest, "max(", ")"),
+    ];
+    let written = expr.to_string();
+    forms.into_iter().find_map(|(fold, before, after)| {
+        let column = written.strip_prefix(before)?.strip_suffix(after)?;
+        let at = column.strip_prefix(temp)?.strip_prefix(".a")?.parse().ok()?;
+        // Exactly that, however it is printed.
+        (tree::expression(&format!("{before}{temp}.a{at}{after}")).ok()? == *expr).then(|| fold(at))
+    })
 }
 
 /// What a query reads, and how many queries there are in it.
@@ -123,6 +185,29 @@ mod tests {
             primary_key: Vec::new(),
             rows_max: Some(1),
             shard_mark: String::new(),
+        }
+    }
+
+    #[test]
+    fn counts_and_sums_of_whole_numbers_are_added_up() {
+        let of = |sql: &str| Quick::of(&tree::query(sql).unwrap(), &[fragment("ps_0")]).unwrap().folds;
+        let sql = "SELECT (COALESCE(sum(ps_0.a0), 0)::bigint) AS \"n\", (sum(ps_0.a1)::bigint) AS \"s\", \
+                   max(ps_0.a12) AS \"m\", min(ps_0.a0) AS \"l\" FROM pg_temp.ps_0";
+        let expected = vec![Fold::Count(0), Fold::Sum(1), Fold::Greatest(12), Fold::Least(0)];
+        assert_eq!(of(sql), Some(expected));
+        for other in [
+            "SELECT sum(ps_0.a0) AS s FROM pg_temp.ps_0",
+            "SELECT max(ps_0.a0) + 1 AS s FROM pg_temp.ps_0",
+            "SELECT max(ps_0.g0) AS s FROM pg_temp.ps_0",
+            "SELECT max(ps_0.a0) AS s FROM pg_temp.ps_0 LIMIT 0",
+            "SELECT max(ps_0.a0) AS s FROM pg_temp.ps_0 HAVING max(ps_0.a0) > 1",
+            "SELECT max(ps_0.a0) AS s FROM pg_temp.ps_0 WHERE true",
+            "SELECT max(ps_0.a0) AS s FROM pg_temp.ps_0 GROUP BY ps_0.a1",
+            "SELECT max(DISTINCT ps_0.a0) AS s FROM pg_temp.ps_0",
+            "SELECT max(ps_0.a0) FILTER (WHERE false) AS s FROM pg_temp.ps_0",
+            "SELECT max(ps_0.a0) OVER () AS s FROM pg_temp.ps_0",
+        ] {
+            assert_eq!(of(other), None, "{other}");
         }
     }
 

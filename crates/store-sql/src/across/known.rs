@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use polyshard_sql::{GivenColumn, Param, Plan, Shape, SqlError, Statement, quoted};
 
 use super::columns::Kind;
@@ -26,6 +27,8 @@ pub(crate) struct Known {
     pub plan: Plan,
     pub lesson: Arc<Lesson>,
     uses: AtomicU32,
+    /// What the client is told of its columns, if its answer can be put together here.
+    pub shown: ArcSwapOption<Bytes>,
     /// Its number on the shards' sessions, and that of its combine step.
     ids: [u64; 2],
 }
@@ -90,7 +93,8 @@ impl Questions {
         let lesson = self.lesson(question, &basis);
         let ids = [(); 2].map(|()| self.numbers.fetch_add(1, Ordering::Relaxed));
         let uses = AtomicU32::new(0);
-        let known = Arc::new(Known { basis, plan: make()?, lesson, uses, ids });
+        let known =
+            Arc::new(Known { basis, plan: make()?, lesson, uses, shown: ArcSwapOption::empty(), ids });
         self.plans.put(key, known.clone());
         Ok(known)
     }
@@ -128,7 +132,8 @@ impl Known {
     /// Of a plan that is good for once.
     pub fn passing(basis: Basis, plan: Plan) -> Known {
         let lesson = Arc::new(Lesson::new(basis.clone()));
-        Known { basis, plan, lesson, uses: AtomicU32::new(u32::MAX), ids: [0; 2] }
+        let uses = AtomicU32::new(u32::MAX);
+        Known { basis, plan, lesson, uses, shown: ArcSwapOption::empty(), ids: [0; 2] }
     }
 
     /// The numbers of its fragment and its combine step as prepared statements, if it is worth preparing.

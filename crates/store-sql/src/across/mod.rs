@@ -11,8 +11,10 @@ mod hold;
 mod known;
 pub(crate) mod motion;
 mod quick;
+mod series;
 mod shards;
 mod stand_in;
+mod stream;
 mod worker;
 
 use std::collections::BTreeMap;

@@ -20,6 +20,16 @@ pub(crate) fn question() -> String {
     )
 }
 
+/// The condition that holds if [`question`] has an answer.
+pub(crate) fn is_any() -> String {
+    let own = |table| Dialect::Postgres.own_table(table);
+    format!(
+        "(EXISTS (SELECT 1 FROM {}) OR EXISTS (SELECT 1 FROM {} WHERE incoming IS NOT NULL))",
+        own("capture"),
+        own("local_range")
+    )
+}
+
 /// Which cursors on a session outlive their transactions.
 pub(crate) const HELD_CURSORS: &str = "SELECT name FROM pg_catalog.pg_cursors WHERE is_holdable";
 

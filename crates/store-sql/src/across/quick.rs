@@ -1,21 +1,20 @@
-//! A question to several shards in one round trip: its beginning, the ranges in motion, its rows and its end are asked
-//! together. Few rows are then combined on one of these sessions, by a statement that has them as its parameters.
+//! A question to several shards whose rows are few: each shard is asked one statement, and what they said is put
+//! together here if it is sums of whole numbers, or else by one of them, with the rows as parameters.
 //!
-//! Should a range be in motion, or should there be more rows than fit, nothing was said to the client, and the question
-//! is asked the longer way. The snapshot is the same as there: one transaction of each shard, in which the ranges in
-//! motion are read first.
+//! The statement has the shard's rows, and whether ranges are in motion there, both in its one snapshot. Should some be,
+//! or should there be more rows than fit, nothing was said to the client, and the question is asked the longer way.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use polyshard_sql::Fold;
 
+use super::columns::{self, Kind};
 use super::known::{Known, Learnt};
-use super::motion::{self, Motion};
+use super::motion;
+use super::series::{Asked, Series, is_stale};
 use super::shards::Shards;
-use super::worker::{Passed, Sink, Trouble, Worker, fields, no_copy};
-use super::{FETCH_BYTES_MAX, columns};
-use crate::backend::{Parsing, field};
+use super::worker::{Sink, Trouble, Worker, no_copy};
 use crate::client::Client;
 use crate::reply;
 use crate::session::Session;
@@ -24,233 +23,128 @@ use crate::session::Session;
 pub(super) const ROWS_MAX: u64 = 1000;
 /// Most bytes of all shards: they are held here, by every client that asks.
 const BYTES_MAX: usize = 256 * 1024;
-/// What a statement of the extended protocol says to be no longer good for: prepared otherwise, or not at all.
-const STALE: [&str; 2] = ["26000", "0A000"];
+/// Columns before those of the rows: whether something is in motion, and whether there is a row at all.
+const OWN_COLUMNS: usize = 2;
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
-const END: &str = "COMMIT";
-
-/// Statements that one session is asked together.
-#[derive(Default)]
-struct Series {
-    parses: VecDeque<Option<Parsing>>,
-    /// How many of its statements have ended.
-    ended: usize,
+/// The rows of a fragment, or one without values if there are none, each after what we want to know of the shard.
+///
+/// Proof: a LEFT JOIN of one row with the fragment on a condition that always holds has every row of the fragment once.
+fn with_motion(fragment: &str) -> String {
+    format!(
+        "SELECT m.moving, r.* FROM (SELECT {} AS moving) AS m \
+         LEFT JOIN (SELECT true AS there, f.* FROM ({fragment}) AS f) AS r ON true",
+        motion::is_any()
+    )
 }
 
-/// One of them.
-struct Asked<'a> {
-    /// Its number, if it is kept prepared.
-    id: Option<u64>,
-    text: &'a str,
-    values: &'a [BytesMut],
-    forms: &'a [bool],
-    described: bool,
-    rows_max: i32,
-}
-
-impl<'a> Asked<'a> {
-    fn plain(id: u64, text: &'a str) -> Asked<'a> {
-        Asked { id: Some(id), text, values: &[], forms: &[], described: false, rows_max: 0 }
-    }
-}
-
-/// Where the rows stand in the series: after its beginning and the ranges in motion.
-const ROWS_AT: usize = 2;
-
-impl Series {
-    fn ask(&mut self, worker: &mut Worker, asked: &Asked<'_>) {
-        match asked.id {
-            Some(id) => {
-                let parsing = worker.backend.put_parse(id, asked.text);
-                self.parses.extend(parsing.map(Some));
-            }
-            None => {
-                reply::message(worker.raw().outgoing(), b'P', |out| {
-                    out.put_u8(0);
-                    reply::text(out, asked.text);
-                    out.put_u16(0);
-                });
-                self.parses.push_back(None);
-            }
-        }
-        worker.backend.put_bind(asked.id, asked.values, asked.forms);
-        let out = worker.raw().outgoing();
-        if asked.described {
-            out.put_slice(b"D\0\0\0\x06P\0");
-        }
-        reply::message(out, b'E', |out| {
-            out.put_u8(0);
-            out.put_i32(asked.rows_max);
-        });
-    }
-
-    async fn send(&mut self, worker: &mut Worker) -> Result<(), Trouble> {
-        worker.raw().outgoing().put_slice(b"S\0\0\0\x04");
-        worker.waiting += 1;
-        worker.send().await
-    }
-
-    /// The next message; what it says of prepared statements is noted.
-    async fn next(&mut self, worker: &mut Worker, client: &mut Client) -> Result<(u8, BytesMut), Trouble> {
-        let (kind, body) = worker.next(client).await?;
-        match kind {
-            b'1' => drop(self.parses.pop_front()),
-            b'3' => {
-                if let Some(Some(parsing)) = self.parses.front_mut() {
-                    parsing.made_room();
-                }
-            }
-            b'C' | b's' => self.ended += 1,
-            // Everything up to the end of the series is passed over.
-            b'E' => {
-                for parsing in self.parses.drain(..).flatten() {
-                    worker.backend.not_parsed(&parsing);
-                }
-            }
-            _ => {}
-        }
-        Ok((kind, body))
-    }
-
-    /// Hears an error out to the end of the series.
-    async fn fail(&mut self, worker: &mut Worker, client: &mut Client, body: BytesMut) -> Trouble {
-        match worker.rest(client).await {
-            Ok(()) => Trouble::Said(body),
-            Err(trouble) => trouble,
-        }
-    }
-}
-
-/// Rows as the arrays of their columns.
+/// Rows of all shards, without what is ours.
 struct Gathered {
-    arrays: Vec<BytesMut>,
+    /// Each as the fields of a DataRow, in text form.
+    rows: Vec<Bytes>,
     bytes: usize,
-    rows: u64,
+    moving: bool,
 }
 
 impl Gathered {
-    fn new(columns: usize) -> Gathered {
-        let begun = BytesMut::from(&b"{"[..]);
-        Gathered { arrays: vec![begun; columns], bytes: 0, rows: 0 }
-    }
-
-    /// Adds a DataRow in text form; nothing if it is none, or of other columns.
-    fn add(&mut self, body: &[u8]) -> Option<()> {
+    /// Adds a DataRow; nothing if it is none.
+    fn add(&mut self, mut body: BytesMut) -> Option<()> {
         let (count, mut rest) = body.split_first_chunk::<2>()?;
-        if usize::from(u16::from_be_bytes(*count)) != self.arrays.len() {
+        if usize::from(u16::from_be_bytes(*count)) < OWN_COLUMNS {
             return None;
         }
-        for array in &mut self.arrays {
-            if self.rows > 0 {
-                array.put_u8(b',');
-            }
-            let (length, after) = rest.split_first_chunk::<4>()?;
-            rest = after;
-            let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) else {
-                array.put_slice(b"NULL");
-                continue;
-            };
-            let (value, after) = rest.split_at_checked(length)?;
-            rest = after;
-            array.put_u8(b'"');
-            for byte in value {
-                if matches!(byte, b'"' | b'\\') {
-                    array.put_u8(b'\\');
-                }
-                array.put_u8(*byte);
-            }
-            array.put_u8(b'"');
+        self.moving |= take_field(&mut rest)?? == b"t";
+        if take_field(&mut rest)?.is_some() {
+            let own = body.len() - rest.len();
+            body.advance(own);
+            self.bytes += body.len();
+            self.rows.push(body.freeze());
         }
-        self.rows += 1;
-        self.bytes += body.len();
         Some(())
     }
 
-    fn into_arrays(mut self) -> Vec<BytesMut> {
-        self.arrays.iter_mut().for_each(|array| array.put_u8(b'}'));
-        self.arrays
+    /// The columns, each as an array in PostgreSQL's own form; nothing if a row has not as many.
+    fn arrays(&self, columns: usize) -> Option<Vec<BytesMut>> {
+        let mut arrays = vec![BytesMut::from(&b"{"[..]); columns];
+        for (at, row) in self.rows.iter().enumerate() {
+            let mut rest = &row[..];
+            for array in &mut arrays {
+                if at > 0 {
+                    array.put_u8(b',');
+                }
+                let Some(value) = take_field(&mut rest)? else {
+                    array.put_slice(b"NULL");
+                    continue;
+                };
+                array.put_u8(b'"');
+                for byte in value {
+                    if matches!(byte, b'"' | b'\\') {
+                        array.put_u8(b'\\');
+                    }
+                    array.put_u8(*byte);
+                }
+                array.put_u8(b'"');
+            }
+            if !rest.is_empty() {
+                return None;
+            }
+        }
+        arrays.iter_mut().for_each(|array| array.put_u8(b'}'));
+        Some(arrays)
+    }
+
+    /// The only row of the answer, each field with how many bytes its type has; nothing if it cannot be computed here.
+    fn folded(&self, folds: &[Fold], columns: &[Learnt]) -> Option<Vec<(Option<i64>, usize)>> {
+        folds.iter().map(|fold| self.fold(*fold, columns)).collect()
+    }
+
+    fn fold(&self, fold: Fold, columns: &[Learnt]) -> Option<(Option<i64>, usize)> {
+        let (Fold::Count(at) | Fold::Sum(at) | Fold::Least(at) | Fold::Greatest(at)) = fold;
+        let bytes = whole_number_bytes(columns.get(at)?.kind)?;
+        let mut values = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            let mut rest = &row[..];
+            for _ in 0..at {
+                take_field(&mut rest)?;
+            }
+            if let Some(value) = take_field(&mut rest)? {
+                values.push(std::str::from_utf8(value).ok()?.parse::<i64>().ok()?);
+            }
+        }
+        let sum = || values.iter().try_fold(0_i64, |sum, value| sum.checked_add(*value));
+        match fold {
+            // The sum of smaller ones is no bigint before it is cast.
+            Fold::Count(_) | Fold::Sum(_) if bytes != 8 => None,
+            Fold::Count(_) => Some((Some(sum()?), bytes)),
+            Fold::Sum(_) if values.is_empty() => Some((None, bytes)),
+            Fold::Sum(_) => Some((Some(sum()?), bytes)),
+            Fold::Least(_) => Some((values.into_iter().min(), bytes)),
+            Fold::Greatest(_) => Some((values.into_iter().max(), bytes)),
+        }
+    }
+}
+
+/// The next field of a row, of which NULL has none; nothing if there is no other.
+fn take_field<'r>(rest: &mut &'r [u8]) -> Option<Option<&'r [u8]>> {
+    let (length, after) = rest.split_first_chunk::<4>()?;
+    *rest = after;
+    let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) else { return Some(None) };
+    let (value, after) = after.split_at_checked(length)?;
+    *rest = after;
+    Some(Some(value))
+}
+
+/// How many bytes smallint, integer and bigint have.
+fn whole_number_bytes(kind: Kind) -> Option<usize> {
+    match kind.type_oid {
+        21 => Some(2),
+        23 => Some(4),
+        20 => Some(8),
+        _ => None,
     }
 }
 
 impl Session {
-    /// Asks all shards at once, for at most so many rows each; 0 for all.
-    async fn ask_at_once(
-        &mut self,
-        working: &mut Shards,
-        known: &Known,
-        id: Option<u64>,
-        forms: &[bool],
-        rows_max: i32,
-    ) -> Result<Vec<Series>, Trouble> {
-        let [begin, in_motion, end] = self.door.cache.questions.constant;
-        let motion = motion::question();
-        let mut all = Vec::new();
-        for worker in working.all() {
-            let text = known.plan.fragments[0].sql_on(worker.shard());
-            let mut series = Series::default();
-            series.ask(worker, &Asked::plain(begin, BEGIN));
-            series.ask(worker, &Asked::plain(in_motion, &motion));
-            series.ask(worker, &Asked { id, text: &text, values: &[], forms, described: true, rows_max });
-            series.ask(worker, &Asked::plain(end, END));
-            series.send(worker).await?;
-            all.push(series);
-        }
-        Ok(all)
-    }
-
-    /// The rows of all shards one after the other. False if it is to be asked the longer way.
-    pub(super) async fn concat_at_once(
-        &mut self,
-        working: &mut Shards,
-        known: &Known,
-    ) -> Result<bool, Trouble> {
-        let (forms, mut told) = self.wanted_forms();
-        let said = self.client().said();
-        let id = known.prepared().map(|[fragment, _]| fragment);
-        let mut all = self.ask_at_once(working, known, id, &forms, 0).await?;
-        let mut motion = Motion::default();
-        for (worker, series) in working.all().zip(&mut all) {
-            let mut ranges = Vec::new();
-            while series.ended < ROWS_AT {
-                match series.next(worker, self.client()).await? {
-                    (b'D', body) => ranges.push(fields(&body)?),
-                    (b'E', body) => return Err(series.fail(worker, self.client(), body).await),
-                    (b'Z', _) => return Err(no_copy(worker.shard())),
-                    _ => {}
-                }
-            }
-            motion.learn(ranges)?;
-        }
-        if !motion.is_none() {
-            self.door.cache.questions.note_moving(true);
-            return Ok(false);
-        }
-        let mut rows = 0;
-        for (worker, series) in working.all().zip(&mut all) {
-            let description = loop {
-                match series.next(worker, self.client()).await? {
-                    (b'T', body) => break worker.take_columns(body).await?,
-                    (b'E', body) => {
-                        let trouble = series.fail(worker, self.client(), body).await;
-                        let unsaid = self.client().said() == said;
-                        return if unsaid && is_stale(known, &trouble) { Ok(false) } else { Err(trouble) };
-                    }
-                    (b'Z', _) => return Err(no_copy(worker.shard())),
-                    _ => {}
-                }
-            };
-            if !told {
-                columns::tell(&mut self.client().out, &description);
-                told = true;
-            }
-            rows += series.pass(worker, self.client()).await?.rows;
-        }
-        reply::complete(&mut self.client().out, &format!("SELECT {rows}"));
-        Ok(true)
-    }
-
-    /// Few rows of all shards, combined. False if it is to be asked the longer way.
+    /// Few rows of all shards, put together. False if it is to be asked the longer way.
     pub(super) async fn combine_at_once(
         &mut self,
         working: &mut Shards,
@@ -258,76 +152,61 @@ impl Session {
         expected: &Arc<Vec<Learnt>>,
     ) -> Result<bool, Trouble> {
         let Some(quick) = &known.plan.quick else { return Ok(false) };
+        let ids = known.prepared();
+        let id = ids.map(|[fragment, _]| fragment);
         // One more than fits, to see whether there are more.
         let rows_max = i32::try_from(ROWS_MAX).unwrap_or(i32::MAX - 1) + 1;
-        let ids = known.prepared();
-        let mut all =
-            self.ask_at_once(working, known, ids.map(|[fragment, _]| fragment), &[], rows_max).await?;
-        let mut gathered = Gathered::new(expected.len());
-        let (mut motion, mut same, mut few) = (Motion::default(), true, true);
-        for (worker, series) in working.all().zip(&mut all) {
-            let mut ranges = Vec::new();
-            loop {
-                if worker.raw().head().is_ok_and(|head| head.is_some_and(|frame| frame.bytes > BYTES_MAX)) {
-                    // It is not held as a whole; the session ends with it.
-                    known.lesson.too_many();
-                    return Ok(false);
-                }
-                match series.next(worker, self.client()).await? {
-                    (b'D', body) if series.ended < ROWS_AT => ranges.push(fields(&body)?),
-                    (b'D', body) if few && same => {
-                        gathered.add(&body).ok_or_else(|| no_copy(worker.shard()))?;
-                        few = gathered.bytes <= BYTES_MAX;
-                    }
-                    (b'T', body) => same &= columns::kinds(&body).eq(expected.iter().map(|known| known.kind)),
-                    (b's', _) => few = false,
-                    (b'E', body) => {
-                        let trouble = series.fail(worker, self.client(), body).await;
-                        return if is_stale(known, &trouble) { Ok(false) } else { Err(trouble) };
-                    }
-                    (b'Z', _) => break,
-                    _ => {}
-                }
-            }
-            motion.learn(ranges)?;
+        let mut all = Vec::new();
+        for worker in working.all() {
+            let text = with_motion(&known.plan.fragments[0].sql_on(worker.shard()));
+            let mut series = Series::default();
+            series
+                .ask(worker, &Asked { id, text: &text, values: &[], forms: &[], described: true, rows_max });
+            series.send(worker).await?;
+            all.push(series);
         }
-        if !motion.is_none() {
+        let mut gathered = Gathered { rows: Vec::new(), bytes: 0, moving: false };
+        for (worker, series) in working.all().zip(&mut all) {
+            if !take_rows(worker, series, self.client(), known, expected, &mut gathered).await? {
+                return Ok(false);
+            }
+        }
+        if gathered.moving {
             self.door.cache.questions.note_moving(true);
             return Ok(false);
         }
-        if !same {
-            known.lesson.forget();
-        }
-        if !few {
-            known.lesson.too_many();
-        }
-        if !same || !few {
-            return Ok(false);
-        }
-        known.lesson.count(gathered.rows);
-        let given: Vec<_> = expected.iter().map(|known| known.given.clone()).collect();
+        known.lesson.count(gathered.rows.len() as u64);
         let (forms, told) = self.wanted_forms();
-        let text = quick.over(&given);
-        let id = ids.map(|[_, combine]| combine);
-        let values = &gathered.into_arrays()[..];
-        let asked = Asked { id, text: &text, values, forms: &forms, described: true, rows_max: 0 };
+        let shown = known.shown.load();
+        if let Some(folds) = quick.folds()
+            && (told || shown.is_some())
+            && let Some(row) = gathered.folded(folds, expected)
+        {
+            let out = &mut self.client().out;
+            if let Some(shown) = shown.as_ref().filter(|_| !told) {
+                columns::tell(out, shown);
+            }
+            put_row(out, &row, &forms);
+            reply::complete(out, "SELECT 1");
+            return Ok(true);
+        }
         let Some(worker) = working.all().next() else { return Ok(false) };
+        let values = gathered.arrays(expected.len()).ok_or_else(|| no_copy(worker.shard()))?;
+        let given: Vec<_> = expected.iter().map(|known| known.given.clone()).collect();
+        let (id, text) = (ids.map(|[_, combine]| combine), quick.over(&given));
         let mut series = Series::default();
+        let asked = Asked { id, text: &text, values: &values, forms: &forms, described: true, rows_max: 0 };
         series.ask(worker, &asked);
         series.send(worker).await?;
-        let description = loop {
-            match series.next(worker, self.client()).await? {
-                (b'T', body) => break worker.take_columns(body).await?,
-                (b'E', body) => {
-                    let trouble = series.fail(worker, self.client(), body).await;
-                    return if is_stale(known, &trouble) { Ok(false) } else { Err(trouble) };
-                }
-                (b'Z', _) => return Err(no_copy(worker.shard())),
-                _ => {}
-            }
+        let description = match series.columns(worker, self.client()).await {
+            Err(trouble) if is_stale(known, &trouble) => return Ok(false),
+            described => described?,
         };
         if !told {
             columns::tell(&mut self.client().out, &description);
+            if shown.is_none() && quick.folds().is_some() {
+                known.shown.store(Some(Arc::new(description.freeze())));
+            }
         }
         let passed = worker.pass(self.client(), Sink::Client, u64::MAX).await?;
         reply::complete(&mut self.client().out, &passed.tag);
@@ -335,33 +214,77 @@ impl Session {
     }
 }
 
-impl Series {
-    /// Passes the rows on that are still to come, and hears the series to its end.
-    async fn pass(&mut self, worker: &mut Worker, client: &mut Client) -> Result<Passed, Trouble> {
-        let passed = worker.pass(client, Sink::Client, FETCH_BYTES_MAX).await;
-        if passed.is_err() && !self.parses.is_empty() {
-            // Whether the end was prepared was not heard.
-            worker.backend.closing = true;
+/// Takes a shard's rows in. False if they are not as expected, which is noted.
+async fn take_rows(
+    worker: &mut Worker,
+    series: &mut Series,
+    client: &mut Client,
+    known: &Known,
+    expected: &[Learnt],
+    gathered: &mut Gathered,
+) -> Result<bool, Trouble> {
+    let mut same = true;
+    loop {
+        if worker.raw().head().is_ok_and(|head| head.is_some_and(|frame| frame.bytes > BYTES_MAX))
+            || gathered.bytes > BYTES_MAX
+        {
+            // No more is held; the session ends with the rest of it.
+            known.lesson.too_many();
+            return Ok(false);
         }
-        passed
+        match series.next(worker, client).await? {
+            (b'T', body) => {
+                let kinds = columns::kinds(&body).skip(OWN_COLUMNS);
+                same = kinds.eq(expected.iter().map(|known| known.kind));
+            }
+            (b'D', body) if same => gathered.add(body).ok_or_else(|| no_copy(worker.shard()))?,
+            (b's', _) => {
+                known.lesson.too_many();
+                same = false;
+            }
+            (b'E', body) => {
+                let trouble = series.fail(worker, client, body).await;
+                return if is_stale(known, &trouble) { Ok(false) } else { Err(trouble) };
+            }
+            (b'Z', _) if !same => {
+                known.lesson.forget();
+                return Ok(false);
+            }
+            (b'Z', _) => return Ok(true),
+            _ => {}
+        }
     }
 }
 
-/// Whether an error is about the prepared form alone, which is not used again then.
-fn is_stale(known: &Known, trouble: &Trouble) -> bool {
-    let Trouble::Said(body) = trouble else { return false };
-    let stale = field(body, b'C').is_some_and(|code| STALE.contains(&code));
-    if stale {
-        known.unprepare();
-    }
-    stale
+/// A DataRow of whole numbers, in these forms: none, one for all, or one each; true is binary.
+fn put_row(out: &mut BytesMut, row: &[(Option<i64>, usize)], forms: &[bool]) {
+    reply::message(out, b'D', |out| {
+        out.put_u16(u16::try_from(row.len()).unwrap_or(u16::MAX));
+        for (at, (value, bytes)) in row.iter().enumerate() {
+            let binary = if forms.len() == 1 { forms[0] } else { forms.get(at).copied().unwrap_or(false) };
+            match value {
+                None => out.put_i32(-1),
+                Some(value) if binary => {
+                    out.put_i32(i32::try_from(*bytes).unwrap_or_default());
+                    out.put_slice(&value.to_be_bytes()[8 - bytes..]);
+                }
+                Some(value) => {
+                    let digits = value.to_string();
+                    out.put_i32(i32::try_from(digits.len()).unwrap_or_default());
+                    out.put_slice(digits.as_bytes());
+                }
+            }
+        }
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use polyshard_sql::GivenColumn;
+
     use super::*;
 
-    fn row(fields: &[Option<&str>]) -> Vec<u8> {
+    fn row(fields: &[Option<&str>]) -> BytesMut {
         let mut body = BytesMut::new();
         body.put_u16(u16::try_from(fields.len()).unwrap());
         for field in fields {
@@ -373,19 +296,65 @@ mod tests {
                 }
             }
         }
-        body.to_vec()
+        body
+    }
+
+    fn gathered(rows: &[&[Option<&str>]]) -> Gathered {
+        let mut gathered = Gathered { rows: Vec::new(), bytes: 0, moving: false };
+        for fields in rows {
+            gathered.add(row(&[&[Some("f"), Some("t")], *fields].concat())).unwrap();
+        }
+        gathered
     }
 
     #[test]
     fn rows_become_arrays_that_postgresql_reads() {
-        let mut gathered = Gathered::new(2);
-        gathered.add(&row(&[Some("1"), Some("a \"b\" \\, {}")])).unwrap();
-        gathered.add(&row(&[None, Some("NULL")])).unwrap();
-        gathered.add(&row(&[Some(""), None])).unwrap();
-        assert_eq!(gathered.add(&row(&[None])), None);
-        let arrays = gathered.into_arrays();
+        let mut rows =
+            gathered(&[&[Some("1"), Some("a \"b\" \\, {}")], &[None, Some("NULL")], &[Some(""), None]]);
+        rows.add(row(&[Some("f"), None, None, None])).unwrap();
+        let arrays = rows.arrays(2).unwrap();
         assert_eq!(arrays[0], &br#"{"1",NULL,""}"#[..]);
         assert_eq!(arrays[1], &br#"{"a \"b\" \\, {}","NULL",NULL}"#[..]);
-        assert_eq!(Gathered::new(1).into_arrays()[0], &b"{}"[..]);
+        assert_eq!(rows.arrays(1), None);
+        assert_eq!(rows.arrays(3), None);
+        assert_eq!(gathered(&[]).arrays(1).unwrap()[0], &b"{}"[..]);
+        assert!(!rows.moving);
+        rows.add(row(&[Some("t"), None, None, None])).unwrap();
+        assert!(rows.moving);
+        assert_eq!(rows.add(row(&[Some("t")])), None);
+    }
+
+    #[test]
+    fn whole_numbers_are_put_together_here_if_they_fit() {
+        let column = |type_oid| Learnt {
+            given: GivenColumn {
+                name: String::new(),
+                element: String::new(),
+                written: String::new(),
+                collation: None,
+            },
+            kind: Kind { type_oid, type_mod: -1 },
+        };
+        let columns = [column(20), column(23), column(1700)];
+        let rows = gathered(&[&[Some("-3"), Some("7"), Some("1.5")], &[None, Some("-9"), None]]);
+        let fold = |fold| rows.fold(fold, &columns);
+        assert_eq!(fold(Fold::Count(0)), Some((Some(-3), 8)));
+        assert_eq!(fold(Fold::Sum(0)), Some((Some(-3), 8)));
+        assert_eq!(fold(Fold::Least(1)), Some((Some(-9), 4)));
+        assert_eq!(fold(Fold::Greatest(1)), Some((Some(7), 4)));
+        for other in [Fold::Sum(1), Fold::Least(2), Fold::Count(3)] {
+            assert_eq!(fold(other), None, "{other:?}");
+        }
+        let none = gathered(&[&[None]]);
+        assert_eq!(none.fold(Fold::Count(0), &columns), Some((Some(0), 8)));
+        assert_eq!(none.fold(Fold::Sum(0), &columns), Some((None, 8)));
+        assert_eq!(none.fold(Fold::Least(0), &columns), Some((None, 8)));
+        let most = i64::MAX.to_string();
+        let many = gathered(&[&[Some(&most)], &[Some("1")]]);
+        assert_eq!(many.fold(Fold::Sum(0), &columns), None, "PostgreSQL says that it is out of range");
+        let mut out = BytesMut::new();
+        put_row(&mut out, &[(Some(-2), 4), (None, 8), (Some(258), 8)], &[true, true, false]);
+        let expected = b"D\0\0\0\x19\0\x03\0\0\0\x04\xff\xff\xff\xfe\xff\xff\xff\xff\0\0\0\x03258";
+        assert_eq!(out, &expected[..]);
     }
 }
