@@ -60,7 +60,7 @@ fn drop_objects(
     context: &Context<'_>,
 ) -> Result<Vec<String>, SqlError> {
     let mut out = Vec::new();
-    for name in names {
+    for name in referring_first(names, context) {
         let (schema, bare) = name_parts(name)?;
         let full = literal_text(&bare);
         match kind {
@@ -108,11 +108,34 @@ fn drop_objects(
                 }
                 out.push(format!("DELETE FROM polyshard_sql_view WHERE name = {full}"));
             }
-            ObjectType::Sequence if if_exists => {}
+            // There can be none.
+            ObjectType::Sequence | ObjectType::Type if if_exists => {}
             other => return Err(unsupported(format!("DROP {other} on SQLite shards"))),
         }
     }
     Ok(out)
+}
+
+/// Names of tables with those before others that refer to them: SQLite deletes the rows first, and looks at what they
+/// refer to. Where they refer to each other, as they are given.
+fn referring_first<'n>(names: &'n [ObjectName], context: &Context<'_>) -> Vec<&'n ObjectName> {
+    let known = |name: &ObjectName| {
+        let (schema, bare) = name_parts(name).ok()?;
+        context.schema.table(schema.as_deref(), &bare, context.search_path)
+    };
+    let refers = |from: &ObjectName, to: &ObjectName| match (known(from), known(to)) {
+        (Some(from), Some(to)) => {
+            from.name != to.name && from.foreign_keys.iter().any(|key| key.target == to.name)
+        }
+        _ => false,
+    };
+    let mut left: Vec<&ObjectName> = names.iter().collect();
+    let mut ordered = Vec::new();
+    while !left.is_empty() {
+        let free = left.iter().position(|name| !left.iter().any(|other| refers(other, name)));
+        ordered.push(left.remove(free.unwrap_or(0)));
+    }
+    ordered
 }
 
 fn is_name(name: &ObjectName, full: &TableName) -> bool {

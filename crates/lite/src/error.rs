@@ -43,10 +43,23 @@ pub fn error(error: &Error, schema: &Schema) -> SqlError {
             None if message.contains("nth_value") => {
                 fail("22016", "argument of nth_value must be greater than zero")
             }
-            None => fail("XX000", format!("SQLite refused the statement: {message}")),
+            None => in_the_way(message).unwrap_or_else(|| {
+                fail("XX000", format!("SQLite refused the statement: {message}"))
+            }),
         },
         other => fail("XX000", other.to_string()),
     }
+}
+
+/// What SQLite says of indexes that are missing, or stay behind.
+fn in_the_way(message: &str) -> Option<SqlError> {
+    if let Some((_, index)) = message.split_once("no such index: ") {
+        return Some(fail("42704", format!("index \"{index}\" does not exist")));
+    }
+    let (_, rest) = message.split_once("error in index ")?;
+    let (index, _) = rest.split_once(" after drop column")?;
+    let message = format!("cannot drop the column, because index {index} depends on it");
+    Some(fail("2BP01", message).hint(format!("DROP INDEX {index}, and then the column.")))
 }
 
 fn violation(kind: ConstraintKind, constraint: &str, message: &str, schema: &Schema) -> SqlError {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use polyshard_engine::Value;
 use polyshard_sql::ast::{SetExpr, Statement as Ast};
-use polyshard_sql::{Context, Param, ParamValue, SqlError, Statement, TypeOid};
+use polyshard_sql::{Context, Kind, Param, ParamValue, SqlError, Statement, TypeOid};
 
 use crate::across::Across;
 use crate::fail::{fail, unsupported};
@@ -180,6 +180,17 @@ pub fn prepare_across(
     Ok(prepared)
 }
 
+/// Why a statement that only PostgreSQL's own words describe is refused.
+fn nameless(statement: &Statement) -> SqlError {
+    if let Kind::Truncate(names) | Kind::Lock(names) = statement.kind()
+        && let Some(name) = names.first()
+    {
+        return fail("42P01", format!("relation \"{}\" does not exist", name.name));
+    }
+    let word = statement.text().split_whitespace().next().unwrap_or_default();
+    unsupported(format!("{} on SQLite shards", word.to_uppercase()))
+}
+
 fn prepare_on(
     statement: &Statement,
     context: &Context<'_>,
@@ -190,7 +201,7 @@ fn prepare_on(
     let ast = match (statement.ast(), statement.failure()) {
         (Some(ast), _) => ast,
         (None, Some(failure)) => return Err(failure.clone()),
-        (None, None) => return Err(unsupported("this statement")),
+        (None, None) => return Err(nameless(statement)),
     };
     let mut parameters: Vec<Option<TypeOid>> =
         types.iter().map(|known| known.filter(|known| known.0 != 0 && *known != TypeOid::UNKNOWN)).collect();

@@ -20,6 +20,12 @@ pub(crate) fn refusal(statement: &Statement) -> Option<SqlError> {
         && ddl.temporary
         && !ends_with_transaction(statement)
     {
+        if contains(statement.text(), "sequelize_caught_exception") {
+            return Some(SqlError::unsupported(
+                "findOrCreate makes a temporary function, and sessions of shards are shared",
+                "Use findCreateFind, which takes the same arguments, or upsert.",
+            ));
+        }
         return Some(SqlError::unsupported(
             "temporary objects that outlive their transaction are not offered: sessions of shards are shared",
             "Use CREATE TEMP TABLE … ON COMMIT DROP inside a transaction, WITH … AS (…), or an ordinary table.",

@@ -1,6 +1,8 @@
 //! ALTER TABLE, as far as SQLite can.
 
-use polyshard_sql::ast::{AlterColumnOperation, AlterTable, AlterTableOperation, RenameTableNameKind};
+use polyshard_sql::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, DataType, Expr, RenameTableNameKind,
+};
 use polyshard_sql::{Context, Placement, SqlError, Table, TableName, TypeOid};
 
 use super::constraint::{Constraint, constraint_of};
@@ -181,7 +183,7 @@ fn add_constraint(
 ) -> Result<Vec<String>, SqlError> {
     let name = table.name.name.clone();
     constraint.check(table, context)?;
-    constraint.settle_name(&name, &mut Vec::new())?;
+    constraint.settle_name(&name, &mut taken_names(constraint, table))?;
     let mut out = Vec::new();
     match constraint {
         Constraint::Primary { columns, .. } | Constraint::Unique { columns, .. } => {
@@ -223,6 +225,20 @@ fn add_constraint(
     Ok(out)
 }
 
+/// Names of constraints that are there, as far as they bear on the name of a new one: like PostgreSQL, a second one
+/// over the same columns gets a number.
+fn taken_names(constraint: &Constraint, table: &Table) -> Vec<String> {
+    let mut taken: Vec<String> = table.foreign_keys.iter().map(|key| key.name.clone()).collect();
+    if let Constraint::Unique { name: None, columns } = constraint {
+        let places: Vec<usize> = columns.iter().filter_map(|column| table.column(column)).collect();
+        let alike = table.unique.iter().filter(|unique| **unique == places).count();
+        let made = format!("{}_{}_key", table.name.name, columns.join("_"));
+        let numbered = |number: usize| if number == 0 { made.clone() } else { format!("{made}{number}") };
+        taken.extend((0..alike).map(numbered));
+    }
+    taken
+}
+
 fn alter_column(
     table: &mut Table,
     place: usize,
@@ -261,7 +277,9 @@ fn alter_column(
             out.push(format!("UPDATE polyshard_sql_column SET not_null = 0 WHERE {of}"));
             out
         }
-        AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
+        AlterColumnOperation::SetDataType { data_type, using, .. }
+            if using.as_ref().is_none_or(|using| is_itself(using, &column.name, data_type)) =>
+        {
             let (type_oid, type_mod) = data_type_of(data_type)?;
             let is_key = matches!(table.placement, Placement::Sharded { column, .. } if column == place);
             if is_key || !holds((column.type_oid, column.type_mod), (type_oid, type_mod)) {
@@ -281,6 +299,18 @@ fn alter_column(
         }
         other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
     })
+}
+
+/// Whether an expression is a column's own value as one of this type, as migration tools write it.
+fn is_itself(using: &Expr, column: &str, data_type: &DataType) -> bool {
+    match using {
+        Expr::Nested(inner) => is_itself(inner, column, data_type),
+        Expr::Cast { expr, data_type: to, format: None, .. } => {
+            let same = data_type_of(to).ok().is_some_and(|to| data_type_of(data_type).ok() == Some(to));
+            same && matches!(&**expr, Expr::Identifier(ident) if fold(ident) == column)
+        }
+        _ => false,
+    }
 }
 
 /// Whether every value of a type is one of another, and kept in the same way.
