@@ -11,6 +11,7 @@ use sqlparser::ast::{
     VisitMut, Visitor, VisitorMut,
 };
 
+use super::tree::Facts;
 use super::{Fragment, Source, tree};
 
 /// How the rows of a plan's only fragment are combined without a temporary table.
@@ -131,13 +132,13 @@ fn fold(expr: &Expr, temp: &str) -> Option<Fold> {
         (Fold::Least, "min(", ")"),
         (Fold::Greatest, "max(", ")"),
     ];
-    let written = expr.to_string();
-    forms.into_iter().find_map(|(fold, before, after)| {
-        let column = written.strip_prefix(before)?.strip_suffix(after)?;
-        let at = column.strip_prefix(temp)?.strip_prefix(".a")?.parse().ok()?;
-        // Exactly that, however it is printed.
-        (tree::expression(&format!("{before}{temp}.a{at}{after}")).ok()? == *expr).then(|| fold(at))
-    })
+    let facts = Facts::of(expr);
+    let [column] = facts.columns.as_slice() else { return None };
+    let at = column.to_string().strip_prefix(temp)?.strip_prefix(".a")?.parse().ok()?;
+    let is = |before: &str, after: &str| {
+        tree::expression(&format!("{before}{temp}.a{at}{after}")).is_ok_and(|known| known == *expr)
+    };
+    forms.into_iter().find(|(_, before, after)| is(before, after)).map(|(fold, ..)| fold(at))
 }
 
 /// What a query reads, and how many queries there are in it.
