@@ -11,6 +11,7 @@ mod offline;
 mod rates;
 mod reader;
 mod rebalance;
+mod repair;
 mod sizes;
 mod sql;
 #[path = "../e2e/support.rs"]

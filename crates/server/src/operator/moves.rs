@@ -58,6 +58,21 @@ impl Operations {
         Ok(answer)
     }
 
+    /// Whoever moves a range already has rows on both shards, which are not leftovers.
+    async fn refuse_busy(&self, map: &MapName, range: &KeyRange) -> Result<(), Problem> {
+        let running = self.catalog.running().await.map_err(|error| problem::of_catalog(&error))?;
+        let touches = |other: &OpRecord| {
+            other.op.map == *map && other.op.touches.iter().any(|touched| touched.overlaps(range))
+        };
+        match running.into_iter().find(touches) {
+            None => Ok(()),
+            Some(other) => {
+                let busy = CatalogError::Busy { op: other.op.id, kind: other.op.kind };
+                Err(problem::of_catalog(&busy))
+            }
+        }
+    }
+
     /// The parts that a move would have, each looked at for everything that can make it fail.
     pub(super) async fn look_at(
         &self,
@@ -77,6 +92,7 @@ impl Operations {
         let mut parts = Vec::new();
         let mut bytes = 0;
         for stretch in stretches(&entries, range, to) {
+            self.refuse_busy(definition.name(), &stretch.range).await?;
             self.check_rights(definition, &stretch.from, to).await?;
             let checked = self.mover.preflight(definition, &stretch.range, &stretch.from, to).await;
             let loads = checked.map_err(|error| of_move(&error))?;
