@@ -19,6 +19,8 @@ pub(crate) struct Cancels {
 #[derive(Default)]
 pub(crate) struct Running {
     on: tokio::sync::Mutex<Vec<RawCancel>>,
+    /// Wakes whoever works for the session in this process.
+    here: tokio::sync::Notify,
 }
 
 /// A session's place in the list, until it is dropped.
@@ -53,6 +55,7 @@ impl Cancels {
             sessions.get(&process).filter(|(known, _)| right(known)).map(|(_, running)| running.clone())
         };
         let Some(running) = found else { return };
+        running.here.notify_waiters();
         let on = running.on.lock().await;
         for session in on.iter() {
             if let Err(error) = session.send().await {
@@ -63,6 +66,11 @@ impl Cancels {
 }
 
 impl Running {
+    /// Ready once the session is asked to stop, from when this is first polled or enabled on.
+    pub fn stopped(&self) -> tokio::sync::futures::Notified<'_> {
+        self.here.notified()
+    }
+
     /// Notes a session that works for this one.
     pub async fn add(&self, cancel: RawCancel) {
         self.on.lock().await.push(cancel);

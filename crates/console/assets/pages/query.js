@@ -107,7 +107,7 @@ async function tables(choose) {
       {},
       h(
         "td",
-        { "data-label": "table" },
+        { "data-label": "table", className: "wide" },
         h("button", { type: "button", className: "link", onclick: () => choose(one.table) }, one.table),
       ),
       h("td", { "data-label": "placed" }, placed(one)),

@@ -1,15 +1,18 @@
 //! SQL for the console: the server is a client of its own SQL door, so that there is one way in for statements.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use polyshard_admin::types::{QUERY_ROWS_MAX, QueryAnswer, QueryResult};
 use polyshard_admin::{ErrorCode, Problem};
+use tokio::task::JoinSet;
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, SimpleQueryMessage, Socket};
+use tokio_postgres::{
+    AsyncMessage, CancelToken, Client, Config, Connection, NoTls, SimpleQueryMessage, Socket,
+};
 
 /// How long the statements of one request may take.
 const QUERY_S_MAX: u64 = 60;
@@ -21,6 +24,31 @@ const EXPLAINED: [&str; 7] = ["select", "with", "values", "insert", "update", "d
 /// How the server reaches its own SQL door.
 pub(crate) struct SqlClient {
     config: Config,
+    /// What tells the door that nobody waits for a statement any more. Each takes a moment.
+    leaving: Mutex<JoinSet<()>>,
+}
+
+/// Has the door stop what runs on a connection, unless it is over.
+struct Leaving<'a> {
+    over: bool,
+    token: CancelToken,
+    leaving: &'a Mutex<JoinSet<()>>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.over || tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let token = self.token.clone();
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        while leaving.try_join_next().is_some() {}
+        leaving.spawn(async move {
+            if let Err(error) = token.cancel_query(NoTls).await {
+                tracing::debug!(%error, "a statement of the console could not be cancelled");
+            }
+        });
+    }
 }
 
 impl SqlClient {
@@ -33,12 +61,14 @@ impl SqlClient {
             .password(password)
             .application_name("polyshard console")
             .connect_timeout(Duration::from_secs(5));
-        Some(SqlClient { config })
+        Some(SqlClient { config, leaving: Mutex::default() })
     }
 
-    /// Runs the statements; the connection ends with them, and with whoever asked: the door then cancels them.
+    /// Runs the statements; the connection ends with them. They are stopped when whoever asked has left.
     pub(super) async fn run(&self, sql: &str) -> Result<QueryAnswer, Problem> {
         let (client, connection) = self.config.connect(NoTls).await.map_err(|error| of_sql(&error))?;
+        let (token, leaving) = (client.cancel_token(), &self.leaving);
+        let mut leaving = Leaving { over: false, token, leaving };
         let said = Mutex::new(Vec::new());
         let take = || std::mem::take(&mut *said.lock().expect("no panic while held"));
         let work = async {
@@ -50,8 +80,9 @@ impl SqlClient {
             let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             Ok(QueryAnswer { took_us, route, results, notices: take().iter().map(line_of).collect() })
         };
+        let limit = Duration::from_secs(QUERY_S_MAX);
         tokio::select! {
-            answer = tokio::time::timeout(Duration::from_secs(QUERY_S_MAX), work) => answer.unwrap_or_else(|_| {
+            answer = tokio::time::timeout(limit, work) => answer.inspect(|_| leaving.over = true).unwrap_or_else(|_| {
                 Err(Problem::new(ErrorCode::Unavailable, format!("the statements took more than {QUERY_S_MAX} s"))
                     .with_remedy("use an SQL client for long statements"))
             }),

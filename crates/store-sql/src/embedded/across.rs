@@ -1,6 +1,6 @@
 //! SELECT over several SQLite shards: one connection that sees all their files, in one read of each.
 
-use polyshard_engine::{Dialect, Statement as EngineStatement};
+use polyshard_engine::{Dialect, Rows, Scan, Statement as EngineStatement};
 use polyshard_lite::{Across, Attached, Prepared, QUIET, prepare_across};
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Param, Route, Schema, SqlError, SqlState, TypeOid};
@@ -102,21 +102,39 @@ impl Session {
         statement: EngineStatement,
         told: &mut bool,
     ) -> Done {
+        // Of the whole statement: whoever asks for its end between two pages is heard, too.
+        let running = self.running();
+        let mut stopped = std::pin::pin!(running.stopped());
+        stopped.as_mut().enable();
         let mut scan =
             tickets[0].scan_attached(&others(tickets), statement, PAGE_ROWS).await.map_err(wrong)?;
         let formats = self.formats.clone();
         let mut count = 0;
-        let mut page = scan.next().await.map_err(wrong)?;
+        let mut page = next_page(&mut scan, stopped.as_mut()).await?;
         self.tell_columns(prepared);
         *told = true;
         while let Some(rows) = page {
             count += rows.len();
             self.put_rows(prepared, &rows, &formats)?;
             self.client.flush_if_full().await?;
-            page = scan.next().await.map_err(wrong)?;
+            page = next_page(&mut scan, stopped.as_mut()).await?;
         }
         self.tell_selected(count as u64);
         Ok(())
+    }
+}
+
+/// The next rows, unless the client wants no more of them. The scan is then dropped, which stops it.
+pub(super) async fn next_page(
+    scan: &mut Scan,
+    stopped: impl Future<Output = ()>,
+) -> Result<Option<Rows>, Stop> {
+    tokio::select! {
+        page = scan.next() => page.map_err(wrong),
+        () = stopped => Err(Stop::Refused(SqlError::new(
+            reply::state::QUERY_CANCELED,
+            "canceling statement due to user request",
+        ))),
     }
 }
 

@@ -9,11 +9,12 @@ use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Explain, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TypeOid};
 
-use super::across::{TRIES_MAX, ask_motion, name_of, others, wrong};
+use super::across::{TRIES_MAX, ask_motion, name_of, next_page, others, wrong};
 use super::run::PAGE_ROWS;
 use super::translate::statement_of;
 use crate::across::motion::Motion;
 use crate::cache::Analysed;
+use crate::cancel::Running;
 use crate::reply::{self, Field};
 use crate::session::{Done, Session, Stop};
 
@@ -146,7 +147,7 @@ impl Session {
             let moment = self.moment(&prepared, of[0].shard()).await?;
             let statement = statement_of(&prepared, prepared.bind(asked.params, &moment)?);
             let began = self.door.now_micros();
-            match read_all(of, statement).await {
+            match read_all(of, statement, &self.running()).await {
                 Err(Stop::Refused(error))
                     if error.state == SqlState::SERIALIZATION_FAILURE && tries < TRIES_MAX =>
                 {
@@ -222,10 +223,12 @@ fn only_reads() -> SqlError {
 }
 
 /// Reads everything, and keeps nothing.
-async fn read_all(tickets: &[&Ticket], statement: EngineStatement) -> Result<usize, Stop> {
+async fn read_all(tickets: &[&Ticket], statement: EngineStatement, running: &Running) -> Result<usize, Stop> {
+    let mut stopped = std::pin::pin!(running.stopped());
+    stopped.as_mut().enable();
     let mut scan = tickets[0].scan_attached(&others(tickets), statement, PAGE_ROWS).await.map_err(wrong)?;
     let mut rows = 0;
-    while let Some(page) = scan.next().await.map_err(wrong)? {
+    while let Some(page) = next_page(&mut scan, stopped.as_mut()).await? {
         rows += page.len();
     }
     Ok(rows)

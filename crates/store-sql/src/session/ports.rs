@@ -154,6 +154,11 @@ impl Session {
     }
 
     /// Notes a session that works for this one, so that it can be stopped.
+    /// Who is told when the client wants its statement stopped.
+    pub(crate) fn running(&self) -> std::sync::Arc<crate::cancel::Running> {
+        self.cancel.running.clone()
+    }
+
     pub(crate) async fn working_on(&self, cancel: RawCancel) {
         self.cancel.running.add(cancel).await;
     }
