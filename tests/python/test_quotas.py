@@ -43,8 +43,8 @@ def test_requests_beyond_a_quota_are_told_when_to_come_again(own_doors):
         assert "1 requests a second" in str(error), error
     others.upsert_entity({"PartitionKey": "p", "RowKey": "1"})
 
-    # A batch is as many requests as it has operations: at one a second, the next must wait for all of them.
-    assert doors.cli("quota", "set", "table:quotathings", "--requests", "10")["requests"] == 10
+    # A batch is as many requests as it has operations: at two a second, the next must wait for all of them.
+    assert doors.cli("quota", "set", "table:quotathings", "--requests", "2")["requests"] == 2
     operations = [("upsert", {"PartitionKey": "p", "RowKey": str(number)}) for number in range(100)]
     things.submit_transaction(operations)
     assert int(refused(lambda: things.get_entity("p", "1"), 2).response.headers["Retry-After"]) >= 5
@@ -59,8 +59,11 @@ def test_requests_beyond_a_quota_are_told_when_to_come_again(own_doors):
         patient.get_entity("p", "1")
     listed = doors.cli("quota", "list")["quotas"]
     assert [quota["of"]["kind"] for quota in listed] == ["dataset", "dataset"]
+    # It outlives its table, and can be taken back then.
+    tables.delete_table("quotathings")
     for of in ["table:quotathings", "queue:quotajobs"]:
         doors.cli("quota", "remove", of)
+    assert doors.cli("quota", "list")["quotas"] == []
     assert "has no quota" in doors.cli("quota", "remove", "queue:quotajobs")["error"]["message"]
 
 
@@ -95,6 +98,12 @@ def test_one_tenants_quota_is_no_other_tenants(own_doors):
         doors.cli("quota", "remove", "paying", "--key", "42")
         assert read(42) == (10,)
         assert doors.cli("quota", "list")["quotas"] == []
+    # A map's quotas go with it.
+    doors.cli("map", "create", "brief", "--kind", "hash", "--key", "bigint")
+    doors.cli("quota", "set", "brief", "--each", "--requests", "1")
+    doors.cli("map", "drop", "brief")
+    doors.cli("map", "create", "brief", "--kind", "hash", "--key", "bigint")
+    assert doors.cli("quota", "list")["quotas"] == []
     assert doors.cli("quota", "set", "nosuchmap", "--each", "--requests", "1")["error"]["code"] == "not_found"
     assert doors.cli("quota", "set", "paying", "--key", "x", "--requests", "1")["error"]["code"] == "invalid"
     assert doors.cli("quota", "set", "paying", "--each", "--requests", "0")["error"]["code"] == "invalid"

@@ -19,6 +19,10 @@ use crate::types::Event;
 /// Datasets of one cluster: each is a record that every router holds in memory.
 pub const DATASETS_MAX: u64 = 100_000;
 
+/// The store under which quotas are listed, so that routers hear of them as they hear of datasets. They place nothing,
+/// and go with their map.
+pub const QUOTA_STORE: &str = "quota";
+
 /// Which part of an attribute is the key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -219,6 +223,19 @@ impl SqlCatalog {
     pub(crate) async fn forget_dataset(&mut self, store: &str, name: &str) -> Reply<()> {
         self.delete_dataset(store, name).await?;
         self.publish(&Event::DatasetGone { store: store.to_owned(), name: name.to_owned() }).await
+    }
+
+    /// A map's quotas go with it: a new one of its name begins without.
+    pub(crate) async fn forget_quotas(&mut self, map: &MapName) -> Reply<()> {
+        let sql = format!("SELECT record FROM {} WHERE store = $1", self.own("dataset_list"));
+        let rows = self.rows(Statement::new(sql).bind(QUOTA_STORE.to_owned())).await?;
+        for row in &rows {
+            let record: DatasetRecord = from_json("dataset", row.text(0)?)?;
+            if record.map == *map {
+                self.forget_dataset(QUOTA_STORE, &record.name).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn put_dataset(&mut self, record: &DatasetRecord) -> Reply<()> {

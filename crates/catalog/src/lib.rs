@@ -40,7 +40,7 @@ pub use bindings::{BINDING_SUFFIX, Binding};
 pub use carrier::{Carrier, Carry, CarryTask, Progress, Wish};
 pub use catalog::{CHANGE_CHANNEL, Catalog, Changes, Snapshot};
 pub use check::{Difference, Found, merge_by_epoch};
-pub use datasets::{DATASETS_MAX, DatasetRecord, KeyPart, KeyRule};
+pub use datasets::{DATASETS_MAX, DatasetRecord, KeyPart, KeyRule, QUOTA_STORE};
 pub use driver::{Driver, Failpoint, ShardSource};
 pub use error::CatalogError;
 pub use fence::FenceLimits;

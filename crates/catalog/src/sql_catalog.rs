@@ -13,7 +13,7 @@ use crate::CatalogError;
 use crate::bindings::Binding;
 use crate::carrier::Wish;
 use crate::catalog::CHANGE_CHANNEL;
-use crate::datasets::DatasetRecord;
+use crate::datasets::{DatasetRecord, QUOTA_STORE};
 use crate::tx::{CatalogTx, Reply};
 use crate::types::{Event, MapRecord, OpRecord, Operation, ShardRecord};
 
@@ -160,7 +160,7 @@ impl CatalogTx for SqlCatalog {
             .iter()
             .map(|row| from_json("dataset", row.text(0)?))
             .collect();
-        let found = records?.into_iter().find(|record| record.map == *map);
+        let found = records?.into_iter().find(|record| record.map == *map && record.store != QUOTA_STORE);
         Ok(found.map(|record| match Binding::of(&record) {
             Some(binding) => format!("{} {}, by a binding", binding.store, binding.name),
             None => format!("{} {}", record.store, record.name),
@@ -191,6 +191,7 @@ impl CatalogTx for SqlCatalog {
 
     async fn delete_map(&mut self, map: &MapName) -> Reply<()> {
         self.delete_entries(map).await?;
+        self.forget_quotas(map).await?;
         let sql = format!("DELETE FROM {} WHERE name = $1", self.own("map"));
         self.done(Statement::new(sql).bind(map.to_string())).await
     }

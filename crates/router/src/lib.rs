@@ -27,7 +27,7 @@ pub use barrier::Barrier;
 pub use error::RouterError;
 pub use fanout::{FanOut, FanOutOptions, Policy};
 pub use gate::Access;
-pub use quota::{QUOTA_FORMAT, QUOTA_MAX, QUOTA_STORE, QuotaBody, QuotaOf};
+pub use quota::{QUOTA_FORMAT, QUOTA_MAX, QuotaBody, QuotaOf};
 pub use router::{Router, RouterOptions, RouterStatus};
 pub use shards::Connect;
 pub use ticket::Ticket;

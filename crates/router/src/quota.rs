@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polyshard_catalog::DatasetRecord;
+use polyshard_catalog::{DatasetRecord, QUOTA_STORE};
 use polyshard_map::{Key, MapName};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -19,9 +19,6 @@ use crate::error::RouterError;
 use crate::router::Router;
 use crate::state::State;
 use crate::view::View;
-
-/// The store under which the catalog lists quotas, so that routers hear of them as they hear of datasets.
-pub const QUOTA_STORE: &str = "quota";
 
 /// How much of its rate a holder that was quiet may have at once.
 const BURST: Duration = Duration::from_secs(1);
@@ -71,10 +68,23 @@ impl Quota {
         Quota { rate, paid_until: AtomicU64::new(0) }
     }
 
+    /// Counts a request that is under way already: those who come later pay for it.
+    fn charge(&self, now: u64, processes: u64) {
+        let each = self.each(processes);
+        let pay = |had: u64| Some(had.max(now).saturating_add(each));
+        // It never declines, so there is always an answer.
+        let _had = self.paid_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
+    }
+
+    /// What one request moves the moment on by.
+    fn each(&self, processes: u64) -> u64 {
+        (1_000_000_000 * processes).div_ceil(self.rate.max(1))
+    }
+
     /// Lets `units` requests in at a moment, if there is room for the first of them; else tells how long to wait. More
     /// than one are paid for by those who come later.
     fn admit(&self, now: u64, units: u64, processes: u64) -> Result<(), Duration> {
-        let each = (1_000_000_000 * processes).div_ceil(self.rate.max(1));
+        let each = self.each(processes);
         let burst = (BURST.as_nanos() as u64).max(each);
         let mut had = self.paid_until.load(Ordering::Relaxed);
         loop {
@@ -96,7 +106,16 @@ impl Quota {
 #[derive(Debug, Default)]
 struct OfMap {
     keys: HashMap<Key, Arc<Quota>>,
-    each: Option<Each>,
+    each: Option<Arc<Each>>,
+}
+
+impl OfMap {
+    fn of(&self, key: &Key, now: u64) -> Option<Arc<Quota>> {
+        match self.keys.get(key) {
+            Some(own) => Some(own.clone()),
+            None => self.each.as_ref().map(|each| each.of(key, now)),
+        }
+    }
 }
 
 /// One quota for every shardlet that has none of its own.
@@ -180,7 +199,12 @@ impl Quotas {
         };
         let of_map = self.maps.entry(record.map.clone()).or_default();
         match body.of {
-            QuotaOf::Each => of_map.each = Some(Each { rate, keys: Mutex::default() }),
+            QuotaOf::Each => {
+                let before = old.maps.get(&record.map).and_then(|map| map.each.as_ref());
+                let before = before.filter(|each| each.rate == rate).cloned();
+                let fresh = || Arc::new(Each { rate, keys: Mutex::default() });
+                of_map.each = Some(before.unwrap_or_else(fresh));
+            }
             QuotaOf::Key(key) => {
                 let known = view.maps.get(&record.map).ok_or("its map is gone")?;
                 let key = known.map.definition().key_type().from_json(&key);
@@ -210,11 +234,7 @@ impl Quotas {
         let Some(of_map) = self.maps.get(map) else { return Ok(()) };
         let now = self.now();
         for key in keys {
-            let quota = match (of_map.keys.get(key), &of_map.each) {
-                (Some(own), _) => own.clone(),
-                (None, Some(each)) => each.of(key, now),
-                (None, None) => continue,
-            };
+            let Some(quota) = of_map.of(key, now) else { continue };
             quota.admit(now, units, self.processes()).map_err(|after| RouterError::OverQuota {
                 of: format!("key {key} of map {map}"),
                 rate: quota.rate,
@@ -222,6 +242,17 @@ impl Quotas {
             })?;
         }
         Ok(())
+    }
+
+    /// Counts a request for some keys that is under way already.
+    fn charge(&self, map: &MapName, keys: &[Key]) {
+        let Some(of_map) = self.maps.get(map) else { return };
+        let now = self.now();
+        for key in keys {
+            if let Some(quota) = of_map.of(key, now) {
+                quota.charge(now, self.processes());
+            }
+        }
     }
 
     fn admit_to(&self, dataset: &DatasetRecord, units: u64) -> Result<(), RouterError> {
@@ -255,7 +286,15 @@ impl Router {
         self.state().counted(quotas.admit(map, keys, 1))
     }
 
-    /// The same for a request that is for some items of a dataset: of one key, or of all.
+    /// Counts a request for some keys that is part of something under way, which is not broken off.
+    pub fn charge(&self, map: &MapName, keys: &[Key]) {
+        let quotas = self.state().quotas();
+        if !quotas.made_of.is_empty() {
+            quotas.charge(map, keys);
+        }
+    }
+
+    /// The same as [`Router::admit`] for a request that is for some items of a dataset: of one key, or of all.
     pub fn admit_to(
         &self,
         dataset: &DatasetRecord,
@@ -267,9 +306,10 @@ impl Router {
             return Ok(());
         }
         let units = items.max(1) as u64;
-        let admitted = quotas.admit_to(dataset, units);
         let key = key.map(std::slice::from_ref).unwrap_or_default();
-        self.state().counted(admitted.and_then(|()| quotas.admit(&dataset.map, key, units)))
+        // The key first: one that is refused must not use up what others may have of the dataset.
+        let admitted = quotas.admit(&dataset.map, key, units);
+        self.state().counted(admitted.and_then(|()| quotas.admit_to(dataset, units)))
     }
 
     /// Says how many server processes share the quotas: each lets in its part.

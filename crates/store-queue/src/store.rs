@@ -114,7 +114,12 @@ impl QueueStore {
     }
 
     async fn home(&self, queue: &QueueName) -> Result<Home, StoreError> {
-        let home = self.home_of(self.record(queue).await?, queue.name())?;
+        self.home_of(self.record(queue).await?, queue.name())
+    }
+
+    /// The same for a request, which its quotas let in.
+    async fn home_for_request(&self, queue: &QueueName) -> Result<Home, StoreError> {
+        let home = self.home(queue).await?;
         self.router.admit_to(&home.record, home.key.first(), 1)?;
         Ok(home)
     }

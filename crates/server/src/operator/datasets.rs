@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use polyshard_admin::Problem;
 use polyshard_admin::types::{BindRequest, DatasetView, KeyRuleText, UnbindRequest};
-use polyshard_catalog::{BINDING_SUFFIX, Binding, DatasetRecord, KeyPart, KeyRule};
-use polyshard_router::QUOTA_STORE;
+use polyshard_catalog::{BINDING_SUFFIX, Binding, DatasetRecord, KeyPart, KeyRule, QUOTA_STORE};
 use polyshard_store_queue::QueueName;
 use polyshard_store_table::TableName;
 

@@ -3,11 +3,12 @@
 
 use polyshard_admin::types::{KeyText, QuotaTarget, QuotaView};
 use polyshard_admin::{Answer, ErrorCode, Problem, Quotas};
-use polyshard_catalog::{CatalogError, DatasetRecord, KeyPart, KeyRule};
+use polyshard_catalog::{CatalogError, DatasetRecord, KeyPart, KeyRule, QUOTA_STORE};
 use polyshard_map::{Key, MapName};
-use polyshard_router::{QUOTA_FORMAT, QUOTA_MAX, QUOTA_STORE, QuotaBody, QuotaOf};
+use polyshard_router::{QUOTA_FORMAT, QUOTA_MAX, QuotaBody, QuotaOf};
 
 use super::Operations;
+use super::datasets::Named;
 use crate::problem;
 
 /// Quotas of one cluster: every router has all of them in memory.
@@ -24,9 +25,7 @@ impl Operations {
     async fn quota_views(&self) -> Result<Vec<QuotaView>, Problem> {
         self.see().await?;
         let view = self.router.view();
-        // A map that is gone has left its quotas behind; they mean nothing.
-        let records = view.datasets_of(QUOTA_STORE).filter(|record| view.maps.contains_key(&record.map));
-        records.map(|record| quota_view(record)).collect()
+        view.datasets_of(QUOTA_STORE).map(|record| quota_view(record)).collect()
     }
 
     async fn put_quota(&self, asked: QuotaView) -> Result<QuotaView, Problem> {
@@ -69,7 +68,11 @@ impl Operations {
     async fn forget_quota(&self, of: QuotaTarget) -> Result<(), Problem> {
         let missing =
             || Problem::not_found(format!("{of} has no quota")).with_remedy("see 'polyshard quota list'");
-        let name = self.listed(&of).await?.name;
+        // The dataset may be gone.
+        let name = match &of {
+            QuotaTarget::Dataset { dataset } => dataset_quota(&self.named(dataset)?),
+            of => self.listed(of).await?.name,
+        };
         let gone = self.driver.delete_dataset(QUOTA_STORE, &name).await;
         self.see().await?;
         gone.map(drop).map_err(|error| match error {
@@ -100,12 +103,16 @@ impl Operations {
                     Problem::not_found(format!("there is no {dataset}"))
                         .with_remedy("see 'polyshard datasets'")
                 })?;
-                let (store, name) = (named.store.to_owned(), named.name);
-                let listed = format!("dataset {store}:{name}");
-                Ok(Listed { name: listed, map: record.map.clone(), of: QuotaOf::Dataset(store, name) })
+                let name = dataset_quota(&named);
+                let of = QuotaOf::Dataset(named.store.to_owned(), named.name);
+                Ok(Listed { name, map: record.map.clone(), of })
             }
         }
     }
+}
+
+fn dataset_quota(named: &Named) -> String {
+    format!("dataset {}:{}", named.store, named.name)
 }
 
 fn quota_view(record: &DatasetRecord) -> Result<QuotaView, Problem> {

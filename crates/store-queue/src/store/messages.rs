@@ -27,7 +27,7 @@ pub struct Updated {
 impl QueueStore {
     /// Puts a message at the end of a queue.
     pub async fn put(&self, queue: &QueueName, new: NewMessage) -> Result<Message, StoreError> {
-        let home = self.home(queue).await?;
+        let home = self.home_for_request(queue).await?;
         let message = self.message(new)?;
         let insert = Ask::new(Kind::Add, |texts| &texts.put, &home)
             .bind(home.placement.clone())
@@ -67,7 +67,7 @@ impl QueueStore {
         count: u32,
         invisible_ms: i64,
     ) -> Result<Vec<Message>, StoreError> {
-        let home = self.home(queue).await?;
+        let home = self.home_for_request(queue).await?;
         if self.seems_empty(home.dataset) && self.is_empty_now(&home).await? {
             return Ok(Vec::new());
         }
@@ -134,7 +134,7 @@ impl QueueStore {
 
     /// Shows up to `count` messages that could be got, and leaves them as they are.
     pub async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<Message>, StoreError> {
-        let home = self.home(queue).await?;
+        let home = self.home_for_request(queue).await?;
         let peek =
             Ask::new(Kind::Read, |texts| &texts.peek, &home).bind(self.now_ms()).bind(i64::from(count));
         let rows = self.ask(&home, peek).await?;
@@ -150,7 +150,7 @@ impl QueueStore {
         invisible_ms: i64,
         body: Option<String>,
     ) -> Result<Updated, StoreError> {
-        let home = self.home(queue).await?;
+        let home = self.home_for_request(queue).await?;
         let now_ms = self.now_ms();
         let updated =
             Updated { receipt: self.next_receipt(), visible_ms: now_ms.saturating_add(invisible_ms) };
@@ -174,7 +174,7 @@ impl QueueStore {
         id: &MessageId,
         receipt: PopReceipt,
     ) -> Result<(), StoreError> {
-        let home = self.home(queue).await?;
+        let home = self.home_for_request(queue).await?;
         let delete = Ask::new(Kind::Change, |texts| &texts.delete, &home);
         let delete = held(delete, &home, id, receipt, self.now_ms());
         let deleted = self.ask(&home, delete).await?.affected();
@@ -204,7 +204,7 @@ impl QueueStore {
 
     /// Deletes all messages that are in the queue now.
     pub async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let home = self.home(queue).await?;
+        let home = self.home_for_request(queue).await?;
         // What is put from now on has a greater id and stays.
         let last = self.next_id();
         for _ in 0..CLEAR_WRITES_MAX {
@@ -222,7 +222,7 @@ impl QueueStore {
 
     /// How many messages a queue has, those that nobody sees now among them.
     pub async fn count(&self, queue: &QueueName) -> Result<i64, StoreError> {
-        let home = self.home(queue).await?;
+        let home = self.home_for_request(queue).await?;
         let count = Ask::new(Kind::Sum, |texts| &texts.count, &home).bind(self.now_ms());
         self.ask(&home, count).await?.one().and_then(|row| row.int(0)).map_err(broken)
     }

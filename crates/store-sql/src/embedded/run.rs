@@ -207,6 +207,7 @@ impl Session {
             // Nothing was done there that counts.
             self.lite = None;
         }
+        self.admit(wanted)?;
         let router = self.door.router.clone();
         let mut tries = 0;
         let tickets = loop {
@@ -214,8 +215,7 @@ impl Session {
                 Ok(tickets) => break tickets,
                 Err(error) => {
                     tries += 1;
-                    let over = matches!(error, RouterError::Moving(_) | RouterError::OverQuota { .. });
-                    if tries >= 8 || over || !router.heal(&error).await {
+                    if tries >= 8 || matches!(error, RouterError::Moving(_)) || !router.heal(&error).await {
                         return Err(reply::of_router(&error).into());
                     }
                 }
@@ -259,6 +259,7 @@ impl Session {
             if covered {
                 continue;
             }
+            self.door.router.charge(map, keys);
             let entered = self.door.router.enter_within_map(&lite.tickets[0], map, keys, access).await;
             lite.tickets.push(Arc::new(entered.map_err(|error| reply::of_router(&error))?));
             lite.keys.push((map.clone(), keys.clone(), access));

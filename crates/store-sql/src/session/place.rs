@@ -138,8 +138,10 @@ impl Session {
 
     async fn lend(&mut self, wanted: &Wanted<'_>, access: Access, ready: bool) -> Result<Backend, Stop> {
         let door = self.door.clone();
+        self.admit(wanted)?;
         let mut tries = 0;
         loop {
+            let home = if matches!(wanted, Wanted::Anywhere) { door.home().ok() } else { None };
             let entered = self.enter(wanted, access).await;
             let error = match entered {
                 Ok(tickets) => {
@@ -160,7 +162,10 @@ impl Session {
                 Err(error) => error,
             };
             tries += 1;
-            let waited = matches!(error, RouterError::Moving(_) | RouterError::OverQuota { .. });
+            if home.is_some() && tries < TRIES_MAX && Box::pin(door.has_moved_home(home)).await {
+                continue;
+            }
+            let waited = matches!(error, RouterError::Moving(_));
             // Boxed, here and wherever something seldom happens on the way of every statement: a future is as large as
             // its largest part, and is moved when it is made.
             if tries >= TRIES_MAX || waited || !Box::pin(door.router.heal(&error)).await {
@@ -168,6 +173,16 @@ impl Session {
             }
             tokio::time::sleep(std::time::Duration::from_millis(5 << tries.min(6))).await;
         }
+    }
+
+    /// Whether quotas let a statement in; asked once, however often its shard is looked for.
+    pub(crate) fn admit(&self, wanted: &Wanted<'_>) -> Done {
+        if let Wanted::Keys { keys, .. } = wanted {
+            for (map, keys) in keys.iter() {
+                self.door.router.admit(map, keys).map_err(|error| reply::of_router(&error))?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) async fn enter(
@@ -185,10 +200,7 @@ impl Session {
             Wanted::Keys { keys, ranges, shard } => {
                 let mut tickets = match keys.as_slice() {
                     [] => Vec::new(),
-                    [(map, keys)] => {
-                        router.admit(map, keys)?;
-                        vec![router.enter(map, keys, access).await?]
-                    }
+                    [(map, keys)] => vec![router.enter(map, keys, access).await?],
                     several => Box::pin(router.enter_all(several, access)).await?,
                 };
                 if !ranges.is_empty() {
@@ -235,6 +247,7 @@ impl Session {
                         continue;
                     }
                     let router = &self.door.router;
+                    router.charge(map, keys);
                     match router.enter_within_map(backend.ticket(), map, keys, access).await {
                         Ok(ticket) => backend.add(ticket, map.clone(), keys.clone(), access),
                         Err(RouterError::CrossShard(_)) => {
