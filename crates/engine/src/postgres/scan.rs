@@ -12,9 +12,9 @@ use super::session::Session;
 use super::types;
 use crate::{Error, Row, Rows, Statement};
 
-/// What a scan runs in. The time limit is lifted: the pace is the caller's. The server looks every second whether we are
-/// still there, so that a query whose scan was dropped does not go on for nobody; where its system cannot tell it that,
-/// asking for it would be an error.
+/// What a scan runs in. The time limit is lifted: the pace is the caller's. The server looks every second whether we
+/// are still there, so that a query whose scan was dropped does not go on for nobody; where its system cannot tell it
+/// that, asking for it would be an error.
 const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = 0; \
     SELECT set_config('client_connection_check_interval', '1s', true) WHERE version() LIKE '%linux%'";
 
@@ -25,8 +25,8 @@ pub(crate) struct PostgresScan {
     page_rows: usize,
 }
 
-/// A session that is at work, given back once that has ended. Who drops it before has the connection cut: the rest of the rows
-/// would have to be read otherwise, or waited for.
+/// A session that is at work, given back once that has ended. Who drops it before has the connection cut: the rest of
+/// the rows would have to be read otherwise, or waited for.
 struct Held(Option<Lent>);
 
 impl Held {
