@@ -89,7 +89,7 @@ enum Attempt {
 pub(crate) fn run(seat: &Seat, mut queue: mpsc::Receiver<Command>) {
     let mut next = None;
     while let Some(command) = next.take().or_else(|| queue.blocking_recv()) {
-        // Nobody may go on with what somebody left who panicked: the queue ends, and callers are told that it is closed.
+        // Nobody may go on with what somebody left who panicked: the queue ends, and callers are told so.
         let Ok(mut taken) = seat.lock() else { break };
         let Some(writer) = taken.as_mut() else { break };
         next = writer.serve(command, &mut queue);
