@@ -13,8 +13,8 @@ pub(super) enum From {
     After,
 }
 
-/// How many rows the statements insert that insert several: a batch of a hundred is four of them. Every connection keeps
-/// each of them prepared, so there are few.
+/// How many rows the statements insert that insert several: a batch of a hundred is four of them. Every connection
+/// keeps each of them prepared, so there are few.
 pub(super) const INSERT_ROWS: [usize; 4] = [64, 16, 4, 1];
 
 /// The statements of one engine.
