@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use polyshard_sql::{GivenColumn, Param, Plan, Shape, SqlError, Statement, quoted};
+use polyshard_sql::{GivenColumn, Plan, Shape, SqlError, Statement, quoted};
 
 use super::columns::Kind;
 use crate::cache::{Basis, Kept};
 
 /// Plans kept in each half of each part of the cache: a few thousand in all, of some kilobytes each.
 const PLANS_MAX: usize = 64;
-/// What is learnt of the rows of questions is shared by those that differ in their values alone.
+/// Lessons kept likewise: those that differ in their values alone share one.
 const LESSONS_MAX: usize = 128;
 /// A question that was asked so often is kept prepared: others would only take the place of those.
 const USES_MIN: u32 = 4;
@@ -54,7 +54,6 @@ pub(crate) struct Learnt {
 pub(crate) struct Question<'q> {
     pub select: &'q Statement,
     pub literals: &'q [String],
-    pub params: &'q [Param<'q>],
 }
 
 /// Everything that is kept.
@@ -90,24 +89,27 @@ impl Questions {
         {
             return Ok(known);
         }
-        let lesson = self.lesson(question, &basis);
+        let plan = make()?;
+        let lesson = self.lesson(&plan, &basis);
         let ids = [(); 2].map(|()| self.numbers.fetch_add(1, Ordering::Relaxed));
-        let uses = AtomicU32::new(0);
-        let known =
-            Arc::new(Known { basis, plan: make()?, lesson, uses, shown: ArcSwapOption::empty(), ids });
+        let (uses, shown) = (AtomicU32::new(0), ArcSwapOption::empty());
+        let known = Arc::new(Known { basis, plan, lesson, uses, shown, ids });
         self.plans.put(key, known.clone());
         Ok(known)
     }
 
-    fn lesson(&self, question: &Question<'_>, basis: &Basis) -> Arc<Lesson> {
-        let text = question.select.text();
-        let key = match Shape::of(text) {
-            Some(shape) => Arc::from(shape.text()),
-            None => {
-                let types = question.params.iter().map(|param| format!("\0{}", param.type_oid.0));
-                Arc::from(format!("{text}{}", types.collect::<String>()))
+    /// What is known of plans that differ in their literals alone.
+    fn lesson(&self, plan: &Plan, basis: &Basis) -> Arc<Lesson> {
+        let fragments = plan.fragments.iter().map(|fragment| fragment.sql.as_str());
+        let mut key = String::new();
+        for text in fragments.chain([plan.combine.as_str()]) {
+            match Shape::of(text) {
+                Some(shape) => key.push_str(shape.text()),
+                None => key.push_str(text),
             }
-        };
+            key.push('\0');
+        }
+        let key = Arc::from(key);
         if let Some(lesson) = self.lessons.get(&key)
             && lesson.basis.is(basis)
         {

@@ -1,7 +1,8 @@
 //! SELECT over several shards: the plan carried out on their sessions, combined on one of them, streamed to the client.
 //!
-//! Each shard's part is read in one snapshot of that shard. Rows go from session to session as they come: nothing is
-//! gathered here, whatever the size of the answer; what does not fit into memory spills on that session's server.
+//! Each shard's part is read in one snapshot of that shard. Rows go from session to session as they come: nothing but
+//! few rows is gathered here, whatever the size of the answer; what does not fit into memory spills on that session's
+//! server.
 
 mod check;
 mod columns;
@@ -112,7 +113,7 @@ impl Session {
             self.explain_across(&plan, shards);
             return Ok(());
         }
-        let question = Question { select, literals: &literals, params };
+        let question = Question { select, literals: &literals };
         let said = self.client().said();
         let (mut again, mut at_once) = (true, true);
         loop {
