@@ -31,10 +31,18 @@ pub(crate) fn refusal(statement: &Statement) -> Option<SqlError> {
             "Use CREATE TEMP TABLE … ON COMMIT DROP inside a transaction, WITH … AS (…), or an ordinary table.",
         ));
     }
+    let text = statement.text();
+    let harmless = |function: &str| {
+        function == "set_config" && (is_local_config(text) || polyshard_sql::sets_jit_alone(text))
+    };
     let (function, hint) =
-        SESSION_FUNCTIONS.iter().find(|(function, _)| contains(statement.text(), function))?;
-    if *function == "set_config" && is_local_config(statement.text()) {
-        return None;
+        SESSION_FUNCTIONS.iter().find(|(function, _)| contains(text, function) && !harmless(function))?;
+    if contains(text, "restrict_nonsystem_relation_kind") {
+        // What pg_dump says first.
+        return Some(SqlError::unsupported(
+            "pg_dump reads one database, and the tables are on several",
+            "Use 'polyshard backup', COPY … TO STDOUT, or pg_dump on each shard by itself.",
+        ));
     }
     Some(SqlError::unsupported(
         format!("{function} works on a session, and sessions of shards are shared"),

@@ -30,6 +30,8 @@ pub struct Analysis {
     pub(super) called: Vec<Called>,
     /// Whether it asks what tables, types and the like there are, and for nothing else.
     pub(super) describes: bool,
+    /// Whether it sets whether plans are compiled, and does nothing else.
+    pub(super) aside: bool,
 }
 
 /// A function that the statement calls.
@@ -136,6 +138,12 @@ impl Analysis {
     /// to be of the shard whose numbers of them clients see.
     pub fn reads_catalog(&self) -> bool {
         self.describes
+    }
+
+    /// Whether it sets how plans are made, which changes no answer, and does nothing else: it can be done anywhere, also
+    /// beside a transaction.
+    pub fn is_aside(&self) -> bool {
+        self.aside
     }
 
     /// Whether the route depends on the parameters' values.

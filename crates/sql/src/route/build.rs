@@ -92,6 +92,7 @@ fn plain(action: Action, writes: bool, context: &Context<'_>) -> Analysis {
         undeclared: None,
         called: Vec::new(),
         describes: false,
+        aside: false,
     }
 }
 
@@ -203,11 +204,15 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
         && !writes
         && unknown.is_empty()
         && super::catalog::is_asked(&builder.system, &called, statement.text());
+    let aside = matches!(action, Action::Anywhere)
+        && unknown.is_empty()
+        && super::catalog::is_aside(&builder.system, &called, statement.text());
     Ok(Analysis {
         action,
         writes,
         reads_reference,
         describes,
+        aside,
         strict: context.strict,
         one_shard_only,
         separable,

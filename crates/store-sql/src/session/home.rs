@@ -13,6 +13,9 @@ impl Session {
     pub(super) fn asks_home(&self, wanted: &Wanted<'_>, analysis: &Analysis) -> bool {
         let sets =
             |text: &str| text.trim_start().get(..3).is_some_and(|word| word.eq_ignore_ascii_case("set"));
+        if analysis.is_aside() && matches!(wanted, Wanted::Anywhere) && !self.transaction.is_none() {
+            return true;
+        }
         analysis.reads_catalog()
             && matches!(wanted, Wanted::Anywhere)
             && self.backend.as_ref().is_some_and(|backend| !backend.is_home())
@@ -29,6 +32,10 @@ impl Session {
         let outside = self.step_outside();
         let mut done = self.acquire(&Wanted::Anywhere, Access::Read).await;
         if done.is_ok() {
+            if let Some(backend) = self.backend.as_mut().filter(|_| polyshard_sql::sets_jit_alone(text)) {
+                // It is set for whoever has the session next.
+                backend.closing = true;
+            }
             done = self.pass_alone(text).await;
             self.release().await;
         }

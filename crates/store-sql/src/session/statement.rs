@@ -321,7 +321,7 @@ impl Session {
         {
             backend.cursors.push(cursor.name.clone());
         }
-        if matches!(statement.kind(), Kind::Do | Kind::Call | Kind::Unparsed)
+        if (matches!(statement.kind(), Kind::Do | Kind::Call | Kind::Unparsed) || analysis.is_aside())
             && let Some(backend) = &mut self.backend
         {
             // Code that is not looked into may leave settings and temporary tables behind.
