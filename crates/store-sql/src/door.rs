@@ -223,6 +223,15 @@ impl Door {
         self.journal.schema().await.map_err(|error| error.to_sql())
     }
 
+    /// Whether what could be asked anywhere is asked of another shard than this by now: it may have been taken out of the
+    /// cluster a moment ago.
+    pub(crate) async fn has_moved_home(&self, from: Option<ShardId>) -> bool {
+        if let Err(error) = self.router.refresh().await {
+            tracing::debug!(%error, "the catalog cannot say whether a shard is still there");
+        }
+        self.home().ok() != from
+    }
+
     /// Owns a session that answers for a shard.
     pub(crate) fn keep_inside(&self, session: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
