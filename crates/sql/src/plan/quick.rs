@@ -25,8 +25,8 @@ pub struct Quick {
 
 /// How a column of the answer comes from one column of the shards' rows, by its place, if that is whole numbers.
 ///
-/// Proof: sums of whole numbers that fit are the same in any order and on any machine, as are the least and the greatest
-/// of them; NULL is left out, and the answer if there is nothing else. What does not fit is not computed so.
+/// Proof: sums of whole numbers that fit are the same in any order and on any machine, as are the least and the
+/// greatest of them; NULL is left out, and the answer if there is nothing else. What does not fit is not computed so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fold {
     /// The sum as a bigint, 0 if there is nothing.

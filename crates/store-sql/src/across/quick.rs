@@ -1,8 +1,8 @@
 //! A question to several shards whose rows are few: each shard is asked one statement, and what they said is put
 //! together here if it is sums of whole numbers, or else by one of them, with the rows as parameters.
 //!
-//! The statement has the shard's rows, and whether ranges are in motion there, both in its one snapshot. Should some be,
-//! or should there be more rows than fit, nothing was said to the client, and the question is asked the longer way.
+//! The statement has the shard's rows, and whether ranges are in motion there, both in its one snapshot. Should some
+//! be, or should there be more rows than fit, nothing was said to the client, and the question is asked the longer way.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Questions that were asked before: asked of each shard in one go, and combined without a temporary table if their rows
-//! are few. What the first answer said, every other one says.
+//! Questions that were asked before: asked of each shard in one go, and combined without a temporary table if their
+//! rows are few. What the first answer said, every other one says.
 
 use crate::across::notes;
 use crate::support::{Cluster, refusal, rows};
