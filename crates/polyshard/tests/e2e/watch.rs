@@ -1,11 +1,13 @@
 //! Looking on: metrics, traffic, heat and windows of a real process, from the command line and over HTTP. E2, E8.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 
 use polyshard_testkit::process::{Server, Setup};
 use serde_json::Value;
 
 use crate::fleet::Fleet;
+use crate::support::eventually;
 
 /// The names of all metrics that the page declares, with their kind; every sample belongs to one.
 fn declared(page: &str) -> BTreeMap<String, String> {
@@ -239,4 +241,47 @@ fn embedded_shards_and_what_each_of_them_took_are_told() {
     assert!(psql(&server, "SELECT count(*) FROM orders").contains("520"));
     server.stop();
     server.assert_clean_log(&[]);
+}
+
+/// Requests that are on a shard now.
+fn inside(server: &Server) -> f64 {
+    let page = metrics(server);
+    let lines = page.lines().filter(|line| line.starts_with("polyshard_shard_requests_inside{"));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+// E1, C2: a statement that would take days ends when the console's page is closed, and when its client cancels it.
+#[test]
+fn a_statement_that_nobody_waits_for_is_stopped() {
+    const DAYS: &str = "SELECT count(*) FROM orders a, orders b, orders c, orders d, orders e";
+    let mut server = Setup::new().start();
+    with_orders(&server);
+    let begun = || eventually("the statement on shards", || (inside(&server) > 0.0).then_some(()));
+    let ended = || eventually("nothing on shards", || (inside(&server) == 0.0).then_some(()));
+
+    let address = server.door("admin").trim_start_matches("http://").to_owned();
+    let mut page = std::net::TcpStream::connect(&address).unwrap();
+    let body = serde_json::json!({ "sql": DAYS }).to_string();
+    let length = body.len();
+    let head = format!("POST /v1/query HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer polyshard\r\n");
+    write!(page, "{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    begun();
+    drop(page);
+    ended();
+
+    let door = server.door("sql").rsplit_once('@').map_or(server.door("sql"), |(_, door)| door).to_owned();
+    let url = format!("postgres://polyshard:polyshard@{door}");
+    let mut psql = std::process::Command::new("psql");
+    let mut client =
+        psql.args(["-X", "-c", DAYS, &url]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    begun();
+    // What Ctrl-C does: it asks the server to cancel, and waits for the answer.
+    let id = client.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let mut said = String::new();
+    client.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    client.wait().unwrap();
+    assert!(said.contains("canceling statement due to user request"), "{said}");
+    ended();
+    server.stop();
 }
