@@ -20,6 +20,7 @@ mod series;
 mod session;
 mod several;
 mod sharing;
+mod stopped;
 mod strangers;
 mod tables;
 mod transactions;

@@ -30,12 +30,34 @@ async fn pgbench_runs_in_all_its_modes() {
     cluster.close().await;
 }
 
+/// It would read one shard's part of every table, and call it the whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn pg_dump_is_told_what_to_use_instead() {
+    let cluster = Cluster::with_tables().await;
+    for arguments in [&[][..], &["--schema-only"], &["--data-only", "--table=notes"]] {
+        let (done, said) = cluster.program("pg_dump", arguments).await;
+        assert!(!done && said.contains("polyshard backup"), "{arguments:?}: {said}");
+    }
+    cluster.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn psql_describes_lists_and_completes() {
     let cluster = Cluster::with_tables().await;
-    for command in
-        ["\\d", "\\d notes", "\\d+ countries", "\\dt", "\\l", "\\dn", "\\du", "\\df", "\\di", "\\conninfo"]
-    {
+    for command in [
+        "\\d",
+        "\\d notes",
+        "\\d+ countries",
+        "\\dt+",
+        "\\l+",
+        "\\dn+",
+        "\\du",
+        "\\df",
+        "\\di",
+        "\\dp",
+        "\\dT",
+        "\\conninfo",
+    ] {
         let (done, said) = cluster.program("psql", &["-v", "ON_ERROR_STOP=1", "-c", command]).await;
         assert!(done && !said.contains("ERROR"), "{command}: {said}");
     }

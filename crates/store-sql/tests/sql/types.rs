@@ -137,6 +137,11 @@ async fn transactions_on_any_shard_see_the_types_of_one() {
                 row.unwrap_or_default()
             }
         };
+        // As asyncpg does before it asks what a type is; it binds the transaction to no shard.
+        let jit = "SELECT current_setting('jit') AS cur, set_config('jit', 'off', false) AS new";
+        let before: String = transaction.query_one(jit, &[]).await.unwrap().get(0);
+        let set_back = "SELECT set_config('jit', $1, false)";
+        transaction.query_one(set_back, &[&before]).await.unwrap();
         let update = "UPDATE feelings SET mood = 'glad' WHERE tenant";
         transaction.simple_query(&format!("{update} = {tenant}")).await.unwrap();
         // By the simple protocol, and by the extended one in the midst of everything.
@@ -162,6 +167,8 @@ async fn transactions_on_any_shard_see_the_types_of_one() {
         transaction.rollback().await.unwrap();
         let mood = rows(&client, &format!("SELECT mood FROM feelings WHERE tenant = {tenant}")).await;
         assert_eq!(mood, [["calm"]]);
+        // What was set is nobody else's.
+        assert_eq!(rows(&client, "SHOW jit").await, [["on"]]);
     }
     cluster.close().await;
 }
