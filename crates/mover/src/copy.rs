@@ -203,10 +203,11 @@ impl Session {
             let began = Instant::now();
             let (written, next) = tokio::join!(write, self.next_stretch(stretch.upto.as_ref()));
             written?;
-            self.pace.rest(began).await;
+            let next = next?;
+            self.end_bite(began).await;
             self.count_stretch(&stretch);
             after = stretch.upto;
-            stretch = next?;
+            stretch = next;
             if Instant::now() >= until {
                 return Ok(false);
             }
@@ -218,7 +219,7 @@ impl Session {
         let unit = &self.units[self.copied_units];
         let side = &self.tables[unit.table].from;
         let damaged = || MoveError::Refused(format!("rows of {} cannot be counted", unit.dataset.name));
-        let mut most = if self.pace.is_busy() { BUSY_ROWS_MAX } else { BESIDE_ROWS_MAX };
+        let mut most = self.bite_rows(BESIDE_ROWS_MAX, BUSY_ROWS_MAX);
         loop {
             let sums = self.page_of(true, side.length(unit.number, after, most), 1).await?;
             let [Value::Int(rows), Value::Int(bytes)] = sums.first().ok_or_else(damaged)?.as_slice() else {

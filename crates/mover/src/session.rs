@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use polyshard_catalog::{Carry, OpRecord, Progress, ShardSource};
@@ -17,6 +18,9 @@ use crate::table::Side;
 
 /// Tables looked at at once: they take sessions from those who carry rows.
 const LOOKS_AT_ONCE: usize = 4;
+
+/// A small bite that takes longer is one that had to be looked for: ten times what its rows take.
+const SLOW_BITE: Duration = Duration::from_millis(50);
 
 /// A table that moves, on both sides.
 pub(crate) struct Pair {
@@ -76,6 +80,8 @@ pub(crate) struct Session {
     pub catch_up_parts: usize,
     pub progress: Progress,
     pub pace: Arc<Pace>,
+    /// Whether small bites help: where no index leads to the beginning of one, each has to look for it anew.
+    small_bites: bool,
 }
 
 impl Session {
@@ -128,7 +134,21 @@ impl Session {
             catch_up_parts: 0,
             progress: Progress::default(),
             pace: Arc::new(Pace::unhindered()),
+            small_bites: true,
         })
+    }
+
+    /// The rows of the next bite: fewer while requests are served, if that makes it shorter.
+    pub(crate) fn bite_rows(&self, alone: usize, busy: usize) -> usize {
+        if self.small_bites && self.pace.is_busy() { busy } else { alone }
+    }
+
+    /// A bite that began then is over.
+    pub(crate) async fn end_bite(&mut self, began: Instant) {
+        if self.pace.is_busy() && began.elapsed() > SLOW_BITE {
+            self.small_bites = false;
+        }
+        self.pace.rest(began).await;
     }
 
     /// Sees to it that every dataset with rows on the source is known here, and to the target. A dataset may get its

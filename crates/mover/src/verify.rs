@@ -38,7 +38,7 @@ impl Session {
             }
             let began = Instant::now();
             let is_last = self.verify_chunk(unit).await?;
-            self.pace.rest(began).await;
+            self.end_bite(began).await;
             if is_last {
                 self.compared.after.remove(&name);
                 self.compared.done.insert(name);
@@ -56,7 +56,7 @@ impl Session {
         let unit = &self.units[unit];
         let (table, number, name) = (unit.table, unit.number, unit.dataset.name.clone());
         let after = self.compared.after.get(&name).cloned();
-        let most = if self.pace.is_busy() { BUSY_ROWS_MAX } else { CHUNK_ROWS_MAX };
+        let most = self.bite_rows(CHUNK_ROWS_MAX, BUSY_ROWS_MAX);
         let (pair, count) = (&self.tables[table], self.verify_rows.min(most));
         let here =
             self.page_of(true, pair.from.page(number, after.as_ref(), None, Some(count)), count).await?;
