@@ -43,9 +43,8 @@ pub fn error(error: &Error, schema: &Schema) -> SqlError {
             None if message.contains("nth_value") => {
                 fail("22016", "argument of nth_value must be greater than zero")
             }
-            None => in_the_way(message).unwrap_or_else(|| {
-                fail("XX000", format!("SQLite refused the statement: {message}"))
-            }),
+            None => in_the_way(message)
+                .unwrap_or_else(|| fail("XX000", format!("SQLite refused the statement: {message}"))),
         },
         other => fail("XX000", other.to_string()),
     }

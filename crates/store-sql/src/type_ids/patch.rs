@@ -178,7 +178,7 @@ fn inside(value: &mut [u8], type_id: u32, ids: &ShardIds, way: Way, depth: usize
         Made::Plain => Some(()),
         Made::Domain(base) => inside(value, base, ids, way, depth + 1),
         Made::Array => {
-            // Dimensions, whether there are NULLs, and the elements' type; then each dimension's length and first index.
+            // Dimensions, whether there are NULLs, the elements' type; then each dimension's length and first index.
             let dimensions = usize::try_from(be_u32(value, 0)?).ok()?;
             let element = be_u32(value, 8)?;
             put_u32(value, 8, ids.other(way, element));
