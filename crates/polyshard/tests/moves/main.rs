@@ -6,6 +6,7 @@ mod cutover;
 #[path = "../e2e/fleet.rs"]
 #[allow(dead_code, reason = "these scenarios use a part of it")]
 mod fleet;
+mod grow_out_of_sqlite;
 mod killed;
 mod ledger;
 mod operator;
