@@ -76,12 +76,32 @@ impl Transaction {
             return Err(failed_before());
         }
         let result = match &mut self.inner {
-            Inner::SqliteRead(transaction) => transaction.run_all(&statements),
+            Inner::SqliteRead(transaction) => transaction.run_all(&statements).await,
             Inner::SqliteWrite(transaction) => transaction.run_all(statements).await,
             Inner::Postgres(transaction) => transaction.run_all(&statements, needs).await,
         };
         self.failed = result.is_err();
         result
+    }
+
+    /// Starts a query whose rows come in pages of `page_rows`. Only a transaction that reads an SQLite database can have
+    /// a part of an answer: from all others it comes as one page.
+    pub async fn scan(
+        &mut self,
+        statement: Statement,
+        page_rows: usize,
+    ) -> Result<TransactionScan<'_>, Error> {
+        statement.check()?;
+        check_control(&statement)?;
+        crate::scan::check_page_rows(page_rows)?;
+        if self.failed {
+            return Err(failed_before());
+        }
+        let pages = match &mut self.inner {
+            Inner::SqliteRead(transaction) => Pages::Scan(transaction.scan(statement, page_rows).await?),
+            _ => Pages::Whole(Some(self.run(statement).await?)),
+        };
+        Ok(TransactionScan { transaction: self, pages })
     }
 
     /// Makes the changes durable. After an earlier error it rolls back and says so.
@@ -91,7 +111,7 @@ impl Transaction {
             return Err(failed_before());
         }
         match self.inner {
-            Inner::SqliteRead(transaction) => transaction.finish(),
+            Inner::SqliteRead(transaction) => transaction.finish().await,
             Inner::SqliteWrite(transaction) => transaction.commit().await,
             Inner::Postgres(transaction) => transaction.commit().await,
         }
@@ -100,10 +120,33 @@ impl Transaction {
     /// Undoes everything.
     pub async fn rollback(self) -> Result<(), Error> {
         match self.inner {
-            Inner::SqliteRead(transaction) => transaction.finish(),
+            Inner::SqliteRead(transaction) => transaction.finish().await,
             Inner::SqliteWrite(transaction) => transaction.rollback().await,
             Inner::Postgres(transaction) => transaction.rollback().await,
         }
+    }
+}
+
+/// A query under way in a transaction. At most two pages are in memory; dropping it ends the query.
+pub struct TransactionScan<'t> {
+    transaction: &'t mut Transaction,
+    pages: Pages,
+}
+
+enum Pages {
+    Scan(sqlite::SqliteScan),
+    Whole(Option<Rows>),
+}
+
+impl TransactionScan<'_> {
+    /// The next page, never empty; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Rows>, Error> {
+        let page = match &mut self.pages {
+            Pages::Scan(scan) => scan.next().await,
+            Pages::Whole(rows) => Ok(rows.take().filter(|rows| !rows.is_empty())),
+        };
+        self.transaction.failed |= page.is_err();
+        page
     }
 }
 

@@ -46,6 +46,7 @@ on_every_engine! {
     ordered_batches_run_in_order,
     scans_come_in_pages_of_one_snapshot,
     a_dropped_scan_frees_its_place,
+    scans_in_a_transaction_see_its_snapshot,
     a_dropped_scan_stops_a_query_that_never_ends,
     a_transaction_commits_or_vanishes,
     a_failed_transaction_can_only_roll_back,
@@ -398,6 +399,36 @@ async fn scans_come_in_pages_of_one_snapshot(bed: Bed) {
         Err(error) => error,
     };
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
+}
+
+/// Whole, given up half-way, and failed: the transaction goes on, or says that it must be rolled back.
+async fn scans_in_a_transaction_see_its_snapshot(bed: Bed) {
+    bed.items().await;
+    bed.db.write((0..250).map(insert).collect()).await.unwrap();
+    let query = Statement::new("SELECT id FROM item ORDER BY id");
+    let mut reading = bed.db.begin(Access::Read).await.unwrap();
+    assert_eq!(reading.run(query.clone()).await.unwrap().len(), 250);
+    write(&bed.db, Statement::new("DELETE FROM item WHERE id >= 10")).await.unwrap();
+    let mut scan = reading.scan(query.clone(), 100).await.unwrap();
+    let mut seen = 0;
+    while let Some(page) = scan.next().await.unwrap() {
+        assert!(!page.is_empty());
+        seen += page.len();
+    }
+    assert_eq!(seen, 250);
+    let mut left = reading.scan(query.clone(), 1).await.unwrap();
+    assert!(left.next().await.unwrap().is_some());
+    drop(left);
+    assert_eq!(reading.run(query.clone()).await.unwrap().len(), 250);
+    assert!(matches!(reading.scan(query.clone(), 0).await.map(drop), Err(Error::Invalid { .. })));
+    let failed = match reading.scan(Statement::new("SELECT nonsense FROM item"), 10).await {
+        Ok(mut scan) => scan.next().await.map(drop),
+        Err(error) => Err(error),
+    };
+    assert!(failed.is_err());
+    assert!(reading.run(query.clone()).await.is_err(), "only a rollback may follow");
+    reading.rollback().await.unwrap();
+    assert_eq!(bed.db.read(query).await.unwrap().len(), 10);
 }
 
 async fn a_dropped_scan_frees_its_place(mut bed: Bed) {

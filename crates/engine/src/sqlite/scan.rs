@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::connection::{Connection, Go, Stopper};
@@ -17,6 +17,8 @@ const PAGES_AHEAD: usize = 1;
 enum After {
     GiveBack,
     Close,
+    /// Back to the transaction that it is of; nobody if that has ended.
+    Return(oneshot::Sender<Box<Connection>>),
 }
 
 pub(crate) struct SqliteScan {
@@ -36,7 +38,8 @@ impl SqliteScan {
             return Err(Error::invalid("a notification cannot be scanned"));
         };
         let connection = engine.readers.take()?;
-        SqliteScan::run(engine, vec![permit], connection, (text, params), page_rows, After::GiveBack)
+        let after = After::GiveBack;
+        Ok(SqliteScan::run(engine, vec![permit], connection, (text, params), page_rows, after))
     }
 
     /// The same on a connection of its own, which has other files beside this one and ends with the scan.
@@ -50,7 +53,18 @@ impl SqliteScan {
         let Action::Sql { text, params } = statement.action else {
             return Err(Error::invalid("a notification cannot be scanned"));
         };
-        SqliteScan::run(engine, permits, connection, (text, params), page_rows, After::Close)
+        Ok(SqliteScan::run(engine, permits, connection, (text, params), page_rows, After::Close))
+    }
+
+    /// The same on the connection of a transaction, which gets it back once the scan is over.
+    pub fn start_within(
+        engine: Arc<Engine>,
+        connection: Box<Connection>,
+        back: oneshot::Sender<Box<Connection>>,
+        (text, params): (Arc<str>, Vec<Value>),
+        page_rows: usize,
+    ) -> SqliteScan {
+        SqliteScan::run(engine, Vec::new(), connection, (text, params), page_rows, After::Return(back))
     }
 
     fn run(
@@ -60,7 +74,7 @@ impl SqliteScan {
         (text, params): (Arc<str>, Vec<Value>),
         page_rows: usize,
         after: After,
-    ) -> Result<SqliteScan, Error> {
+    ) -> SqliteScan {
         connection.limit(None);
         let stopper = connection.begin_turn();
         let (sender, pages) = mpsc::channel(PAGES_AHEAD);
@@ -73,6 +87,8 @@ impl SqliteScan {
             match after {
                 After::GiveBack => engine.readers.give_back(connection),
                 After::Close => drop(connection),
+                // Closing it ends a transaction that nobody waits for.
+                After::Return(back) => drop(back.send(connection)),
             }
             drop(permits);
             if let Err(error) = result {
@@ -80,7 +96,7 @@ impl SqliteScan {
                 let _ = sender.blocking_send(Err(error));
             }
         });
-        Ok(SqliteScan { pages, reader: Some(reader), stopper })
+        SqliteScan { pages, reader: Some(reader), stopper }
     }
 
     pub async fn next(&mut self) -> Result<Option<Rows>, Error> {

@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::connection::Connection;
 use super::engine::Engine;
 use super::error::translate;
+use super::scan::SqliteScan;
 use crate::group::{self, Answer};
 use crate::statement::Action;
 use crate::{Error, Rows, Statement};
@@ -15,6 +16,8 @@ use crate::{Error, Rows, Statement};
 pub(crate) struct ReadTransaction {
     engine: Arc<Engine>,
     connection: Option<Box<Connection>>,
+    /// Where it comes back from a scan.
+    returning: Option<oneshot::Receiver<Box<Connection>>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -25,16 +28,38 @@ impl ReadTransaction {
         // BEGIN alone takes no snapshot; the first read does, and a later one would surprise the caller.
         let snapshot = connection.raw.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
         snapshot.map_err(translate)?;
-        Ok(ReadTransaction { engine, connection: Some(connection), _permit: permit })
+        Ok(ReadTransaction { engine, connection: Some(connection), returning: None, _permit: permit })
     }
 
-    pub fn run_all(&mut self, statements: &[Statement]) -> Answer {
+    pub async fn run_all(&mut self, statements: &[Statement]) -> Answer {
+        self.settle().await;
         let limit = self.engine.options.statement_timeout;
         let connection = self.connection.as_mut().ok_or(Error::Closed)?;
         run_all(connection, statements, |connection| connection.limit(Some(limit))).map(|(rows, _)| rows)
     }
 
-    pub fn finish(mut self) -> Result<(), Error> {
+    /// Starts a query whose rows come in pages; whoever asks for something else meanwhile waits for its end.
+    pub async fn scan(&mut self, statement: Statement, page_rows: usize) -> Result<SqliteScan, Error> {
+        let Action::Sql { text, params } = statement.action else {
+            return Err(Error::invalid("a notification cannot be scanned"));
+        };
+        self.settle().await;
+        let connection = self.connection.take().ok_or(Error::Closed)?;
+        let (back, returning) = oneshot::channel();
+        self.returning = Some(returning);
+        Ok(SqliteScan::start_within(self.engine.clone(), connection, back, (text, params), page_rows))
+    }
+
+    /// Waits until the last scan has given the connection back.
+    async fn settle(&mut self) {
+        if let Some(returning) = &mut self.returning {
+            self.connection = returning.await.ok();
+            self.returning = None;
+        }
+    }
+
+    pub async fn finish(mut self) -> Result<(), Error> {
+        self.settle().await;
         match self.connection.take() {
             Some(connection) => {
                 connection.control("ROLLBACK").map_err(translate)?;
