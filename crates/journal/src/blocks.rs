@@ -10,7 +10,7 @@ use polyshard_sql::{Column, Placement, TypeOid};
 use crate::JournalError;
 use crate::ids::{COUNT_BITS, IDS_SINCE_MS, SHARD_BITS};
 use crate::journal::{Inner, Journal};
-use crate::quote::text;
+use crate::quote::{identifier, text};
 
 /// Ids in one block: large enough that a lease, one write in the catalog, is seldom; small enough that int4 ids last,
 /// since what a shard or process has not used when it goes is lost.
@@ -47,12 +47,12 @@ impl Journal {
     /// `least`. Seldom asks the catalog.
     pub async fn allocate(&self, sequence: &str, count: u64, least: i64) -> Result<Range<i64>, JournalError> {
         let wanted = i64::try_from(count).unwrap_or(i64::MAX);
-        let sequence = plain(sequence);
+        let sequence = count_name(sequence);
         let mut own = self.inner.ids.own.lock().await;
-        let left = own.entry(sequence.to_owned()).or_insert(0..0);
+        let left = own.entry(sequence.clone()).or_insert(0..0);
         if left.end - left.start < wanted || left.start < least {
             let size = count.max(BLOCK_IDS);
-            let start = self.inner.lease(sequence, size, least).await?;
+            let start = self.inner.lease_of(&sequence, size, least).await?;
             *left = start..start + size as i64;
         }
         let given = left.start..left.start + wanted;
@@ -93,10 +93,25 @@ impl Journal {
     }
 }
 
-/// A sequence's name, however it is written: `'public.t_id_seq'::regclass` and `t_id_seq` are one.
-fn plain(sequence: &str) -> &str {
-    let name = sequence.strip_suffix("::regclass").unwrap_or(sequence).trim_matches('\'');
-    name.strip_prefix("public.").unwrap_or(name)
+/// What a sequence's count is called in the catalog, however the sequence is written: `'public.t_id_seq'::regclass` and
+/// `t_id_seq` are one, and so are `public."T_id_seq"`, as PostgreSQL writes it, and `T_id_seq`.
+fn count_name(sequence: &str) -> String {
+    let written = sequence.strip_suffix("::regclass").unwrap_or(sequence);
+    let literal = written.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    let written = literal.map_or_else(|| written.to_owned(), |inner| inner.replace("''", "'"));
+    let written = written.strip_prefix("public.").unwrap_or(&written);
+    let mut name = String::with_capacity(written.len());
+    let mut letters = written.chars().peekable();
+    let mut inside = false;
+    while let Some(letter) = letters.next() {
+        match letter {
+            // Two are one of the name itself.
+            '"' if inside && letters.next_if_eq(&'"').is_some() => name.push('"'),
+            '"' => inside = !inside,
+            letter => name.push(letter),
+        }
+    }
+    name
 }
 
 /// A sequence whose ids come from blocks.
@@ -108,10 +123,18 @@ struct Filled {
 impl Inner {
     /// Leases ids of a sequence: of one count, whichever engine asks.
     pub(crate) async fn lease(&self, sequence: &str, count: u64, least: i64) -> Result<i64, JournalError> {
-        let name = plain(sequence);
-        // PostgreSQL shards once had a count of their own, by the name with its schema: it goes on behind that.
-        let before = format!("public.{name}");
-        let least = self.catalog.lease_ids(&before, 0, least).await?.max(least);
+        self.lease_of(&count_name(sequence), count, least).await
+    }
+
+    /// Likewise, by the name of its count.
+    async fn lease_of(&self, name: &str, count: u64, mut least: i64) -> Result<i64, JournalError> {
+        // PostgreSQL shards once had counts of their own, by the name with its schema, and by the name in quotes where
+        // it needs them: it goes on behind those.
+        let quoted = name.contains(|letter: char| !matches!(letter, 'a'..='z' | '0'..='9' | '_'));
+        let before = [Some(format!("public.{name}")), quoted.then(|| identifier(name))];
+        for before in before.into_iter().flatten() {
+            least = self.catalog.lease_ids(&before, 0, least).await?.max(least);
+        }
         Ok(self.catalog.lease_ids(name, count, least).await?)
     }
 
@@ -203,4 +226,23 @@ fn filled(column: &Column) -> Option<Filled> {
         _ => i64::MAX,
     };
     Some(Filled { sequence, id_max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count_name;
+
+    #[test]
+    fn a_sequence_has_one_count_however_it_is_written() {
+        for written in ["t_id_seq", "public.t_id_seq", "'t_id_seq'::regclass", "'public.t_id_seq'::regclass"]
+        {
+            assert_eq!(count_name(written), "t_id_seq");
+        }
+        for written in ["Orders_id_seq", "public.\"Orders_id_seq\"", "'\"Orders_id_seq\"'::regclass"] {
+            assert_eq!(count_name(written), "Orders_id_seq");
+        }
+        assert_eq!(count_name("app.\"Orders_id_seq\""), "app.Orders_id_seq");
+        assert_eq!(count_name("public.\"it's \"\"so\"\"_id_seq\""), "it's \"so\"_id_seq");
+        assert_eq!(count_name("'\"it''s \"\"so\"\"_id_seq\"'::regclass"), "it's \"so\"_id_seq");
+    }
 }

@@ -21,6 +21,9 @@ use crate::types;
 /// Operator classes by which PostgreSQL finds texts that begin with something, whatever the collation.
 const PATTERN_CLASSES: [&str; 3] = ["text_pattern_ops", "varchar_pattern_ops", "bpchar_pattern_ops"];
 
+/// Bytes of a name in PostgreSQL, which cuts longer ones.
+const NAME_BYTES_MAX: usize = 63;
+
 pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
     if create.query.is_some()
         || create.like.is_some()
@@ -135,7 +138,8 @@ pub(super) fn column(table: &str, def: &ColumnDef) -> Result<(Column, Vec<Constr
         generated: Generated::No,
         collation: Collation::C,
     };
-    let sequence = format!("nextval('{table}_{name}_seq'::regclass)");
+    let sequence =
+        format!("nextval({}::regclass)", literal_text(&written_name(&sequence_name(table, &name))));
     if serial {
         column.not_null = true;
         column.generated = Generated::ByDefault;
@@ -188,6 +192,26 @@ pub(super) fn column(table: &str, def: &ColumnDef) -> Result<(Column, Vec<Constr
         }
     }
     Ok((column, constraints))
+}
+
+/// The sequence of a serial column, called as PostgreSQL calls it: ids are counted by its name, on either engine.
+fn sequence_name(table: &str, column: &str) -> String {
+    let [mut table_bytes, mut column_bytes] = [table.len(), column.len()];
+    // The longer one is cut first.
+    while table_bytes + column_bytes > NAME_BYTES_MAX - "__seq".len() {
+        if table_bytes > column_bytes { table_bytes -= 1 } else { column_bytes -= 1 }
+    }
+    let cut = |name: &str, bytes: usize| name[..name.floor_char_boundary(bytes)].to_owned();
+    format!("{}_{}_seq", cut(table, table_bytes), cut(column, column_bytes))
+}
+
+/// A name as PostgreSQL writes it: in quotes if it needs them.
+fn written_name(name: &str) -> String {
+    let plain = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '_');
+    if name.chars().all(plain) && !name.starts_with(|letter: char| letter.is_ascii_digit()) {
+        return name.to_owned();
+    }
+    quoted(name)
 }
 
 /// The type that SQLite's strict tables keep a type as.

@@ -351,8 +351,9 @@ impl Translator<'_> {
                 };
                 match &value.literal {
                     Literal::Text(name) => {
-                        let name = name.trim_matches('"');
-                        let name = name.strip_prefix("public.").unwrap_or(name).to_owned();
+                        let name = name.strip_prefix("public.").unwrap_or(name);
+                        let inner = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+                        let name = inner.map_or_else(|| name.to_owned(), |inner| inner.replace("\"\"", "\""));
                         Some(self.next_id(&name)?)
                     }
                     _ => return Err(unsupported("nextval of a name that is computed")),
