@@ -101,17 +101,7 @@ impl Inner {
             }
             let state = self.catalog.journal_state().await?;
             self.learn_position(state.position);
-            let home = match teller {
-                Teller::Any => self.serving().into_iter().next(),
-                Teller::File => self.serving().into_iter().find(|id| self.is_file(id)),
-            };
-            let found = match &home {
-                None => (state.position, Found::default()),
-                Some(home) => {
-                    self.catch_up(home).await?;
-                    self.read_shard(home).await?
-                }
-            };
+            let found = self.told(teller).await?.unwrap_or_else(|| (state.position, Found::default()));
             // A decision in between: both must be of the same position.
             if found.0 == state.position && (of_postgres == self.has_postgres() || teller == Teller::File) {
                 let known = self.join(found.1, &state).await?;
@@ -123,6 +113,28 @@ impl Inner {
             tokio::time::sleep(LOOKS.1).await;
         }
         Err(JournalError::Busy)
+    }
+
+    /// What the first shard has that can be asked, and at which position: all have the same, and one that is down is not
+    /// to keep the others from being read. Nothing if there is none.
+    async fn told(&self, teller: Teller) -> Result<Option<(u64, Found)>, JournalError> {
+        let of_files = teller == Teller::File || !self.has_postgres();
+        let mut failed = None;
+        for id in self.serving().into_iter().filter(|id| self.is_file(id) == of_files) {
+            let asked = async {
+                self.catch_up(&id).await?;
+                self.read_shard(&id).await
+            };
+            match asked.await {
+                Ok(found) => return Ok(Some(found)),
+                Err(error) if error.is_retryable() => {
+                    tracing::warn!(shard = %id, %error, "tables are read from another shard");
+                    failed.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        failed.map_or(Ok(None), Err)
     }
 
     /// What one shard has, and at which position.
