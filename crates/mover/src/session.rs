@@ -110,12 +110,7 @@ impl Session {
         definition: MapDefinition,
     ) -> Result<Session> {
         let (source, target) = (shard(shards, &carry.from).await?, shard(shards, &carry.to).await?);
-        let mut there = BTreeMap::new();
-        if source.dialect() != target.dialect() {
-            let known = target.datasets(definition.name()).await.map_err(MoveError::on(target.id()))?;
-            there.extend(known.into_iter().map(|dataset| (dataset.name, dataset.table)));
-        }
-        Ok(Session {
+        let mut session = Session {
             op,
             carry,
             definition,
@@ -124,7 +119,7 @@ impl Session {
             tables: Vec::new(),
             units: Vec::new(),
             known: Vec::new(),
-            there,
+            there: BTreeMap::new(),
             looked_at: BTreeSet::new(),
             copied_units: 0,
             copy_rows: crate::copy::FIRST_ROWS,
@@ -135,7 +130,19 @@ impl Session {
             progress: Progress::default(),
             pace: Arc::new(Pace::unhindered()),
             small_bites: true,
-        })
+        };
+        session.look_there().await?;
+        Ok(session)
+    }
+
+    /// Asks the target what it calls the tables of the datasets that it knows.
+    async fn look_there(&mut self) -> Result<()> {
+        if self.source.dialect() != self.target.dialect() {
+            let known = self.target.datasets(self.definition.name()).await;
+            let known = known.map_err(MoveError::on(self.target.id()))?;
+            self.there = known.into_iter().map(|dataset| (dataset.name, dataset.table)).collect();
+        }
+        Ok(())
     }
 
     /// The rows of the next bite: fewer while requests are served, if that makes it shorter.
@@ -159,6 +166,8 @@ impl Session {
         if found == self.known {
             return Ok(false);
         }
+        // A table that was declared meanwhile is known to the target by its own name for it.
+        self.look_there().await?;
         for dataset in &found {
             self.target
                 .ensure_table(&self.on_target(dataset).table)

@@ -230,3 +230,30 @@ async fn a_circle_of_references_is_refused_before_anything_is_copied() {
     cluster.assert_healthy().await;
     cluster.close().await;
 }
+
+/// The target may call a table otherwise than the source, also one that is declared while the move is under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_declared_during_a_move_between_engines_goes_where_the_target_has_it() {
+    let (cluster, [held]) = held_at(&Place::mixed(), ["catch_up.before"]).await;
+    let record = cluster.start(request("customers", keys(0, 50), "s2")).await.unwrap();
+    cluster.until_step(record.op.id, Step::CatchingUp).await;
+    let there = SEATS.replace("TABLE seat", "TABLE app.seat");
+    run(&cluster, "s1", &[SEATS]).await;
+    run(&cluster, "s2", &["CREATE SCHEMA app", &there]).await;
+    for (on, table) in [("s2", "app.seat"), ("s1", "seat")] {
+        let dataset = Dataset {
+            name: "seat".to_owned(),
+            map: map("customers"),
+            table: table.to_owned(),
+            placement: Placement::Key(vec!["customer".to_owned()]),
+            rows: None,
+        };
+        cluster.router.administer(&shard(on)).await.unwrap().bind(&dataset).await.unwrap();
+    }
+    run(&cluster, "s1", &["INSERT INTO seat VALUES (1, 1, 1), (1, 2, 2)"]).await;
+    held.store(false, Ordering::SeqCst);
+    cluster.end_of(record.op.id).await.unwrap();
+    assert_eq!(found(&cluster, "s2", "SELECT id FROM app.seat ORDER BY id").await.len(), 2);
+    assert!(found(&cluster, "s1", "SELECT id FROM seat").await.is_empty());
+    cluster.close().await;
+}
