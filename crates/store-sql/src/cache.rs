@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use polyshard_sql::{Analysis, Lane, Shape, SqlError, Statement, TypeOid};
+use uuid::Uuid;
 
 use crate::across::Questions;
 use crate::reply::{self, Field};
@@ -139,6 +140,8 @@ pub(crate) struct Basis {
     pub strict: bool,
     /// Whether it is for a session that speaks to SQLite files alone.
     pub embedded: bool,
+    /// The shard that says what types and tables are called: another one has other numbers.
+    pub home: Option<Uuid>,
 }
 
 impl Basis {
@@ -147,6 +150,7 @@ impl Basis {
             && self.apart == other.apart
             && self.strict == other.strict
             && self.embedded == other.embedded
+            && self.home == other.home
             && (Arc::ptr_eq(&self.search_path, &other.search_path) || self.search_path == other.search_path)
     }
 }

@@ -149,7 +149,7 @@ impl Door {
     /// A door to the shards behind a router.
     pub fn new(parts: Parts) -> Door {
         let Parts { router, journal, catalog, login, limits, random, clock, failpoint, stores } = parts;
-        let type_ids = Arc::new(TypeIds::new(router.clone(), journal.clone()));
+        let type_ids = Arc::new(TypeIds::new(router.clone(), journal.clone(), clock.clone()));
         Door {
             router,
             journal,

@@ -8,7 +8,9 @@ use polyshard_engine::RawFrame;
 use polyshard_sql::{Param, ParamValue, SqlError, TypeOid};
 
 use super::{Backend, Broken};
-use crate::type_ids::{ColumnIds, RowPatch, ShardIds, Way, has_user_id, is_user_id, patch_bind, patch_value};
+use crate::type_ids::{
+    ColumnIds, RowPatch, ShardIds, Way, has_user_id, is_record, is_user_id, patch_bind, patch_value,
+};
 
 /// What is to be done with the rows of a portal.
 pub(super) enum Rows {
@@ -36,7 +38,8 @@ impl Backend {
     /// Puts the clients' ids into a RowDescription's body. What is to be done with the rows that follow.
     pub async fn translate_columns(&self, body: &mut [u8]) -> Result<Option<Arc<RowPatch>>, SqlError> {
         let Some(found) = ColumnIds::read(body).filter(|found| !found.are_plain()) else { return Ok(None) };
-        let Some(ids) = self.ids(Way::Out, &found.types).await? else { return Ok(None) };
+        let wanted = found.wanted(body);
+        let Some(ids) = self.ids(Way::Out, &wanted).await? else { return Ok(None) };
         self.type_ids.learn_tables(&self.shard, &ids, &found.tables).await?;
         Ok(found.patch(body, &ids))
     }
@@ -98,7 +101,14 @@ impl Backend {
         let Translated { portal, id, text, types, parameters, row_message, rest, results } = bound;
         let columns = row_message.get(HEAD_BYTES..).and_then(ColumnIds::read).unwrap_or_default();
         let parameters: Vec<u32> = parameters.iter().map(|type_oid| type_oid.0).collect();
-        let wanted: Vec<u32> = parameters.iter().chain(&columns.types).chain(types).copied().collect();
+        let is_binary = |at: usize| match results {
+            [] => false,
+            [one] => *one,
+            each => each.get(at).copied().unwrap_or(false),
+        };
+        let read = columns.types.iter().enumerate();
+        let read = read.filter(|(at, id)| !is_record(**id) || is_binary(*at)).map(|(_, id)| id);
+        let wanted: Vec<u32> = parameters.iter().chain(types).chain(read).copied().collect();
         let Some(ids) = self.ids(Way::In, &wanted).await? else {
             self.prepare(id, text, types);
             self.bind(portal, id, rest);
@@ -110,11 +120,6 @@ impl Backend {
         self.prepare(id, text, &here);
         self.bind(portal, id, &rest);
         let columns: Vec<u32> = columns.types.iter().map(|id| ids.other(Way::In, *id)).collect();
-        let is_binary = |at: usize| match results {
-            [] => false,
-            [one] => *one,
-            each => each.get(at).copied().unwrap_or(false),
-        };
         if let Some(patch) = RowPatch::new(&columns, is_binary, &ids) {
             self.portal_patches.push((portal.into(), patch));
         }

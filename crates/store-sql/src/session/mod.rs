@@ -392,7 +392,8 @@ impl Session {
     /// What statements are read against.
     pub(crate) fn basis(&self, position: u64) -> Basis {
         let (search_path, strict) = (self.search_path.clone(), self.own.strict);
-        Basis { position, apart: self.transaction.apart, search_path, strict, embedded: self.embedded }
+        let (apart, home) = (self.transaction.apart, self.door.type_ids.home_incarnation());
+        Basis { position, apart, search_path, strict, embedded: self.embedded, home }
     }
 }
 

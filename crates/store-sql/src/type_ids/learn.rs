@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use polyshard_engine::{Dialect, Rows, Statement};
 use polyshard_map::ShardId;
@@ -9,7 +10,7 @@ use polyshard_router::Access;
 use polyshard_sql::SqlError;
 
 use super::{Made, ShardIds, TableIds, TypeId, TypeIds};
-use crate::reply;
+use crate::reply::{self, state};
 
 /// The user's types: names, what they are made of, and of which type. Temporary ones are one session's own.
 const TYPES: &str = "SELECT t.oid::bigint, n.nspname::text, t.typname::text, \
@@ -34,6 +35,9 @@ const TABLE_CALLED: &str = "SELECT c.oid::bigint, c.relname::text, a.attnum::big
 /// Tables remembered of each shard: temporary ones come and go.
 const TABLES_MAX: usize = 10_000;
 
+/// How long a row waits for home to say what it calls the table: an answer can do without.
+const HOME_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A type's name with its schema's.
 type Name = (String, String);
 
@@ -41,10 +45,25 @@ type Name = (String, String);
 type Types = HashMap<Name, (u32, String, u32)>;
 
 impl TypeIds {
-    /// Reads the types of a shard and of home.
-    pub(super) async fn learn(&self, shard: &ShardId, home: &ShardId) -> Result<ShardIds, SqlError> {
+    /// Reads the types of a shard and of home, at this position of the journal or after it.
+    pub(super) async fn learn(
+        &self,
+        shard: &ShardId,
+        home: &ShardId,
+        position: u64,
+    ) -> Result<ShardIds, SqlError> {
         let incarnations = self.incarnations(shard, home).unwrap_or_default();
-        let (mine, theirs) = (self.types_of(shard).await?, self.types_of(home).await?);
+        if self.is_home_lost() {
+            return Err(away(home, "it could not be reached a moment ago"));
+        }
+        // What one shard has committed already, another may be about to.
+        self.journal.ready(shard).await.map_err(|error| error.to_sql())?;
+        let mine = self.types_of(shard).await?;
+        let theirs = async {
+            self.journal.ready(home).await.map_err(|error| error.to_sql())?;
+            self.types_of(home).await
+        };
+        let theirs = self.note_home(theirs.await).map_err(|error| away(home, &error.message))?;
         let (mut outward, mut inward) = (HashMap::new(), HashMap::new());
         for (name, (there, made, base)) in &theirs {
             let Some((here, made_here, base_here)) = mine.get(name) else {
@@ -55,7 +74,14 @@ impl TypeIds {
             outward.insert(*here, TypeId { other: *there, made: made_of(made_here, *base_here) });
             inward.insert(*there, TypeId { other: *here, made: made_of(made, *base) });
         }
-        Ok(ShardIds { incarnations, outward, inward, missing: Mutex::default(), tables: Mutex::default() })
+        Ok(ShardIds {
+            incarnations,
+            position: Some(position),
+            outward,
+            inward,
+            missing: Mutex::default(),
+            tables: Mutex::default(),
+        })
     }
 
     async fn types_of(&self, shard: &ShardId) -> Result<Types, SqlError> {
@@ -72,7 +98,7 @@ impl TypeIds {
         Ok(types)
     }
 
-    /// Sees that these tables of a shard are known, with these columns.
+    /// Sees that these tables of a shard are known, with these columns, as far as home says what it calls them.
     pub async fn learn_tables(
         &self,
         shard: &ShardId,
@@ -88,7 +114,11 @@ impl TypeIds {
             if ids.table(*id).is_some_and(|known| is_known(&known)) {
                 continue;
             }
-            let table = Arc::new(self.read_table(shard, &home, *id, position).await?);
+            if self.is_home_lost() {
+                return Ok(());
+            }
+            let Some(table) = self.read_table(shard, &home, *id, position).await? else { return Ok(()) };
+            let table = Arc::new(table);
             let mut tables = ids.tables.lock().unwrap_or_else(PoisonError::into_inner);
             if tables.len() >= TABLES_MAX {
                 tables.clear();
@@ -98,25 +128,38 @@ impl TypeIds {
         Ok(())
     }
 
+    /// A table by the shard's own number; nothing if home cannot be asked.
     async fn read_table(
         &self,
         shard: &ShardId,
         home: &ShardId,
         id: u32,
         position: u64,
-    ) -> Result<TableIds, SqlError> {
+    ) -> Result<Option<TableIds>, SqlError> {
         let none = TableIds { other: 0, columns: HashMap::new(), position };
         let here = self.ask(shard, Statement::new(TABLE).bind(i64::from(id))).await?;
-        let Some(first) = here.as_ref().and_then(Rows::first) else { return Ok(none) };
+        let Some(first) = here.as_ref().and_then(Rows::first) else { return Ok(Some(none)) };
         let of_engine = |error: polyshard_engine::Error| reply::of_engine(&error);
         let asked = Statement::new(TABLE_CALLED).bind(first.text(0).map_err(of_engine)?.to_owned());
         let asked = asked.bind(first.text(1).map_err(of_engine)?.to_owned());
-        let there = self.ask(home, asked).await?;
-        let Some(found) = there.as_ref().and_then(Rows::first) else { return Ok(none) };
+        let there = async {
+            self.journal.ready(home).await.map_err(|error| error.to_sql())?;
+            self.ask(home, asked).await
+        };
+        let there = tokio::time::timeout(HOME_PATIENCE, there).await;
+        let there = there.unwrap_or_else(|_| Err(away(home, "it does not answer")));
+        let there = match self.note_home(there) {
+            Ok(there) => there,
+            Err(error) => {
+                tracing::debug!(%home, error = %error.message, "tables are told without their numbers");
+                return Ok(None);
+            }
+        };
+        let Some(found) = there.as_ref().and_then(Rows::first) else { return Ok(Some(none)) };
         let other = number(found.int(0).map_err(of_engine)?);
         let (here, there) = (columns_of(here.as_ref())?, columns_of(there.as_ref())?);
         let columns = here.iter().filter_map(|(name, at)| Some((*at, *there.get(name)?))).collect();
-        Ok(TableIds { other, columns, position })
+        Ok(Some(TableIds { other, columns, position }))
     }
 
     /// Asks a shard beside what runs on it; nothing if it is no PostgreSQL.
@@ -128,6 +171,15 @@ impl TypeIds {
         }
         ticket.read(statement).await.map(Some).map_err(|error| reply::of_engine(&error))
     }
+}
+
+/// Home cannot say what clients know a type by.
+fn away(home: &ShardId, why: &str) -> SqlError {
+    let message = format!(
+        "shard {home}, by whose numbers clients know the types of the user's own, cannot be asked: {why}"
+    );
+    SqlError::new(state::CANNOT_CONNECT_NOW, message)
+        .hint("Try again once it is back, or leave out columns and parameters of such types.")
 }
 
 fn columns_of(rows: Option<&Rows>) -> Result<HashMap<&str, i16>, SqlError> {

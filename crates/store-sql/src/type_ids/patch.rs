@@ -28,7 +28,7 @@ pub(crate) fn are_own(parameters: &[TypeOid], row_message: &[u8]) -> bool {
     has_user_id(parameters.iter().map(|type_oid| type_oid.0).chain(columns.types))
 }
 
-fn is_record(id: u32) -> bool {
+pub(crate) fn is_record(id: u32) -> bool {
     matches!(id, RECORD | RECORD_ARRAY)
 }
 
@@ -61,6 +61,13 @@ impl ColumnIds {
             at += AFTER_NAME_BYTES;
         }
         Some(found)
+    }
+
+    /// The types whose ids must be known: a record has such only in binary form.
+    pub fn wanted(&self, body: &[u8]) -> Vec<u32> {
+        let is_binary = |place: &usize| body.get(place + AFTER_NAME_BYTES - 1) == Some(&1);
+        let types = self.places.iter().zip(&self.types);
+        types.filter(|(place, id)| !is_record(**id) || is_binary(place)).map(|(_, id)| *id).collect()
     }
 
     /// Whether all of it is the same on every shard.
@@ -251,6 +258,7 @@ mod tests {
         let table = Arc::new(TableIds { other: 30_010, columns, position: 0 });
         Arc::new(ShardIds {
             incarnations: Default::default(),
+            position: Some(7),
             outward: outward.into(),
             inward: inward.into(),
             missing: Mutex::default(),

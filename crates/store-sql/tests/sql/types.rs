@@ -225,3 +225,71 @@ async fn types_made_and_dropped_are_known_as_they_are() {
     }
     cluster.close().await;
 }
+
+/// The shard that gives types their numbers is one like others: what needs none of them is answered without it. E10.
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_answer_while_the_one_that_gives_numbers_is_down() {
+    let (cluster, client) = feelings().await;
+    let there = cluster.on_shard("s2", "SELECT min(tenant) FROM feelings");
+    let of = |list: &str| format!("SELECT {list} FROM feelings WHERE tenant = {there}");
+    assert_eq!(rows(&client, &of("mood")).await, [["calm"]]);
+    rows(&client, "CREATE TYPE fresh AS ENUM ('new')").await;
+    cluster.on_shard("catalog", "ALTER DATABASE s1 ALLOW_CONNECTIONS false");
+    let sessions =
+        "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = 's1'";
+    cluster.on_shard("catalog", sessions);
+    for _ in 0..2 {
+        assert_eq!(rows(&client, &of("tenant")).await, [[there.clone()]]);
+        assert_eq!(rows(&client, &of("mood, ROW(tenant > 0, 'new'::fresh)")).await, [["calm", "(t,new)"]]);
+        let (code, message) = crate::support::refusal(&client, &of("'new'::fresh")).await;
+        assert_eq!(code, "57P03", "{message}");
+        assert!(message.contains("s1"), "{message}");
+    }
+    cluster.on_shard("catalog", "ALTER DATABASE s1 ALLOW_CONNECTIONS true");
+    let again = async {
+        while client.simple_query(&of("'new'::fresh")).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), again)
+        .await
+        .expect("it is told once home is back");
+    cluster.close().await;
+}
+
+/// A row may have types in it that were made after those of its shard were read.
+#[tokio::test(flavor = "multi_thread")]
+async fn types_made_later_are_known_within_rows() {
+    let (cluster, client) = feelings().await;
+    let there: i64 = cluster.on_shard("s2", "SELECT min(tenant) FROM feelings").parse().unwrap();
+    let row = "SELECT ROW(mood), spot FROM feelings WHERE tenant = $1";
+    client.query_one(row, &[&there]).await.unwrap();
+    client.simple_query("CREATE TYPE later AS ENUM ('soon')").await.unwrap();
+    let nested = "SELECT ROW('soon'::later) FROM feelings WHERE tenant = $1";
+    let Raw(value) = client.query_one(nested, &[&there]).await.unwrap().get(0);
+    let told = u32::from_be_bytes(value[4..8].try_into().unwrap());
+    assert_eq!(told.to_string(), cluster.on_shard("s1", "SELECT 'later'::regtype::oid"));
+    cluster.close().await;
+}
+
+/// What was told of a statement is told anew when another shard gives the numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_are_described_anew_when_home_goes() {
+    let (cluster, client) = feelings().await;
+    let text = "SELECT mood FROM feelings WHERE tenant = $1";
+    let type_of = async |client: &Client| client.prepare(text).await.unwrap().columns()[0].type_().oid();
+    let number = |shard: &str| cluster.on_shard(shard, "SELECT 'mood'::regtype::oid");
+    assert_eq!(type_of(&client).await.to_string(), number("s1"));
+    cluster.move_all("tenants", "s1", "s2").await;
+    cluster.remove_shard("s1").await;
+    // Another session, which has looked nothing up; what the door knows is the same.
+    let other = cluster.connect().await;
+    let wanted = number("s2");
+    let told = async {
+        while type_of(&other).await.to_string() != wanted {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), told).await.expect("home's numbers are told");
+    cluster.close().await;
+}
