@@ -84,6 +84,11 @@ impl Client {
         Ok(codec::head(&self.incoming)?.filter(|head| head.bytes <= self.incoming.len()))
     }
 
+    /// Whether the next message is there, and is the end of a series.
+    pub fn has_sync(&self) -> bool {
+        self.incoming.first() == Some(&b'S')
+    }
+
     /// Takes a message that [`Client::whole`] has found: its body.
     pub fn take(&mut self, head: Head) -> BytesMut {
         self.heard += head.bytes as u64;

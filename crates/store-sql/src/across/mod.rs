@@ -165,6 +165,7 @@ impl Session {
         if known.plan.mode == Mode::Concat
             && (matches!(delivery, Delivery::Portal { .. } | Delivery::Cursor { .. }) || working.has_inside())
         {
+            working.need_combine(self).await?;
             let columns = working.columns_of(self.client(), &known.plan.fragments[0]).await?;
             match delivery {
                 Delivery::Cursor { .. } if columns.is_empty() => return Err(no_columns().into()),

@@ -101,23 +101,27 @@ impl Shards {
 
     /// The time of the client's transaction, or of this statement.
     pub async fn now(&mut self, client: &mut Client) -> Result<String, Trouble> {
-        let borrowed = self.workers.iter().position(|worker| worker.borrowed).unwrap_or(0);
+        let borrowed = self.workers.iter().position(|worker| worker.borrowed);
+        let server = || self.workers.iter().position(|worker| !worker.is_inside());
+        let at = borrowed.or_else(server).unwrap_or(0);
         let nobody = || SqlError::new(reply::state::CANNOT_CONNECT_NOW, "no shard is there to answer");
-        let worker = self.workers.get_mut(borrowed).ok_or_else(nobody)?;
+        let worker = self.workers.get_mut(at).ok_or_else(nobody)?;
         worker.ask("SELECT pg_catalog.now()");
         worker.send().await?;
         let answer = worker.answer(client).await?;
         answer.into_iter().flatten().next().flatten().ok_or_else(|| nobody().into())
     }
 
-    /// The names of a fragment's columns.
+    /// The names of a fragment's columns, as a PostgreSQL shard has them: not every fragment can run on an SQLite file.
+    /// [`Shards::need_combine`] has seen to one.
     pub async fn columns_of(
         &mut self,
         client: &mut Client,
         fragment: &Fragment,
     ) -> Result<Vec<String>, Trouble> {
         let nobody = || SqlError::new(reply::state::CANNOT_CONNECT_NOW, "no shard is there to answer");
-        let worker = self.all().next().ok_or_else(nobody)?;
+        let server = self.workers.iter_mut().find(|worker| !worker.idle && !worker.is_inside());
+        let worker = server.ok_or_else(nobody)?;
         worker.ask_columns_of(&fragment.sql_on(&worker.shard().clone()));
         worker.send().await?;
         let columns = worker.columns(client).await?;

@@ -164,7 +164,7 @@ impl Session {
             let wanted = Wanted::of(&route).ok_or_else(moved)?;
             self.enter_lite(&wanted, Access::Write).await?;
             // Once it has begun, no row of another shard is let in.
-            self.begin_lite(&schema).await?;
+            self.begin_lite(&schema, true).await?;
             let Some(shard) = self.lite.as_ref().map(|lite| lite.shard.clone()) else { return Ok(count) };
             let row = self.copy_row(into, &prepared, &fields, &shard).await;
             waiting.push((line, row.map_err(|error| into.at(error, line))?));

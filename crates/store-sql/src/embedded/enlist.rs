@@ -24,7 +24,7 @@ impl Session {
             self.transaction.wrote = true;
         }
         if access == Access::Write || self.transaction.has_one_snapshot() {
-            self.begin_lite(&Schema::default()).await?;
+            self.begin_lite(&Schema::default(), access == Access::Write).await?;
         }
         let wrong = |error| Stop::Refused(polyshard_lite::error(&error, &Schema::default()));
         let mut answer: Option<Rows> = None;

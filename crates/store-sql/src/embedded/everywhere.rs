@@ -145,7 +145,7 @@ impl Session {
         let schema = self.current_schema().await?;
         let statements = Lite.translate(statement.text(), &schema, &self.recorded_settings())?;
         self.take_leave();
-        self.begin_lite(&schema).await?;
+        self.begin_lite(&schema, true).await?;
         let Some(transaction) = self.lite.as_mut().and_then(|lite| lite.transaction.as_mut()) else {
             return Ok(());
         };

@@ -18,8 +18,6 @@ use crate::session::{Done, Session, Stop, Wanted, write_ticket};
 
 /// Rows fetched at once from a long answer.
 pub(super) const PAGE_ROWS: usize = 100;
-/// Rows read at once in a snapshot that cannot be scanned: some MB, and few enough questions for a large table.
-const SNAPSHOT_ROWS: usize = 20_000;
 
 /// A shard at work for a client.
 pub(crate) struct Lite {
@@ -28,12 +26,14 @@ pub(crate) struct Lite {
     keys: Vec<(MapName, Vec<Key>, Access)>,
     /// Once something was written, or one snapshot is wanted. Before, each statement sees what is there.
     pub transaction: Option<Solo>,
+    /// Whether it can only read, though the client did not say so.
+    reads_alone: bool,
 }
 
 impl Lite {
     /// A shard under leave that somebody else has.
     pub fn new(shard: ShardId, tickets: Vec<Arc<Ticket>>) -> Lite {
-        Lite { shard, tickets, keys: Vec::new(), transaction: None }
+        Lite { shard, tickets, keys: Vec::new(), transaction: None, reads_alone: false }
     }
 }
 
@@ -79,6 +79,11 @@ impl Session {
             return Box::pin(self.begin_portal_lite(asked, analysed, params, types)).await;
         }
         let (route, analysis) = self.route(analysed, params).await?;
+        if Wanted::of(&route).is_none()
+            || matches!(analysed.statement.kind(), Kind::Explain(_) | Kind::Copy(_))
+        {
+            self.commit_series().await?;
+        }
         if let Kind::Explain(explain) = analysed.statement.kind() {
             let told = analysis.describe();
             return Box::pin(self.explain_lite(explain, &route, told, params, types)).await;
@@ -201,8 +206,13 @@ impl Session {
             if lite.shard == *shard {
                 return self.enter_more(wanted, access).await;
             }
-            if lite.transaction.is_some() {
+            if lite.transaction.is_some() && !self.transaction.is_in_series() {
                 return Err(crate::session::other_file(&lite.shard, shard).into());
+            }
+            if lite.transaction.is_some() {
+                // What the series did on one file is one transaction, what it does on the next another.
+                self.commit_series().await?;
+                self.begin_in_series_lite();
             }
             // Nothing was done there that counts.
             self.lite = None;
@@ -243,7 +253,7 @@ impl Session {
         }
         tickets[0].begin_at(self.client.settled());
         let tickets = tickets.into_iter().map(Arc::new).collect();
-        self.lite = Some(Lite { shard, tickets, keys, transaction: None });
+        self.lite = Some(Lite { keys, ..Lite::new(shard, tickets) });
         Ok(())
     }
 
@@ -290,10 +300,12 @@ impl Session {
         let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
         let inside = !self.transaction.is_none();
         if inside && (writes || self.transaction.has_one_snapshot()) {
-            self.begin_lite(schema).await?;
+            self.begin_lite(schema, writes).await?;
         }
-        if self.under.is_some() && inside && !writes && self.transaction.read_only {
-            return self.run_in_pages(prepared, &prepared.bind(params, &moment)?, schema).await;
+        let reads =
+            |lite: &Lite| lite.transaction.is_some() && (self.transaction.read_only || lite.reads_alone);
+        if self.under.is_some() && !writes && self.lite.as_ref().is_some_and(reads) {
+            return self.run_in_pages(prepared, statement, schema).await;
         }
         let formats = self.formats.clone();
         let Some(lite) = &mut self.lite else { return Ok(()) };
@@ -327,38 +339,54 @@ impl Session {
         Ok(())
     }
 
-    /// Reads in a snapshot that others share, which cannot be scanned: a page at a time, so that no answer is in memory
-    /// as a whole. In one snapshot the same query has its rows in the same order.
-    async fn run_in_pages(&mut self, prepared: &Prepared, values: &[Value], schema: &Schema) -> Done {
+    /// Reads in the transaction a page at a time, so that no answer is in memory as a whole.
+    async fn run_in_pages(
+        &mut self,
+        prepared: &Prepared,
+        statement: polyshard_engine::Statement,
+        schema: &Schema,
+    ) -> Done {
+        let taken = self.lite.as_mut().and_then(|lite| lite.transaction.take());
+        let Some(mut transaction) = taken else { return Ok(()) };
+        let done = self.scan_within(transaction.get(), prepared, statement, schema).await;
+        if let Some(lite) = &mut self.lite {
+            lite.transaction = Some(transaction);
+        }
+        done
+    }
+
+    async fn scan_within(
+        &mut self,
+        transaction: &mut Transaction,
+        prepared: &Prepared,
+        statement: polyshard_engine::Statement,
+        schema: &Schema,
+    ) -> Done {
+        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
         let formats = self.formats.clone();
+        let mut scan = transaction.scan(statement, PAGE_ROWS).await.map_err(wrong)?;
         self.tell_columns(prepared);
         let mut count = 0;
-        loop {
-            let sql = format!("SELECT * FROM ({}) LIMIT {SNAPSHOT_ROWS} OFFSET {count}", prepared.sql);
-            let page = polyshard_engine::Statement::new(sql);
-            let page = values.iter().cloned().fold(page, polyshard_engine::Statement::bind);
-            let transaction = self.lite.as_mut().and_then(|lite| lite.transaction.as_mut());
-            let Some(transaction) = transaction else { return Ok(()) };
-            let rows = transaction.get().run(page).await;
-            let rows = rows.map_err(|error| polyshard_lite::error(&error, schema))?;
-            count += rows.len();
-            self.put_rows(prepared, &rows, &formats)?;
+        while let Some(page) = scan.next().await.map_err(wrong)? {
+            count += page.len();
+            self.put_rows(prepared, &page, &formats)?;
             self.client.flush_if_full().await?;
-            if rows.len() < SNAPSHOT_ROWS {
-                break;
-            }
         }
         self.tell_selected(count as u64);
         Ok(())
     }
 
     /// Begins the transaction on the shard, if it has not begun, with the savepoints so far.
-    pub(super) async fn begin_lite(&mut self, schema: &Schema) -> Done {
+    pub(super) async fn begin_lite(&mut self, schema: &Schema, writes: bool) -> Done {
         let begun = self.begin_solo().await;
         begun.map_err(|error| match error {
             RouterError::Engine(error) => Stop::Refused(polyshard_lite::error(&error, schema)),
             error => reply::of_router(&error).into(),
-        })
+        })?;
+        match &self.lite {
+            Some(lite) if writes && lite.reads_alone => Err(only_reads(&lite.shard).into()),
+            _ => Ok(()),
+        }
     }
 
     /// Likewise, as the shard says why not.
@@ -370,7 +398,8 @@ impl Session {
         }
         // A ticket to write, whatever the first one was for: the transaction may write yet.
         let read_only = self.transaction.read_only;
-        let ticket = match lite.tickets.iter().find(|ticket| read_only || ticket.access() == Access::Write) {
+        let reads = read_only || self.under.as_ref().is_some_and(|leave| leave.is_snapshot_alone());
+        let ticket = match lite.tickets.iter().find(|ticket| reads || ticket.access() == Access::Write) {
             Some(ticket) => ticket,
             None => {
                 let entered = self.door.router.enter_unmapped(&lite.shard, Access::Write).await?;
@@ -383,6 +412,7 @@ impl Session {
             transaction.run(savepoint("SAVEPOINT", &name)).await.map_err(RouterError::Engine)?;
         }
         lite.transaction = Some(Solo::new(transaction));
+        lite.reads_alone = reads && !read_only;
         Ok(())
     }
 
@@ -529,6 +559,14 @@ pub(super) fn fields(columns: &[polyshard_lite::OutColumn]) -> Vec<Field> {
         type_mod: column.type_mod,
     };
     columns.iter().map(field).collect()
+}
+
+/// The answer to a write where the transaction has a snapshot that it shares with all shards.
+fn only_reads(shard: &ShardId) -> SqlError {
+    SqlError::unsupported(
+        format!("shard {shard} is an SQLite file, of which the transaction has only a snapshot to read"),
+        "Write there before the first query across shards, or do not ask for one snapshot of all shards.",
+    )
 }
 
 /// Rows as DataRow messages.

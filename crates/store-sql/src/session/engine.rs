@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use polyshard_sql::{Kind, SqlError, TypeOid};
 
+use super::transaction::Transaction;
 use super::{Session, lite_settings};
 use crate::door::Defaults;
 use crate::settings::set_statement;
@@ -37,14 +38,26 @@ impl Session {
             }
         };
         self.keep_types().await;
-        if embedded {
-            self.carry_to_files();
-        } else {
-            self.carry_to_servers(&defaults);
+        if self.transaction.is_in_series() {
+            // PostgreSQL makes a series one transaction by itself, and nothing was done so far.
+            self.transaction = Transaction::none();
+        }
+        self.carry(embedded, &defaults);
+        // What a rollback gives back is carried likewise.
+        if let Some(before) = self.transaction.before.take() {
+            let now = self.remembered();
+            self.remember(before);
+            self.carry(embedded, &defaults);
+            self.transaction.before = Some(self.remembered());
+            self.remember(now);
         }
         self.embedded = embedded;
         self.one_snapshot = defaults.one_snapshot;
         true
+    }
+
+    fn carry(&mut self, embedded: bool, defaults: &Defaults) {
+        if embedded { self.carry_to_files() } else { self.carry_to_servers(defaults) }
     }
 
     /// Whether an error says that a shard is on the other engine, and the session could take that up.
@@ -60,6 +73,8 @@ impl Session {
             // Portals of SQLite shards are only values: they can be used as well after it.
             && (self.embedded || self.portals.is_empty())
             && self.transaction.is_nowhere()
+            // As a setting of the session it would outlive the transaction.
+            && !self.transaction.has_local_path(&self.search_path)
     }
 
     /// Prepares statements anew as the client knows them: with the types that it was told.
@@ -67,14 +82,24 @@ impl Session {
         let Ok(schema) = self.current_schema().await else { return };
         let basis = self.basis(schema.position);
         let mut kept = Vec::new();
-        for (name, prepared) in &self.statements {
-            let Some(known) = prepared.description(&basis) else { continue };
+        let statements: Vec<_> =
+            self.statements.iter().map(|(name, prepared)| (name.clone(), prepared.clone())).collect();
+        for (name, prepared) in statements {
+            let known = match (prepared.description(&basis), &prepared.analysed) {
+                (Some(known), _) => known,
+                // Another session, which has taken it up before, is told of it otherwise.
+                (None, Some(analysed)) if self.embedded && has_types(analysed.statement.kind()) => {
+                    let Ok(known) = self.describe_lite(&prepared, analysed).await else { continue };
+                    Arc::new(known)
+                }
+                _ => continue,
+            };
             let types: Vec<u32> = known.parameters.iter().map(|TypeOid(number)| *number).collect();
             if *types == *prepared.types {
                 continue;
             }
             if let Ok(again) = self.door.cache.prepared(&prepared.text, &types) {
-                kept.push((name.clone(), again));
+                kept.push((name, again));
             }
         }
         self.statements.extend(kept);
@@ -101,6 +126,9 @@ impl Session {
             let path: Vec<String> = self.search_path.iter().map(|name| polyshard_sql::quoted(name)).collect();
             self.settings =
                 self.settings.with("search_path", &set_statement("search_path", &path.join(", ")));
+        } else {
+            // It may have been another when the session began.
+            self.settings = self.settings.without("search_path");
         }
     }
 
@@ -120,4 +148,9 @@ impl Session {
             self.client.out.truncate(said);
         }
     }
+}
+
+/// Whether a statement's parameters have types that it gives them.
+fn has_types(kind: &Kind) -> bool {
+    matches!(kind, Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Declare(_))
 }

@@ -7,8 +7,9 @@ use polyshard_router::Access;
 use polyshard_sql::{Kind, Param, ParamValue, SqlError, TypeOid};
 
 use super::place::Wanted;
+use super::transaction::Transaction;
 use super::{Done, Session, Stop, inline};
-use crate::backend::{Broken, Translated};
+use crate::backend::{Backend, Broken, Translated};
 use crate::cache::{Analysed, Description, Prepared};
 use crate::codec::{self, Values};
 use crate::reply::{self, Field, Severity, state};
@@ -36,6 +37,12 @@ pub(super) struct Bound {
 }
 
 impl Bound {
+    /// Whether it is for a statement that writes rows.
+    fn writes(&self) -> bool {
+        let kind = self.prepared.analysed.as_ref().map(|analysed| analysed.statement.kind());
+        matches!(kind, Some(Kind::Insert | Kind::Update | Kind::Delete))
+    }
+
     /// The values with their types.
     pub fn values(&self) -> Result<Values<'_>, codec::Malformed> {
         codec::Bind { portal: "", statement: "", rest: &self.rest }.values()
@@ -161,6 +168,12 @@ impl Session {
             Err(body) => {
                 self.show_error(&body);
                 self.told = true;
+                if let Some(backend) = &mut self.backend
+                    && backend.is_inside()
+                {
+                    // It was not the one to refuse.
+                    undo_series(backend, &self.transaction);
+                }
                 Err(Stop::Told)
             }
         }
@@ -174,8 +187,12 @@ impl Session {
         on: &Wanted<'_>,
     ) -> Result<Result<Description, BytesMut>, Stop> {
         let id = self.door.cache.next_id();
-        // PostgreSQL says what statements are like: whoever answers for an SQLite shard would say it for that alone.
-        if self.backend.as_ref().is_some_and(|backend| backend.is_inside()) {
+        // PostgreSQL says what statements are like: whoever answers for an SQLite shard would say it for that alone. But
+        // a cursor is known only where it was declared.
+        let kind = prepared.analysed.as_ref().map(|analysed| analysed.statement.kind());
+        if self.backend.as_ref().is_some_and(|backend| backend.is_inside())
+            && !matches!(kind, Some(Kind::Fetch(_)))
+        {
             self.settle().await?;
             let aside = (self.backend.take(), std::mem::take(&mut self.portals));
             let described = Box::pin(self.described_by_shard(prepared, &Wanted::Anywhere)).await;
@@ -399,6 +416,9 @@ impl Session {
                 if self.held.has(execute.portal) {
                     return self.more_of_portal(execute.portal, execute.rows_max).await;
                 }
+                if self.embedded && bound.writes() && !self.client.has_sync() {
+                    self.begin_in_series_lite();
+                }
                 self.asked = Some((execute.portal.to_owned(), execute.rows_max));
                 let done = Box::pin(self.run_bound(&bound)).await;
                 self.asked = None;
@@ -426,6 +446,7 @@ impl Session {
 
     pub(super) async fn run_extended(&mut self, analysed: &Analysed, params: &[Param<'_>]) -> Done {
         if let Kind::Polyshard(call) = analysed.statement.kind() {
+            self.commit_series().await?;
             return self.command(call, params).await;
         }
         if self.outlives_statement(analysed.statement.kind()) {
@@ -539,6 +560,10 @@ impl Session {
             }
             other => other,
         };
+        let ended = match self.transaction.is_in_series() {
+            true => ended.and(self.end_transaction(true).await),
+            false => ended,
+        };
         if self.transaction.is_none() {
             self.transaction.wrote = false;
             self.portals.clear();
@@ -565,17 +590,19 @@ impl Session {
             }
             if !self.told {
                 reply::error(&mut self.client.out, Severity::Error, &error);
-                if let Some(backend) = &mut self.backend
-                    && self.transaction.is_none()
-                    && backend.in_series
-                {
-                    // Sync would commit what was done.
-                    backend.query("ROLLBACK", true);
+                if let Some(backend) = &mut self.backend {
+                    undo_series(backend, &self.transaction);
                 }
             }
         }
         if self.transaction.is_explicit() {
             self.transaction.failed = true;
+        }
+        if self.transaction.is_in_series() {
+            match Box::pin(self.end_transaction(false)).await {
+                Ok(()) | Err(Stop::Told | Stop::Refused(_)) => {}
+                Err(stop) => return Err(stop),
+            }
         }
         self.skipping = true;
         Ok(())
@@ -586,6 +613,13 @@ impl Session {
         for prepared in self.statements.values() {
             prepared.forget();
         }
+    }
+}
+
+/// Undoes what a series has done outside a transaction: Sync would commit it.
+fn undo_series(backend: &mut Backend, transaction: &Transaction) {
+    if transaction.is_none() && backend.in_series {
+        backend.query("ROLLBACK", true);
     }
 }
 

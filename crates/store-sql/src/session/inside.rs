@@ -38,6 +38,8 @@ struct Given {
     foreign: Arc<BTreeMap<TableName, String>>,
     /// The time zone of the PostgreSQL shards, if SQLite shards do not know it, until the client sets another.
     zone: Option<String>,
+    /// Whether its transaction is one of many that share a snapshot: it does not keep others from writing.
+    snapshot_alone: bool,
     /// A statement in the engine's own words, and its answer.
     asked: Option<EngineStatement>,
     answer: Option<Result<Rows, Error>>,
@@ -54,8 +56,18 @@ impl Leave {
 
     /// Gives it all of these.
     pub fn extend(&self, tickets: &[Arc<Ticket>]) {
-        self.given().tickets.clear();
-        self.given().tickets.extend_from_slice(tickets);
+        let mut given = self.given();
+        given.tickets.clear();
+        given.tickets.extend_from_slice(tickets);
+    }
+
+    /// Has the transaction that begins read alone.
+    pub fn take_snapshot_alone(&self) {
+        self.given().snapshot_alone = true;
+    }
+
+    pub fn is_snapshot_alone(&self) -> bool {
+        self.given().snapshot_alone
     }
 
     pub fn foreign(&self) -> Arc<BTreeMap<TableName, String>> {
@@ -174,7 +186,10 @@ impl Session {
         };
         let asked = leave.given().asked.take();
         let answer = match asked {
-            Some(statement) => self.run_native(statement).await,
+            Some(statement) => match self.begin_native().await {
+                Ok(()) => self.run_native(statement).await,
+                Err(error) => Err(error),
+            },
             None => Err(Error::invalid("no statement lies ready")),
         };
         if answer.is_err() && !self.transaction.is_none() {
@@ -186,14 +201,24 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a statement in the engine's own words.
+    /// Begins the transaction on the shard, if there is one: what is asked may write.
+    async fn begin_native(&mut self) -> Result<(), Error> {
+        self.take_leave();
+        if self.transaction.is_none() {
+            return Ok(());
+        }
+        self.begin_solo().await.map_err(|error| match error {
+            polyshard_router::RouterError::Engine(error) => error,
+            error => Error::Busy { message: error.to_string() },
+        })
+    }
+
+    /// Runs a statement in the engine's own words: in the transaction, if it has begun on the shard. A question alone
+    /// does not begin one, unless all see one moment: it would keep others from writing.
     pub(crate) async fn run_native(&mut self, statement: EngineStatement) -> Result<Rows, Error> {
         self.take_leave();
-        if !self.transaction.is_none() {
-            self.begin_solo().await.map_err(|error| match error {
-                polyshard_router::RouterError::Engine(error) => error,
-                error => Error::Busy { message: error.to_string() },
-            })?;
+        if self.transaction.has_one_snapshot() {
+            self.begin_native().await?;
         }
         let Some(lite) = &mut self.lite else { return Err(Error::Closed) };
         let ran = match &mut lite.transaction {
@@ -224,9 +249,20 @@ impl Session {
     /// Has the tickets that were given, all of them as they are now.
     pub(crate) fn take_leave(&mut self) {
         let Some(leave) = &self.under else { return };
-        let tickets = leave.tickets();
+        let mut tickets = leave.tickets();
         match &mut self.lite {
-            Some(lite) => lite.tickets = tickets,
+            Some(lite) => {
+                if lite.transaction.is_some() {
+                    // What it began with may be a ticket of its own.
+                    let given = tickets.len();
+                    for own in &lite.tickets {
+                        if !tickets[..given].iter().any(|ticket| Arc::ptr_eq(ticket, own)) {
+                            tickets.push(own.clone());
+                        }
+                    }
+                }
+                lite.tickets = tickets;
+            }
             None => self.lite = Some(Lite::new(leave.shard.clone(), tickets)),
         }
     }

@@ -56,6 +56,8 @@ impl Session {
         });
         match (conditions.as_slice(), relations, tree.clone()) {
             ([], _, _) => Ok(text.to_owned()),
+            // The conditions are in PostgreSQL's words.
+            _ if self.backend.as_ref().is_some_and(|backend| backend.is_inside()) => Err(in_motion().into()),
             ([condition], 1, Tree::Update(mut update)) => {
                 update.selection = Some(narrowed(update.selection.as_ref(), condition));
                 Ok(update.to_string())

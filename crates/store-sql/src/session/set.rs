@@ -123,6 +123,7 @@ impl Session {
         self.transaction.note_search_path(false, &path);
         if self.embedded {
             self.lite_settings = Arc::new(super::lite_settings(&self.door));
+            self.settings = Arc::default();
         } else if !self.settings.is_empty() {
             self.settings = Arc::default();
             // A shard's session is brought to it at once, so that the client hears what its settings are now.

@@ -13,7 +13,7 @@ impl Session {
     pub(super) async fn query(&mut self, body: BytesMut) -> Done {
         self.skipping = false;
         // A series without its end is ended by this.
-        if self.has_series() {
+        if self.has_series() && !self.goes_on_in_series(&body) {
             Box::pin(self.end_series()).await?;
         }
         match self.run_query(&body).await {
@@ -57,7 +57,18 @@ impl Session {
 
     /// Whether something of the extended protocol may be under way.
     fn has_series(&self) -> bool {
-        self.backend.is_some() || self.transaction.wrote || !self.portals.is_empty() || !self.held.is_empty()
+        let open = self.transaction.wrote || self.transaction.is_in_series();
+        self.backend.is_some() || open || !self.portals.is_empty() || !self.held.is_empty()
+    }
+
+    /// Whether a text is about the transaction that a series has begun: it becomes one of the client's, or ends.
+    fn goes_on_in_series(&self, body: &[u8]) -> bool {
+        const WORDS: [&str; 6] = ["abort", "begin", "commit", "end", "rollback", "start"];
+        let word = codec::text(body).ok().and_then(|text| text.split_whitespace().next());
+        self.transaction.is_in_series()
+            && word.is_some_and(|word| {
+                WORDS.iter().any(|known| known.eq_ignore_ascii_case(word.trim_end_matches(';')))
+            })
     }
 
     /// Several statements are one transaction, unless they say otherwise.

@@ -82,6 +82,9 @@ impl Session {
             } else {
                 self.park();
                 self.open_with(tickets, Vec::new(), true).await?;
+                if let Some(leave) = self.backend.as_ref().and_then(|backend| backend.leave()) {
+                    leave.take_snapshot_alone();
+                }
             }
             self.begun().await?;
             // A snapshot is taken with the first question.

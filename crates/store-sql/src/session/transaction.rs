@@ -20,6 +20,8 @@ enum Begun {
     Not,
     /// By several statements in one message.
     Implicitly,
+    /// By a series of the extended protocol that writes on an SQLite shard; until its Sync.
+    InSeries,
     /// By BEGIN.
     Explicitly,
 }
@@ -39,7 +41,7 @@ pub(crate) struct Transaction {
     /// Its savepoints, the oldest first.
     pub(super) marks: Vec<Mark>,
     /// What the session had before, in case it is rolled back.
-    before: Option<Remembered>,
+    pub(super) before: Option<Remembered>,
     /// Whether something was written.
     pub wrote: bool,
     /// The session that it ran on is lost.
@@ -123,6 +125,10 @@ impl Transaction {
         self.begun == Begun::Not
     }
 
+    pub fn is_in_series(&self) -> bool {
+        self.begun == Begun::InSeries
+    }
+
     pub fn is_explicit(&self) -> bool {
         self.begun == Begun::Explicitly
     }
@@ -165,6 +171,11 @@ impl Transaction {
         self.search_path_set
     }
 
+    /// Whether this search path is the transaction's own, and ends with it.
+    pub fn has_local_path(&self, path: &Arc<[String]>) -> bool {
+        self.search_path_set && self.search_path_after.as_ref() != Some(path)
+    }
+
     /// The statements that begin it on a shard; none outside a transaction.
     pub fn opening(&self) -> Option<(&Arc<str>, &[Arc<str>])> {
         (!self.is_none()).then_some((&self.begin, &self.prelude))
@@ -182,6 +193,26 @@ impl Session {
             self.transaction.movable = !self.transaction.one_snapshot;
             self.transaction.before = Some(self.remembered());
         }
+    }
+
+    /// Begins a transaction for what a series does on SQLite shards up to its Sync.
+    pub(crate) fn begin_in_series_lite(&mut self) {
+        if self.transaction.is_none() {
+            self.begin_implicitly();
+            self.transaction.begun = Begun::InSeries;
+        }
+    }
+
+    /// Commits what a series has done so far on an SQLite shard: what follows cannot be in one transaction with it.
+    pub(crate) async fn commit_series(&mut self) -> Done {
+        if !self.transaction.is_in_series() {
+            return Ok(());
+        }
+        // The series goes on, and what it has bound.
+        let portals = std::mem::take(&mut self.portals);
+        let ended = Box::pin(self.end_transaction(true)).await;
+        self.portals = portals;
+        ended
     }
 
     /// Whether transactions are isolated so, unless they say otherwise.
@@ -213,7 +244,7 @@ impl Session {
                     SqlError::new(state::ACTIVE_TRANSACTION, "there is already a transaction in progress");
                 self.notice(Severity::Warning, &warning);
             }
-            Begun::Implicitly => {
+            Begun::Implicitly | Begun::InSeries => {
                 self.transaction.begun = Begun::Explicitly;
                 if self.backend.is_none() {
                     self.transaction.begin = statement.text().clone();

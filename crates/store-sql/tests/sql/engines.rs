@@ -7,6 +7,7 @@ use polyshard_testkit::postgres::PgServer;
 use tokio_postgres::Client;
 
 use crate::support::{Cluster, Place, Setup, refusal, rows};
+use crate::wire::Wire;
 
 /// `s1` is a PostgreSQL database, `s2` an SQLite file.
 async fn mixed() -> Cluster {
@@ -17,6 +18,18 @@ async fn mixed() -> Cluster {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::Mixed(Arc::new(server), Arc::new(folder));
     Cluster::on_place(place, &Setup::default()).await
+}
+
+/// `f1` is an SQLite file, `p1` a PostgreSQL database: whoever asks the first one asks the file.
+async fn file_first() -> Cluster {
+    let server = PgServer::start();
+    server.create_database("p1");
+    let place = Place::Growing(Arc::new(server), Arc::new(tempfile::tempdir().unwrap()));
+    let cluster = Cluster::on(place, &Setup::default()).await;
+    for shard in ["f1", "p1"] {
+        cluster.add_shard(shard).await;
+    }
+    cluster
 }
 
 /// The tables of the tests, made through the door.
@@ -38,8 +51,8 @@ const TENANTS: i64 = 20;
 async fn tenants_by_engine(cluster: &Cluster) -> (Vec<i64>, Vec<i64>) {
     let view = cluster.router.view();
     let map = &view.maps[&polyshard_map::MapName::new("tenants").unwrap()].map;
-    let on =
-        |tenant: &i64| map.locate(&polyshard_map::Key::BigInt(*tenant)).unwrap().shard().as_str() == "s1";
+    let of = |tenant: &i64| map.locate(&polyshard_map::Key::BigInt(*tenant)).unwrap().shard();
+    let on = |tenant: &i64| ["s1", "p1"].contains(&of(tenant).as_str());
     (0..TENANTS).partition(on)
 }
 
@@ -207,6 +220,160 @@ async fn what_every_shard_has_is_changed_on_both_engines_or_on_none() {
     rows(&client, "TRUNCATE notes").await;
     assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["0"]]);
     rows(&client, "DROP TABLE colours").await;
+    drop(client);
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_go_across_also_if_a_file_comes_first() {
+    let cluster = file_first().await;
+    let mut client = cluster.connect().await;
+    make_tables(&client).await;
+    let (servers, files) = tenants_by_engine(&cluster).await;
+    assert!(!servers.is_empty() && !files.is_empty(), "both engines have rows");
+    for tenant in 0..TENANTS {
+        rows(&client, &format!("INSERT INTO notes VALUES ({tenant}, 1, 'a b', '2024-02-29 12:00+00')")).await;
+    }
+    // What only PostgreSQL can work out, of rows that are not combined.
+    let words = "SELECT tenant, to_tsvector('simple', body)::text FROM notes";
+    let found = rows(&client, words).await;
+    assert_eq!(found.len(), TENANTS as usize);
+    assert!(found.iter().all(|row| row[1] == "'a':1 'b':2"), "{found:?}");
+    assert_eq!(rows(&client, "SELECT tenant FROM notes WHERE at < now()").await.len(), TENANTS as usize);
+    let old = "SELECT count(*) FROM notes WHERE at < now() - interval '1 day'";
+    assert_eq!(rows(&client, old).await, [["20"]]);
+    // By a portal, and where the transaction is on the file already.
+    let transaction = client.transaction().await.unwrap();
+    let one = "SELECT id FROM notes WHERE tenant = $1";
+    assert_eq!(transaction.query(one, &[&files[0]]).await.unwrap().len(), 1);
+    let portal = transaction.bind(words, &[]).await.unwrap();
+    assert_eq!(transaction.query_portal(&portal, 7).await.unwrap().len(), 7);
+    assert_eq!(transaction.query_portal(&portal, 0).await.unwrap().len(), TENANTS as usize - 7);
+    assert_eq!(transaction.query("SELECT tenant FROM notes WHERE at < now()", &[]).await.unwrap().len(), 20);
+    transaction.commit().await.unwrap();
+    drop(client);
+    cluster.close().await;
+}
+
+/// A file has one writer: whoever only reads leaves it to others.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_read_keep_nobody_from_writing() {
+    let cluster = mixed().await;
+    let (client, other) = (cluster.connect().await, cluster.connect().await);
+    make_tables(&client).await;
+    let (servers, files) = tenants_by_engine(&cluster).await;
+    let by_key = format!("SELECT count(*) FROM notes WHERE tenant = {}", files[0]);
+    let all = "SELECT count(*) FROM notes";
+    let mut id = 0;
+    for begin in ["BEGIN", "BEGIN READ ONLY", "BEGIN ISOLATION LEVEL REPEATABLE READ"] {
+        rows(&client, begin).await;
+        if !begin.contains("REPEATABLE") {
+            assert_eq!(rows(&client, &by_key).await, [[id.to_string()]], "{begin}");
+        }
+        let before = rows(&client, all).await;
+        assert_eq!(before, [[(2 * id).to_string()]]);
+        id += 1;
+        for tenant in [servers[0], files[0]] {
+            // Refused when the file is not free for it.
+            rows(&other, &format!("INSERT INTO notes VALUES ({tenant}, {id})")).await;
+        }
+        let seen = if begin.contains("REPEATABLE") { before } else { vec![vec![(2 * id).to_string()]] };
+        assert_eq!(rows(&client, all).await, seen, "{begin}");
+        rows(&client, "COMMIT").await;
+    }
+    // Of a snapshot alone a file cannot be written; what was written before is seen in it, and stays.
+    let insert = |id: i64| format!("INSERT INTO notes VALUES ({}, {id})", files[0]);
+    rows(&client, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    assert_eq!(rows(&client, all).await, [["6"]]);
+    let (state, message) = refusal(&client, &insert(9)).await;
+    assert!(state == "0A000" && message.contains("s2"), "{message}");
+    rows(&client, "ROLLBACK").await;
+    rows(&client, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    rows(&client, &insert(9)).await;
+    assert_eq!(rows(&client, all).await, [["7"]]);
+    rows(&client, &insert(10)).await;
+    rows(&client, "COMMIT").await;
+    assert_eq!(rows(&other, all).await, [["8"]]);
+    drop((client, other));
+    cluster.close().await;
+}
+
+/// What a client sends before one Sync is done as a whole or not at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_series_on_a_file_is_one_transaction() {
+    for (cluster, name) in [(mixed().await, "s2"), (Cluster::start_embedded().await, "all")] {
+        let client = cluster.connect().await;
+        make_tables(&client).await;
+        let (servers, files) = tenants_by_engine(&cluster).await;
+        let (here, elsewhere) = (files[0], servers[0]);
+        let mut wire = Wire::connect(&cluster).await;
+        let insert = |tenant: i64, id: i64| format!("INSERT INTO notes VALUES ({tenant}, {id}, 'x')");
+        let ids = async || {
+            let found =
+                rows(&client, &format!("SELECT id FROM notes WHERE tenant = {here} ORDER BY id")).await;
+            found.into_iter().map(|mut row| row.remove(0)).collect::<Vec<String>>()
+        };
+        wire.statement(&insert(here, 1));
+        wire.statement(&insert(here, 2));
+        assert_eq!(wire.sync().await.matches('C').count(), 2, "{name}");
+        assert_eq!(ids().await, ["1", "2"], "{name}");
+        wire.statement(&insert(here, 3));
+        wire.statement(&insert(here, 2));
+        wire.statement(&insert(here, 4));
+        let kinds = wire.sync().await;
+        assert!(kinds.matches('C').count() == 1 && kinds.ends_with("EZ"), "{name}: {kinds}");
+        assert_eq!(ids().await, ["1", "2"], "{name}: nothing of a series that failed stays");
+        // What is refused before it comes to the shard undoes what came before as well.
+        wire.statement(&insert(here, 3));
+        wire.statement("SELECT nothing_of_it FROM notes");
+        assert!(wire.sync().await.ends_with("EZ"));
+        assert_eq!(ids().await, ["1", "2"], "{name}");
+        // The client's own transaction takes in what came before it.
+        wire.statement(&insert(here, 3));
+        wire.statement("BEGIN");
+        wire.statement(&insert(here, 4));
+        assert_eq!(wire.sync().await.matches('C').count(), 3, "{name}");
+        wire.simple("ROLLBACK").await;
+        assert_eq!(ids().await, ["1", "2"], "{name}");
+        // One that is left without its end, and one that is alone.
+        wire.statement(&insert(here, 3));
+        wire.flush().await;
+        assert_eq!(wire.sync().await.matches('C').count(), 1, "{name}");
+        wire.statement(&insert(here, 4));
+        wire.sync().await;
+        assert_eq!(ids().await, ["1", "2", "3", "4"], "{name}");
+        if name == "all" {
+            // Files are written one after the other, and what all of them have after them.
+            wire.statement(&insert(here, 5));
+            wire.statement(&insert(elsewhere, 5));
+            wire.statement("INSERT INTO countries VALUES ('no', 'Norway')");
+            wire.statement(&insert(here, 6));
+            wire.statement("SELECT count(*) FROM notes");
+            assert_eq!(wire.sync().await.matches('C').count(), 5);
+            assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["7"]]);
+        }
+        drop((client, wire));
+        cluster.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_are_told_what_a_cursor_on_a_file_has() {
+    let cluster = mixed().await;
+    let mut client = cluster.connect().await;
+    make_tables(&client).await;
+    let (servers, files) = tenants_by_engine(&cluster).await;
+    for tenant in [servers[0], files[0]] {
+        rows(&client, &format!("INSERT INTO notes VALUES ({tenant}, 1, 'a')")).await;
+        let transaction = client.transaction().await.unwrap();
+        let declare = format!("DECLARE c CURSOR FOR SELECT id, body FROM notes WHERE tenant = {tenant}");
+        transaction.execute(&declare, &[]).await.unwrap();
+        let fetch = transaction.prepare("FETCH 10 FROM c").await.unwrap();
+        assert_eq!(fetch.columns().len(), 2);
+        let row = transaction.query_one(&fetch, &[]).await.unwrap();
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1)), (1, "a"));
+        transaction.commit().await.unwrap();
+    }
     drop(client);
     cluster.close().await;
 }

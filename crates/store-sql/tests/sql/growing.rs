@@ -9,9 +9,11 @@ use polyshard_testkit::postgres::PgServer;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-use crate::support::{Cluster, Place, Setup, rows};
+use crate::support::{Cluster, Place, Setup, refusal, rows};
 
 const TENANTS: i64 = 12;
+/// Tables that number their rows.
+const NUMBERED: [&str; 2] = ["numbered", "\"Counted\""];
 /// How long a writer may take to get something done; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -29,6 +31,9 @@ async fn small() -> Cluster {
         "SELECT polyshard.shard_table('notes', 'tenants', 'tenant')",
         "CREATE TABLE numbered (tenant bigint, id bigserial, PRIMARY KEY (tenant, id))",
         "SELECT polyshard.shard_table('numbered', 'tenants', 'tenant')",
+        // Its sequence has a name that must be quoted.
+        "CREATE TABLE \"Counted\" (tenant bigint, id bigserial, PRIMARY KEY (tenant, id))",
+        "SELECT polyshard.shard_table('\"Counted\"', 'tenants', 'tenant')",
         "CREATE TABLE countries (code text PRIMARY KEY, name text, since timestamptz, area numeric)",
         "INSERT INTO countries VALUES ('ch', 'it''s \\ Swiss', '1291-08-01 00:00+00', 41285.50), ('is', NULL, NULL, 0)",
     ] {
@@ -83,10 +88,11 @@ impl Writer {
                 let found = found.unwrap_or_else(|error| panic!("{body}: {error:?}"));
                 assert_eq!(found.len(), 1, "{body} was acknowledged");
                 assert_eq!(found[0].get::<_, &str>(0), body);
-                client
-                    .execute("INSERT INTO numbered (tenant) VALUES ($1)", &[&tenant])
-                    .await
-                    .unwrap_or_else(|error| panic!("{body}: {error:?}"));
+                for table in NUMBERED {
+                    let insert = format!("INSERT INTO {table} (tenant) VALUES ($1)");
+                    let ran = client.execute(&insert, &[&tenant]).await;
+                    ran.unwrap_or_else(|error| panic!("{body}: {error:?}"));
+                }
                 counted.fetch_add(1, Ordering::SeqCst);
             }
             acknowledged
@@ -176,9 +182,46 @@ async fn clients_go_on_while_a_cluster_grows_onto_postgresql_and_back() {
     let there: BTreeSet<(i64, i64)> = found.iter().map(|row| (number(&row[0]), number(&row[1]))).collect();
     assert_eq!(there.len(), found.len(), "no row is there twice");
     assert_eq!(there, acknowledged);
-    let numbers = ask("SELECT count(*), count(DISTINCT id) FROM numbered").await;
-    assert_eq!(numbers[0][0], numbers[0][1], "ids are given once, on either engine");
-    assert_eq!(number(&numbers[0][0]), acknowledged.len() as i64);
+    for table in NUMBERED {
+        let numbers = ask(&format!("SELECT count(*), count(DISTINCT id) FROM {table}")).await;
+        assert_eq!(numbers[0][0], numbers[0][1], "ids of {table} are given once, on either engine");
+        assert_eq!(number(&numbers[0][0]), acknowledged.len() as i64);
+    }
     drop(watcher);
+    cluster.close().await;
+}
+
+/// What a client has set is the same when the first PostgreSQL shard comes, and when it goes back to what it had before.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_are_kept_when_a_cluster_grows_onto_postgresql() {
+    let cluster = small().await;
+    let zoned = cluster.connect().await;
+    rows(&zoned, "SET TimeZone TO '+09'").await;
+    rows(&zoned, "BEGIN").await;
+    let options = format!("{} options='-c search_path=app'", cluster.connect_string());
+    let (placed, connection) = tokio_postgres::connect(&options, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    rows(&placed, "SET search_path TO public").await;
+    let local = cluster.connect().await;
+    rows(&local, "BEGIN").await;
+    rows(&local, "SET LOCAL search_path TO elsewhere, public").await;
+    let anew = cluster.connect().await;
+    rows(&anew, "SET application_name TO 'one'").await;
+    rows(&anew, "RESET ALL").await;
+
+    cluster.add_shard("p1").await;
+    let read = "SELECT since::text FROM countries WHERE code = 'ch'";
+    assert_eq!(rows(&zoned, read).await, [["1291-08-01 09:00:00+09"]]);
+    rows(&zoned, "ROLLBACK").await;
+    assert_eq!(rows(&zoned, read).await, [["1291-08-01 09:00:00+09"]]);
+    assert_eq!(rows(&zoned, "SHOW TimeZone").await, [["<+09>-09"]]);
+    assert_eq!(rows(&placed, "SELECT current_schemas(false)").await, [["{public}"]]);
+    // Its path would outlive it there: it is to begin again.
+    assert_eq!(refusal(&local, "SELECT count(*) FROM countries").await.0, "40001");
+    rows(&local, "ROLLBACK").await;
+    let path = rows(&local, "SHOW search_path").await;
+    assert!(!path[0][0].contains("elsewhere"), "{path:?}");
+    assert_eq!(rows(&anew, "SHOW application_name").await, [[""]]);
+    drop((zoned, placed, local, anew));
     cluster.close().await;
 }
