@@ -66,7 +66,7 @@ impl Inner {
     /// How far a shard is; nothing if it is new here.
     pub(crate) async fn applied_on(&self, shard: &Arc<Shard>) -> Result<Option<u64>, JournalError> {
         let id = shard.id();
-        let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        let mut tx = shard.control_snapshot().await.map_err(|error| JournalError::on(id, error))?;
         let fail = |error: engine::Error| JournalError::on(id, error);
         if !exists(&mut tx, shard.dialect()).await.map_err(fail)? {
             return Ok(None);

@@ -101,7 +101,13 @@ impl Inner {
             }
             let state = self.catalog.journal_state().await?;
             self.learn_position(state.position);
-            let found = self.told(teller).await?.unwrap_or_else(|| (state.position, Found::default()));
+            let serving = self.serving();
+            let found = match self.told(teller).await {
+                Ok(found) => found.unwrap_or_else(|| (state.position, Found::default())),
+                // One that is being taken out says so.
+                Err(_) if self.serving() != serving => continue,
+                Err(error) => return Err(error),
+            };
             // A decision in between: both must be of the same position.
             if found.0 == state.position && (of_postgres == self.has_postgres() || teller == Teller::File) {
                 let known = self.join(found.1, &state).await?;
@@ -141,7 +147,7 @@ impl Inner {
     pub(crate) async fn read_shard(&self, id: &ShardId) -> Result<(u64, Found), JournalError> {
         let shard = self.shard(id).await?;
         let fail = |error| JournalError::on(id, error);
-        let mut tx = shard.control_transaction().await.map_err(fail)?;
+        let mut tx = shard.control_snapshot().await.map_err(fail)?;
         let wrong = |error: polyshard_engine::Error| JournalError::on(id, error);
         let dialect = shard.dialect();
         if dialect == Dialect::Postgres {

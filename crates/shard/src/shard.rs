@@ -394,6 +394,15 @@ impl Shard {
         Ok(self.control.begin(Access::Write).await?)
     }
 
+    /// Likewise, where nothing is written: on SQLite it does not wait for whoever writes, who may be waiting for this.
+    pub async fn control_snapshot(&self) -> Result<polyshard_engine::Transaction, ShardError> {
+        let access = match self.target {
+            Target::Sqlite(_) => Access::Read,
+            Target::Postgres(_) => Access::Write,
+        };
+        Ok(self.control.begin(access).await?)
+    }
+
     /// Begins a transaction whose statements, and the pauses between them, may take long: a change of the schema
     /// of a large table, which other shards are waited for in.
     pub async fn patient_transaction(&self) -> Result<polyshard_engine::Transaction, ShardError> {

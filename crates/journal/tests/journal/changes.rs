@@ -32,6 +32,24 @@ async fn a_change_is_on_all_shards_and_in_the_schema(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// Whoever writes a row may be waiting for the schema: it is read without waiting for him.
+async fn the_schema_is_read_while_every_shard_is_written(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY)"]).await.unwrap();
+    let mut writing = Vec::new();
+    for name in ["s1", "s2", "s3"] {
+        let opened = cluster.router.administer(&shard(name)).await.unwrap();
+        let mut tx = opened.control_transaction().await.unwrap();
+        tx.run(polyshard_engine::Statement::new("INSERT INTO t VALUES (1)")).await.unwrap();
+        writing.push(tx);
+    }
+    assert!(cluster.journal.schema().await.unwrap().tables.contains_key(&table("t")));
+    for tx in writing {
+        tx.commit().await.expect("it was not waited for until it was given up");
+    }
+    cluster.close().await;
+}
+
 /// C7: what one shard refuses is on none.
 async fn what_one_shard_refuses_is_on_none(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
@@ -194,6 +212,7 @@ async fn old_writes_are_forgotten_when_every_shard_has_them(place: Arc<Place>) {
 on_both_engines!(
     old_writes_are_forgotten_when_every_shard_has_them,
     drift_is_found,
+    the_schema_is_read_while_every_shard_is_written,
     a_change_is_on_all_shards_and_in_the_schema,
     what_one_shard_refuses_is_on_none,
     concurrent_writes_have_one_order,

@@ -145,8 +145,12 @@ impl Session {
             let entered = self.enter(wanted, access).await;
             let error = match entered {
                 Ok(tickets) => {
-                    if ready {
-                        door.journal.ready(tickets[0].shard()).await.map_err(|error| error.to_sql())?;
+                    if ready && let Err(error) = door.journal.ready(tickets[0].shard()).await {
+                        tries += 1;
+                        if home.is_some() && tries < TRIES_MAX && Box::pin(door.has_moved_home(home)).await {
+                            continue;
+                        }
+                        return Err(error.to_sql().into());
                     }
                     let keys = match wanted {
                         Wanted::Keys { keys, .. } => {
