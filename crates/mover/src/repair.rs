@@ -2,8 +2,9 @@
 //! removed, and what cannot be decided stays, hidden from requests, and is counted.
 //!
 //! Nothing is removed that the owner does not have or has not taken, unless the operator says so. Each write proves in
-//! its own transaction who owns the range, and the owner notes what it takes together with the rows: so it can be
-//! stopped anywhere and begun again, and brings nothing back that was deleted meanwhile.
+//! its own transaction who owns the range and that no other repair has begun, and the owner notes what it takes
+//! together with the rows: so it can be stopped anywhere and begun again, and brings nothing back that was deleted
+//! meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ use crate::error::{MoveError, Result, shard};
 use crate::misplaced::{Owners, point, strays};
 use crate::session::Session;
 use crate::table::rows_of;
+use crate::taken::{Holder, Notes};
 
 /// Rows looked at at once, and written by one transaction: others' protocol waits for it.
 const PAGE_ROWS: usize = 256;
@@ -115,11 +117,12 @@ enum Verdict {
 
 impl Mover {
     /// Puts the rows of a map right that one shard has and does not own; answers what was done with each dataset's.
-    /// `busy` are the ranges of operations under way, and `mark` a fresh name.
+    /// `busy` are the ranges of operations under way, `shards` all there are, and `mark` a fresh name: whatever was
+    /// begun before by another is refused from then on.
     pub async fn repair(
         &self,
         definition: &MapDefinition,
-        (entries, busy): (&[Entry], &[KeyRange]),
+        (entries, busy, shards): (&[Entry], &[KeyRange], &[ShardId]),
         on: &ShardId,
         how: Repair,
         mark: OpId,
@@ -127,6 +130,9 @@ impl Mover {
         let opened = shard(self.shards(), on).await?;
         let wrong = MoveError::on(on);
         let owners = Owners::new(entries);
+        let claim = (!how.dry_run).then_some(mark);
+        // Before anything is read.
+        let holders = Notes { on: &opened, definition, claim }.holders(self.shards(), shards).await?;
         let mut tally: BTreeMap<String, Repaired> = BTreeMap::new();
         let mut todo: BTreeMap<Vec<u8>, KeyRange> = BTreeMap::new();
         let mut is_all = true;
@@ -151,15 +157,16 @@ impl Mover {
             opened.hide_strays(mark, definition.name(), &ranges).await.map_err(&wrong)?;
             self.pass("repair_hide.after")?;
         }
+        let job = Job { mover: self, definition, on, how, mark, holders };
         for ((owner, kind), ranges) in by_owner(&todo, &owners, &marked) {
             for ranges in ranges.chunks(PLACEMENTS_AT_ONCE) {
-                let mut part = Part::new(self, definition, (on, &owner), ranges, how, kind).await?;
+                let mut part = Part::new(&job, &owner, ranges, kind).await?;
                 part.go(&mut tally).await?;
             }
         }
         let is_clean = is_all && tally.values().all(|of| of.left() + of.moving == 0);
         if !how.dry_run && is_clean && !(marked.is_empty() && ranges.is_empty()) {
-            opened.unmark_strays(definition.name()).await.map_err(&wrong)?;
+            opened.unmark_strays(mark, definition.name()).await.map_err(&wrong)?;
         }
         Ok(tally)
     }
@@ -181,11 +188,21 @@ fn by_owner(
     out
 }
 
+/// What is put right on one shard.
+struct Job<'a> {
+    mover: &'a Mover,
+    definition: &'a MapDefinition,
+    on: &'a ShardId,
+    how: Repair,
+    mark: OpId,
+    /// Those who have taken rows of the shard and not forgotten them.
+    holders: Vec<Holder>,
+}
+
 /// Some ranges of one shard that another owns.
 struct Part<'a> {
-    mover: &'a Mover,
+    job: &'a Job<'a>,
     session: Session,
-    how: Repair,
     /// What is known of the ranges. What the owner lacks of those that a move has left was deleted there; of stale ones
     /// nobody knows whether it was or has never come there.
     kind: StrayKind,
@@ -193,16 +210,14 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     async fn new(
-        mover: &'a Mover,
-        definition: &MapDefinition,
-        (on, owner): (&ShardId, &ShardId),
+        job: &'a Job<'a>,
+        owner: &ShardId,
         ranges: &[KeyRange],
-        how: Repair,
         kind: StrayKind,
     ) -> Result<Part<'a>> {
         let none = OpId::new(Default::default());
         let carry = Carry {
-            from: on.clone(),
+            from: job.on.clone(),
             to: owner.clone(),
             ranges: ranges.to_vec(),
             forward: none,
@@ -213,27 +228,25 @@ impl<'a> Part<'a> {
             replaces: None,
         };
         let op = OpRef { id: none, epoch: Epoch::ZERO, token: 0 };
-        let mut session = Session::new(mover.shards(), op, carry, definition.clone()).await?;
-        match how.dry_run {
+        let mut session = Session::new(job.mover.shards(), op, carry, job.definition.clone()).await?;
+        match job.how.dry_run {
             true => session.read_what_is_there().await?,
             false => drop(session.refresh().await?),
         }
         // One of an earlier version has no place for the notes.
         session.target.ensure_move_tables().await.map_err(MoveError::on(owner))?;
-        if !how.dry_run {
-            session.forget_settled().await?;
-        }
-        Ok(Part { mover, session, how, kind })
+        Ok(Part { job, session, kind })
     }
 
     /// Whether what the owner lacks may have been deleted there, and is not carried to it.
     fn is_old(&self) -> bool {
-        self.kind != StrayKind::Unknown && self.how.old != OldRows::Carry
+        self.kind != StrayKind::Unknown && self.job.how.old != OldRows::Carry
     }
 
     /// Whether what the owner lacks is removed.
     fn drops_old(&self) -> bool {
-        let told = self.how.owner_wins && self.kind == StrayKind::Left || self.how.old == OldRows::Remove;
+        let told =
+            self.job.how.owner_wins && self.kind == StrayKind::Left || self.job.how.old == OldRows::Remove;
         self.is_old() && told
     }
 
@@ -276,7 +289,7 @@ impl<'a> Part<'a> {
 
     /// Whether any row of a table is one that stays.
     async fn keeps_any(&self, table: usize) -> Result<bool> {
-        let (dry, wins) = (self.how.dry_run, self.how.owner_wins);
+        let (dry, wins) = (self.job.how.dry_run, self.job.how.owner_wins);
         let stays = |verdict: Verdict| match verdict {
             Verdict::Same | Verdict::Taken => false,
             Verdict::Differs => !wins,
@@ -297,7 +310,7 @@ impl<'a> Part<'a> {
 
     /// Carries what the owner lacks to it.
     async fn give(&self, unit: usize, of: &mut Repaired) -> Result<()> {
-        if self.how.dry_run || self.is_old() {
+        if self.job.how.dry_run || self.is_old() {
             return Ok(());
         }
         loop {
@@ -323,6 +336,7 @@ impl<'a> Part<'a> {
             if missing.is_empty() {
                 continue;
             }
+            self.job.mover.pass("repair_put.before")?;
             let put = match self.put(table, &missing).await {
                 Ok(()) => missing,
                 // One by one: those that fit come, the others stay where they are.
@@ -338,7 +352,7 @@ impl<'a> Part<'a> {
                 }
                 Err(error) => return Err(error),
             };
-            self.mover.pass("repair_put.after")?;
+            self.job.mover.pass("repair_put.after")?;
             given += put.len() as u64;
             // Rows that others refer to go when those have gone.
             if self.is_leaf(table) {
@@ -359,12 +373,12 @@ impl<'a> Part<'a> {
         let taken: Vec<Taken> = rows.iter().map(|row| session.note_of(table, row)).collect();
         let ranges = (session.definition.name(), session.carry.ranges.as_slice());
         let taken = (session.source.id(), side.table.as_str(), taken.as_slice());
-        owner.take_strays(ranges, statements, taken).await.map_err(MoveError::on(owner.id()))
+        owner.take_strays(self.job.mark, ranges, statements, taken).await.map_err(MoveError::on(owner.id()))
     }
 
     /// Removes what the owner has, and counts the rest.
     async fn take_away(&self, unit: usize, is_needed: bool, of: &mut Repaired) -> Result<()> {
-        let (dry, wins) = (self.how.dry_run, self.how.owner_wins);
+        let (dry, wins) = (self.job.how.dry_run, self.job.how.owner_wins);
         let side = &self.session.tables[self.session.units[unit].table].from;
         let mut after = None;
         while let Some(page) = self.page(unit, &mut after).await? {
@@ -406,13 +420,17 @@ impl<'a> Part<'a> {
     /// nobody needs to know any more that the owner has taken them.
     async fn remove(&self, unit: usize, rows: &[(Vec<Value>, Verdict)]) -> Result<Vec<usize>> {
         let kept = self.remove_all(unit, rows).await?;
-        self.mover.pass("repair_remove.after")?;
+        self.job.mover.pass("repair_remove.after")?;
         let gone = rows
             .iter()
             .enumerate()
             .filter(|(place, (_, verdict))| *verdict == Verdict::Taken && !kept.contains(place));
-        let table = self.session.units[unit].table;
-        self.session.forget_taken(table, gone.map(|(_, (row, _))| row.as_slice())).await?;
+        let gone: Vec<&[Value]> = gone.map(|(_, (row, _))| row.as_slice()).collect();
+        let (session, mark, table) = (&self.session, self.job.mark, self.session.units[unit].table);
+        session.forget_taken(mark, table, &gone).await?;
+        for holder in self.job.holders.iter().filter(|_| !gone.is_empty()) {
+            holder.forget(session, mark, table, &gone).await?;
+        }
         Ok(kept)
     }
 
@@ -452,7 +470,7 @@ impl<'a> Part<'a> {
         });
         let ranges = (session.definition.name(), session.carry.ranges.as_slice());
         let is_same = |index: usize, now: &[Value]| session.is_same_here(table, &rows[places[index]].0, now);
-        let kept = on.remove_strays(ranges, strays.collect(), is_same).await;
+        let kept = on.remove_strays(self.job.mark, ranges, strays.collect(), is_same).await;
         let kept = kept.map_err(MoveError::on(on.id()))?;
         Ok(kept.into_iter().map(|index| places[index]).collect())
     }
@@ -479,11 +497,20 @@ impl<'a> Part<'a> {
         let mut tx = db.begin(Access::Read).await.map_err(&wrong)?;
         let mut answers = tx.run_all(statements).await.map_err(&wrong)?;
         tx.rollback().await.map_err(&wrong)?;
-        let taken = answers.split_off(here.len());
-        let judge = |row: Vec<Value>, (answer, taken): (Rows, Rows)| {
+        let noted = answers.split_off(here.len());
+        let mut taken: Vec<bool> =
+            here.iter().zip(&noted).map(|(row, noted)| session.is_taken(table, row, noted)).collect();
+        for holder in &self.job.holders {
+            for (place, is) in holder.taken(session, table, &here).await?.into_iter().flatten().enumerate() {
+                taken[place] |= is;
+            }
+        }
+        // The shard may have got rows of old ranges by right after they were taken: they may be the only ones.
+        let counts = self.kind == StrayKind::Unknown || self.job.how.old == OldRows::Carry;
+        let judge = |row: Vec<Value>, (answer, taken): (Rows, bool)| {
             let there: Option<Vec<Value>> = rows_of(answer).into_iter().next();
             let verdict = match &there {
-                _ if session.is_taken(table, &row, &taken) => Verdict::Taken,
+                _ if taken && counts => Verdict::Taken,
                 None => Verdict::Missing,
                 Some(there) if session.is_same(table, Some(&row), Some(there)) => Verdict::Same,
                 Some(_) => Verdict::Differs,

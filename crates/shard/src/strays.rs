@@ -53,6 +53,7 @@ impl Shard {
     }
 
     /// Marks ranges as holding rows that are not this shard's: from now on whoever reads all shards leaves them out.
+    /// `mark` is that of the repair that has claimed them.
     pub async fn hide_strays(
         &self,
         mark: OpId,
@@ -62,6 +63,7 @@ impl Shard {
         self.ensure_move_tables().await?;
         let mut tx = SqlLocal::begin(self.control()).await?;
         tx.lock_meta().await?;
+        self.prove_claim(tx.direct().await?, self.id(), mark).await?;
         let mut fresh = ranges.to_vec();
         for (_, marked) in tx.stray_marks(map).await? {
             fresh = without(fresh, &marked);
@@ -71,18 +73,21 @@ impl Shard {
     }
 
     /// Takes the marks of a map away: no rows are left that are not this shard's.
-    pub async fn unmark_strays(&self, map: &MapName) -> Result<(), ShardError> {
+    pub async fn unmark_strays(&self, mark: OpId, map: &MapName) -> Result<(), ShardError> {
         let mut tx = SqlLocal::begin(self.control()).await?;
         tx.lock_meta().await?;
+        self.prove_claim(tx.direct().await?, self.id(), mark).await?;
         let sql = format!("DELETE FROM {} WHERE map = $1 AND op = capture", self.own("capture"));
         tx.direct().await?.run(Statement::new(sql).bind(map.to_string())).await?;
         tx.commit().await
     }
 
     /// Writes rows here that another shard has and does not own, and notes that they were taken: in the same
-    /// transaction the local map is locked, and all of the ranges must be this shard's.
+    /// transaction the local map is locked, and all of the ranges must be this shard's; and no repair may have begun
+    /// after the one that has this mark, which might have removed the rows there since they were read.
     pub async fn take_strays(
         &self,
+        mark: OpId,
         (map, ranges): (&MapName, &[KeyRange]),
         mut statements: Vec<Statement>,
         (from, table, taken): (&ShardId, &str, &[Taken]),
@@ -96,16 +101,19 @@ impl Shard {
                 return Err(ShardError::LocalMapDiffers { map: map.clone(), detail });
             }
         }
+        self.prove_claim(tx.direct().await?, from, mark).await?;
         statements.extend(taken.iter().map(|row| self.note_taken(from, table, row)));
         tx.direct().await?.run_all(statements).await?;
         tx.commit().await
     }
 
     /// Removes rows that are not this shard's, each only if `is_same` says that it is what it was. In the same
-    /// transaction the local map is locked: the ranges must neither be here nor arrive, and no move may have to do with
-    /// them. Answers the places of those that were not what they were, and stay.
+    /// transaction the local map is locked: the ranges must neither be here nor arrive, no move may have to do with
+    /// them, and no repair may have begun after the one that has this mark. Answers the places of those that were not
+    /// what they were, and stay.
     pub async fn remove_strays(
         &self,
+        mark: OpId,
         (map, ranges): (&MapName, &[KeyRange]),
         rows: Vec<StrayRow>,
         is_same: impl Fn(usize, &[Value]) -> bool,
@@ -123,6 +131,7 @@ impl Shard {
             return Err(ShardError::LocalMapDiffers { map: map.clone(), detail });
         }
         let direct = tx.direct().await?;
+        self.prove_claim(direct, self.id(), mark).await?;
         let mut kept = Vec::new();
         for (place, row) in rows.into_iter().enumerate() {
             let Some(found) = direct.run(row.read).await?.into_rows().into_iter().next() else { continue };

@@ -1,10 +1,10 @@
 //! What a shard has taken of rows that another had and did not own: noted together with the rows, until the other has
 //! removed its own. Whoever goes on after a crash then does not bring back what was deleted here meanwhile.
 
-use polyshard_engine::Statement;
+use polyshard_engine::{Access, Statement, Transaction};
 use polyshard_map::ShardId;
 
-use crate::{RowKey, Shard, ShardError};
+use crate::{OpId, RowKey, Shard, ShardError};
 
 /// A row that was taken.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +18,46 @@ pub struct Taken {
 }
 
 impl Shard {
+    /// Makes a repair of another shard's rows, or of this one's, the only one that may write here. One that was begun
+    /// before and has paused since is refused from now on, whatever it has read.
+    pub async fn claim_repair(&self, of: &ShardId, mark: OpId) -> Result<(), ShardError> {
+        self.ensure_move_tables().await?;
+        // It is kept as a note of no table.
+        let sql = format!(
+            "INSERT INTO {} (shard, tab, key_digest, pk, row_digest) VALUES ($1, '', '', '', $2) \
+             ON CONFLICT (shard, tab, key_digest) DO UPDATE SET row_digest = excluded.row_digest",
+            self.own("taken")
+        );
+        let claim = Statement::new(sql).bind(of.to_string()).bind(mark.to_string());
+        self.carrier().await?.write(claim.into()).await?;
+        Ok(())
+    }
+
+    /// Proves that no other repair of these rows has begun, and keeps it so until the transaction ends.
+    pub(crate) async fn prove_claim(
+        &self,
+        tx: &mut Transaction,
+        of: &ShardId,
+        mark: OpId,
+    ) -> Result<(), ShardError> {
+        let sql = format!(
+            "UPDATE {} SET pk = '' WHERE shard = $1 AND tab = '' AND key_digest = '' AND row_digest = $2 RETURNING 1",
+            self.own("taken")
+        );
+        let found = tx.run(Statement::new(sql).bind(of.to_string()).bind(mark.to_string())).await?;
+        match found.rows().is_empty() {
+            true => Err(ShardError::Superseded(mark)),
+            false => Ok(()),
+        }
+    }
+
+    /// The tables that rows were taken of from another shard.
+    pub async fn taken_tables(&self, from: &ShardId) -> Result<Vec<String>, ShardError> {
+        let sql = format!("SELECT DISTINCT tab FROM {} WHERE shard = $1 AND tab <> ''", self.own("taken"));
+        let rows = self.carrier().await?.read(Statement::new(sql).bind(from.to_string())).await?;
+        rows.rows().iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
+    }
+
     pub(crate) fn note_taken(&self, from: &ShardId, table: &str, row: &Taken) -> Statement {
         let sql = format!(
             "INSERT INTO {} (shard, tab, key_digest, pk, row_digest) VALUES ($1, $2, $3, $4, $5) \
@@ -67,10 +107,11 @@ impl Shard {
         rows.rows().iter().map(read).collect()
     }
 
-    /// Forgets that rows of a table were taken: the other shard has them no more.
+    /// Forgets that rows of a table were taken: the other shard has them no more. Only for the repair that has claimed
+    /// them: what another one has read may go by the notes.
     pub async fn forget_taken(
         &self,
-        from: &ShardId,
+        (from, mark): (&ShardId, OpId),
         table: &str,
         key_digests: &[String],
     ) -> Result<(), ShardError> {
@@ -81,7 +122,10 @@ impl Shard {
             statement.bind(digest.clone())
         };
         if !key_digests.is_empty() {
-            self.carrier().await?.write(key_digests.iter().map(forget).collect()).await?;
+            let mut tx = self.carrier().await?.begin(Access::Write).await?;
+            self.prove_claim(&mut tx, from, mark).await?;
+            tx.run_all(key_digests.iter().map(forget).collect()).await?;
+            tx.commit().await?;
         }
         Ok(())
     }

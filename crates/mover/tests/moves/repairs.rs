@@ -2,7 +2,8 @@
 //! there before their dataset was known (E4).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use polyshard_catalog::{ChangeRequest, Failpoint, Step};
 use polyshard_engine::Statement;
@@ -11,13 +12,15 @@ use polyshard_mover::{Mover, OldRows, Repair, Repaired};
 use polyshard_shard::OpId;
 use uuid::Uuid;
 
-use crate::cluster::{Cluster, Setup, buckets, dataset, map, request, shard, tenants};
+use crate::cluster::{Cluster, Setup, buckets, dataset, keys, map, request, shard, tenants};
 use crate::gates::filled;
 use crate::place::Place;
 use crate::strays::{APPLY, LOOK, family, misplaced, moving_tenants, repair, run};
 
 on_both_engines!(
     a_repair_that_is_stopped_anywhere_loses_nothing_and_brings_nothing_back,
+    what_was_taken_is_known_wherever_its_range_goes_and_forgotten_when_it_is_gone,
+    a_repair_that_has_paused_is_refused_when_another_has_begun,
     old_rows_are_carried_or_removed_when_an_operator_says_so,
     a_dataset_that_has_rows_in_a_moving_range_is_bound_when_the_move_is_over,
     rows_of_a_dataset_that_only_the_target_knows_stop_a_move_before_it_begins,
@@ -32,7 +35,9 @@ async fn stopped(cluster: &Cluster, at: &'static str, nth: usize) {
     let record = cluster.catalog.map(&map("customers")).await.unwrap();
     let entries = cluster.catalog.entries(&map("customers")).await.unwrap();
     let mark = OpId::new(Uuid::new_v4());
-    let ended = mover.repair(&record.definition, (&entries, &[]), &shard("s1"), APPLY, mark).await;
+    let ended = mover
+        .repair(&record.definition, (&entries, &[], &cluster.shards().await), &shard("s1"), APPLY, mark)
+        .await;
     assert!(ended.unwrap_err().to_string().contains(at), "it comes to {at} {nth} times");
 }
 
@@ -48,8 +53,8 @@ async fn there(cluster: &Cluster, on: &str, customer: i64) -> (Vec<String>, Vec<
     )
 }
 
-async fn a_repair_that_is_stopped_anywhere_loses_nothing_and_brings_nothing_back(place: Arc<Place>) {
-    let cluster = Cluster::with_maps(&place, Setup::default()).await;
+async fn with_customers(place: &Arc<Place>) -> Cluster {
+    let cluster = Cluster::with_maps(place, Setup::default()).await;
     for on in ["s1", "s2", "s3"] {
         let opened = cluster.router.administer(&shard(on)).await.unwrap();
         opened.ensure_tables().await.unwrap();
@@ -57,6 +62,11 @@ async fn a_repair_that_is_stopped_anywhere_loses_nothing_and_brings_nothing_back
             opened.bind(&dataset(opened.dialect(), name)).await.unwrap();
         }
     }
+    cluster
+}
+
+async fn a_repair_that_is_stopped_anywhere_loses_nothing_and_brings_nothing_back(place: Arc<Place>) {
+    let cluster = with_customers(&place).await;
     let sql = |text: &str| vec![Statement::new(text.to_owned())];
     let words = |note: &str| vec![note.to_owned()];
 
@@ -108,6 +118,101 @@ async fn a_repair_that_is_stopped_anywhere_loses_nothing_and_brings_nothing_back
     cluster.close().await;
 }
 
+/// How many rows a shard has noted as taken.
+async fn noted(cluster: &Cluster, on: &str) -> i64 {
+    let count = |dialect: polyshard_engine::Dialect| {
+        format!("SELECT count(*) FROM {} WHERE tab <> ''", dialect.own_table("taken"))
+    };
+    cluster.rows(on, count).await[0].int(0).unwrap()
+}
+
+async fn what_was_taken_is_known_wherever_its_range_goes_and_forgotten_when_it_is_gone(place: Arc<Place>) {
+    let cluster = with_customers(&place).await;
+    let mine = || (vec!["mine".to_owned()], vec![]);
+    let none = || (vec![], vec![]);
+
+    // Its owner's client deletes it, and the range goes on to another: that one has no note of it.
+    run(&cluster, "s1", family(110, "mine", 0)).await;
+    stopped(&cluster, "repair_put.after", 1).await;
+    run(&cluster, "s2", vec![Statement::new("DELETE FROM account WHERE customer = 110")]).await;
+    cluster.moves("customers", keys(100, 200), "s3").await.unwrap();
+    assert_eq!(repair(&cluster, "customers", "s1", LOOK).await["account"].moved, 1);
+    assert_eq!(repair(&cluster, "customers", "s1", APPLY).await["account"].moved, 1);
+    for on in ["s1", "s2", "s3"] {
+        assert_eq!(there(&cluster, on, 110).await, none(), "{on}: what was deleted there is not back");
+        assert_eq!(noted(&cluster, on).await, 0, "{on}");
+    }
+
+    // It is removed, and nobody has said so: there is nothing left to do but that.
+    run(&cluster, "s1", family(120, "mine", 0)).await;
+    stopped(&cluster, "repair_remove.after", 1).await;
+    assert_eq!((there(&cluster, "s1", 120).await, noted(&cluster, "s3").await), (none(), 1));
+    assert_eq!(repair(&cluster, "customers", "s1", APPLY).await, Default::default());
+    assert_eq!((there(&cluster, "s3", 120).await, noted(&cluster, "s3").await), (mine(), 0));
+
+    // The shard gets it back by right, and then it is the only one.
+    run(&cluster, "s1", family(130, "mine", 0)).await;
+    stopped(&cluster, "repair_remove.after", 1).await;
+    cluster.moves("customers", keys(100, 200), "s1").await.unwrap();
+    cluster.driver.detach_shard(&shard("s1")).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    let change = Change::Add { entries: vec![NewEntry::new(keys(100, 200), shard("s3"))] };
+    let add = ChangeRequest { map: map("customers"), change, if_version: None, by: None };
+    cluster.driver.change(&add).await.unwrap();
+    cluster.attach("s1").await;
+    assert_eq!(noted(&cluster, "s3").await, 1);
+    for how in [LOOK, APPLY] {
+        let done = repair(&cluster, "customers", "s1", how).await;
+        assert_eq!(done["account"], Repaired { old: 2, ..Repaired::default() });
+    }
+    assert_eq!(there(&cluster, "s1", 130).await, mine(), "the only one");
+    cluster.close().await;
+}
+
+async fn a_repair_that_has_paused_is_refused_when_another_has_begun(place: Arc<Place>) {
+    let cluster = with_customers(&place).await;
+    run(&cluster, "s1", family(110, "mine", 0)).await;
+    let (arrived, goes_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (at_gate, opened) = (arrived.clone(), Arc::downgrade(&goes_on));
+    let failpoint: Failpoint = Arc::new(move |here| {
+        if here == "repair_put.before" {
+            at_gate.store(true, Ordering::SeqCst);
+            // A test that fails drops the gate, and so opens it.
+            tokio::task::block_in_place(|| {
+                while opened.upgrade().is_some_and(|opened| !opened.load(Ordering::SeqCst)) {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        false
+    });
+    let mover = Mover::new(cluster.router.shard_source()).failing(Some(failpoint));
+    let record = cluster.catalog.map(&map("customers")).await.unwrap();
+    let entries = cluster.catalog.entries(&map("customers")).await.unwrap();
+    let shards = cluster.shards().await;
+    let paused = tokio::spawn(async move {
+        let mark = OpId::new(Uuid::new_v4());
+        mover.repair(&record.definition, (&entries, &[], &shards), &shard("s1"), APPLY, mark).await
+    });
+    let wait = async {
+        while !arrived.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+    // Another one does it all, and a client deletes the row.
+    assert_eq!(repair(&cluster, "customers", "s1", APPLY).await["account"].moved, 1);
+    run(&cluster, "s2", vec![Statement::new("DELETE FROM account WHERE customer = 110")]).await;
+    goes_on.store(true, Ordering::SeqCst);
+    let refused = paused.await.unwrap().unwrap_err().to_string();
+    assert!(refused.contains("taken over by another process"), "{refused}");
+    for on in ["s1", "s2"] {
+        assert_eq!(there(&cluster, on, 110).await, (vec![], vec![]), "{on}: what was deleted is not back");
+    }
+    cluster.assert_healthy().await;
+    cluster.close().await;
+}
+
 async fn old_rows_are_carried_or_removed_when_an_operator_says_so(place: Arc<Place>) {
     let (cluster, world, []) = filled(&place, 20, []).await;
     let rows = 2 * moving_tenants(20).len() as u64;
@@ -127,7 +232,10 @@ async fn old_rows_are_carried_or_removed_when_an_operator_says_so(place: Arc<Pla
     let mover = Mover::new(cluster.router.shard_source());
     let entries = cluster.catalog.entries(&map("tenants")).await.unwrap();
     let mark = OpId::new(Uuid::new_v4());
-    let found = mover.repair(&tenants(), (&entries, &[]), &shard("s1"), LOOK, mark).await.unwrap();
+    let found = mover
+        .repair(&tenants(), (&entries, &[], &cluster.shards().await), &shard("s1"), LOOK, mark)
+        .await
+        .unwrap();
     assert!(found["thing"].examples.len() > 1, "some are named: {found:?}");
     let with = |old, dry_run| Repair { dry_run, owner_wins: false, old };
     let moved = Repaired { moved: rows, ..Repaired::default() };

@@ -34,7 +34,10 @@ pub async fn repair(cluster: &Cluster, name: &str, on: &str, how: Repair) -> BTr
     let entries = cluster.catalog.entries(&map(name)).await.unwrap();
     let busy = cluster.driver.busy(&map(name)).await.unwrap();
     let mark = OpId::new(Uuid::new_v4());
-    let mut done = mover.repair(&record.definition, (&entries, &busy), &shard(on), how, mark).await.unwrap();
+    let mut done = mover
+        .repair(&record.definition, (&entries, &busy, &cluster.shards().await), &shard(on), how, mark)
+        .await
+        .unwrap();
     done.values_mut().for_each(|of| of.examples.clear());
     done.retain(|_, of| *of != Repaired::default());
     done
@@ -189,7 +192,9 @@ async fn rows_of_a_move_under_way_are_left_to_it(place: Arc<Place>) {
     let mover = Mover::new(cluster.router.shard_source());
     let entries = cluster.catalog.entries(&map("tenants")).await.unwrap();
     let mark = OpId::new(Uuid::new_v4());
-    let refused = mover.repair(&tenants(), (&entries, &[]), &shard("s1"), OWNER_WINS, mark).await;
+    let refused = mover
+        .repair(&tenants(), (&entries, &[], &cluster.shards().await), &shard("s1"), OWNER_WINS, mark)
+        .await;
     assert!(refused.unwrap_err().to_string().contains("being moved"));
     cleaning.store(false, std::sync::atomic::Ordering::SeqCst);
     cluster.end_of(record.op.id).await.unwrap();

@@ -38,6 +38,12 @@ fn killed_at(places: &[&str]) {
         let _asked = run(&server, "check --repair");
         let ended = server.wait();
         assert_eq!(ended.signal(), Some(ABORTED), "{place}: {}", server.log().text());
+        // What the owner has noted.
+        let taken = on(
+            "a",
+            "SELECT string_agg(format('(%L, %L, %L, %L, %L)', shard, tab, key_digest, pk, row_digest), ', ') \
+             FROM polyshard.taken WHERE tab <> ''",
+        );
         // A client of the owner deletes one of the rows, if it has come there.
         let delete = format!("DELETE FROM orders WHERE tenant = {tenant} AND id = 900 RETURNING 1");
         let deleted = on("a", &format!("WITH gone AS ({delete}) SELECT count(*) FROM gone"));
@@ -50,7 +56,13 @@ fn killed_at(places: &[&str]) {
         let there = if deleted == "1" { "0" } else { "1" };
         assert_eq!(count("a", 900), there, "{place}: a row that was deleted is back, or one is lost");
         assert_eq!((count("a", 901), count("b", 900), count("b", 901)), ("1".into(), "0".into(), "0".into()));
-        assert_eq!(on("a", "SELECT count(*) FROM polyshard.taken"), "0", "{place}");
+        assert_eq!(on("a", "SELECT count(*) FROM polyshard.taken WHERE tab <> ''"), "0", "{place}");
+        // Had the repair been given up, all would be as it is, but for what is noted: the next one sees to it.
+        if !taken.is_empty() {
+            on("a", &format!("INSERT INTO polyshard.taken VALUES {taken}"));
+            run(&server, "check --repair").ok();
+            assert_eq!(on("a", "SELECT count(*) FROM polyshard.taken WHERE tab <> ''"), "0", "{place}");
+        }
         run(&server, "check").ok();
         server.stop();
     }

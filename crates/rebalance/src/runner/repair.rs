@@ -26,9 +26,10 @@ impl Inner {
         // Those under way are looked up first: one that begins later changes the entries, and the shards say so.
         let busy = driver.busy(map).await?;
         let entries = catalog.entries(map).await?;
+        let shards: Vec<ShardId> = catalog.shards().await?.into_iter().map(|shard| shard.id).collect();
         let mark = OpId::new(catalog.fresh_id());
         let mover = Mover::new(router.shard_source()).failing(self.options.failpoint.clone());
-        match mover.repair(&record.definition, (&entries, &busy), shard, how, mark).await {
+        match mover.repair(&record.definition, (&entries, &busy, &shards), shard, how, mark).await {
             Ok(done) => {
                 for (dataset, of) in done.iter().filter(|(_, of)| **of != Repaired::default()) {
                     procedure.say(format!("{dataset} on shard {shard}: {of}"));
@@ -38,6 +39,10 @@ impl Inner {
             Err(MoveError::Catalog(error)) => Err(error),
             // A range has gone elsewhere since: the next look is at who owns it then.
             Err(MoveError::Shard { shard, error: error @ ShardError::LocalMapDiffers { .. } }) => {
+                Ok(Outcome::Retry(format!("shard {shard}: {error}")))
+            }
+            // Another has begun it: if this one is not to go on, the catalog says so when it is tried again.
+            Err(MoveError::Shard { shard, error: error @ ShardError::Superseded(_) }) => {
                 Ok(Outcome::Retry(format!("shard {shard}: {error}")))
             }
             Err(MoveError::Shard { shard, error }) => Err(CatalogError::Shard { shard, error }),

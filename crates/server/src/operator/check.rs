@@ -46,8 +46,9 @@ impl Operations {
             Some(OldRowsWish::Remove) => OldRows::Remove,
         };
         let how = Repair { dry_run: true, owner_wins: asked.owner_wins, old };
+        let mut noted = Vec::new();
         for map in &maps {
-            self.look_for_repair(map, how, &mut answer).await?;
+            noted.extend(self.look_for_repair(map, how, &mut answer).await?);
         }
         if asked.map.is_none() {
             let mended = self.journal.mend(asked.like.as_ref(), true).await;
@@ -72,6 +73,13 @@ impl Operations {
                 tasks.push(task);
             }
         }
+        // What a repair that was stopped and given up has left to be forgotten.
+        for (map, shard) in noted {
+            let task = Task::RepairRows { map, shard, owner_wins: asked.owner_wins, old };
+            if !tasks.contains(&task) {
+                tasks.push(task);
+            }
+        }
         if answer.tables.iter().any(|one| one.refused.is_none()) {
             tasks.push(Task::RepairReference { like: asked.like });
         }
@@ -88,29 +96,42 @@ impl Operations {
         Ok(answer)
     }
 
+    /// Looks at what would be done for a map. Answers on which shards there is something to do although they have no
+    /// rows that are not theirs.
     async fn look_for_repair(
         &self,
         map: &MapName,
         how: Repair,
         answer: &mut RepairRowsAnswer,
-    ) -> Result<(), Problem> {
+    ) -> Result<Vec<(MapName, ShardId)>, Problem> {
         let record = self.catalog.map(map).await.map_err(fail)?;
         let busy = self.driver.busy(map).await.map_err(fail)?;
         let entries = self.catalog.entries(map).await.map_err(fail)?;
-        for shard in self.catalog.shards().await.map_err(fail)? {
+        let shards = self.catalog.shards().await.map_err(fail)?;
+        let shards: Vec<ShardId> = shards.into_iter().map(|shard| shard.id).collect();
+        let mut noted = Vec::new();
+        for shard in &shards {
             // A look marks nothing.
             let mark = OpId::new(Default::default());
-            match self.mover.repair(&record.definition, (&entries, &busy), &shard.id, how, mark).await {
+            match self.mover.repair(&record.definition, (&entries, &busy, &shards), shard, how, mark).await {
                 Ok(found) => {
                     let found = found.into_iter().filter(|(_, of)| *of != Repaired::default());
-                    answer.rows.extend(found.map(|(dataset, of)| rows(map, &shard.id, dataset, &of)));
+                    answer.rows.extend(found.map(|(dataset, of)| rows(map, shard, dataset, &of)));
                 }
                 Err(error) => {
-                    answer.unreachable.push(Unreachable { shard: shard.id, reason: error.to_string() });
+                    answer.unreachable.push(Unreachable { shard: shard.clone(), reason: error.to_string() });
+                    continue;
+                }
+            }
+            match self.mover.has_notes(&record.definition, shard, &shards).await {
+                Ok(true) => noted.push((map.clone(), shard.clone())),
+                Ok(false) => {}
+                Err(error) => {
+                    answer.unreachable.push(Unreachable { shard: shard.clone(), reason: error.to_string() });
                 }
             }
         }
-        Ok(())
+        Ok(noted)
     }
 
     async fn link_list(&self) -> Result<Vec<(OpId, Link)>, Problem> {
