@@ -125,8 +125,11 @@ fn is_ungrouped(select: &Select) -> bool {
     matches!(&select.group_by, GroupByExpr::Expressions(items, _) if items.is_empty())
 }
 
+/// A way to fold a column, and the words before and after the column that ask for it.
+type Form = (fn(usize) -> Fold, &'static str, &'static str);
+
 fn fold(expr: &Expr, temp: &str) -> Option<Fold> {
-    let forms: [(fn(usize) -> Fold, &str, &str); 4] = [
+    let forms: [Form; 4] = [
         (Fold::Count, "(COALESCE(sum(", "), 0)::bigint)"),
         (Fold::Sum, "(sum(", ")::bigint)"),
         (Fold::Least, "min(", ")"),
