@@ -56,9 +56,12 @@ pub(crate) struct Question<'q> {
     pub literals: &'q [String],
 }
 
+/// What a plan is kept by: its text, and its literals.
+type PlanKey = (Arc<str>, Arc<[String]>);
+
 /// Everything that is kept.
 pub(crate) struct Questions {
-    plans: Kept<(Arc<str>, Arc<[String]>), Arc<Known>>,
+    plans: Kept<PlanKey, Arc<Known>>,
     lessons: Kept<Arc<str>, Arc<Lesson>>,
     /// Whether ranges were being moved when this was looked at last.
     moving: AtomicBool,
