@@ -146,11 +146,14 @@ pub(crate) struct Basis {
 
 impl Basis {
     pub fn is(&self, other: &Basis) -> bool {
+        self.home == other.home && self.is_but_home(other)
+    }
+
+    fn is_but_home(&self, other: &Basis) -> bool {
         self.position == other.position
             && self.apart == other.apart
             && self.strict == other.strict
             && self.embedded == other.embedded
-            && self.home == other.home
             && (Arc::ptr_eq(&self.search_path, &other.search_path) || self.search_path == other.search_path)
     }
 }
@@ -297,6 +300,12 @@ impl Prepared {
     pub fn description(&self, basis: &Basis) -> Option<Arc<Description>> {
         let known = self.described.load();
         known.as_ref().filter(|known| known.0.is(basis)).map(|known| known.1.clone())
+    }
+
+    /// What was known of it on this basis, whichever shard gave the numbers.
+    pub fn description_before(&self, basis: &Basis) -> Option<Arc<Description>> {
+        let known = self.described.load();
+        known.as_ref().filter(|known| known.0.is_but_home(basis)).map(|known| known.1.clone())
     }
 
     /// Notes what a server says of it.

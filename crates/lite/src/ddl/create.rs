@@ -201,7 +201,12 @@ fn sequence_name(table: &str, column: &str) -> String {
     while table_bytes + column_bytes > NAME_BYTES_MAX - "__seq".len() {
         if table_bytes > column_bytes { table_bytes -= 1 } else { column_bytes -= 1 }
     }
-    let cut = |name: &str, bytes: usize| name[..name.floor_char_boundary(bytes)].to_owned();
+    let cut = |name: &str, bytes: usize| -> String {
+        name.char_indices()
+            .take_while(|(at, letter)| at + letter.len_utf8() <= bytes)
+            .map(|(_, letter)| letter)
+            .collect()
+    };
     format!("{}_{}_seq", cut(table, table_bytes), cut(column, column_bytes))
 }
 
@@ -504,4 +509,24 @@ pub(super) fn view(create: &CreateView, context: &Context<'_>) -> Result<Vec<Str
         types.join(", "),
         literal_text(&create.query.to_string())
     )])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{sequence_name, written_name};
+
+    /// As PostgreSQL 15 calls them.
+    #[test]
+    fn sequences_are_called_as_postgresql_calls_them() {
+        assert_eq!(sequence_name("orders", "id"), "orders_id_seq");
+        let long = sequence_name(&"t".repeat(63), "id");
+        assert_eq!(long, format!("{}_id_seq", "t".repeat(56)));
+        let both = sequence_name(&"t".repeat(40), &"c".repeat(40));
+        assert_eq!(both, format!("{}_{}_seq", "t".repeat(29), "c".repeat(29)));
+        // No letter is cut in two.
+        assert_eq!(sequence_name(&"é".repeat(31), "id"), format!("{}_id_seq", "é".repeat(28)));
+        assert_eq!(sequence_name(&"é".repeat(31), "idx"), format!("{}_idx_seq", "é".repeat(27)));
+        assert_eq!(written_name("orders_id_seq"), "orders_id_seq");
+        assert_eq!(written_name("Orders_id_seq"), "\"Orders_id_seq\"");
+    }
 }

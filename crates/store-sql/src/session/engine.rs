@@ -85,7 +85,8 @@ impl Session {
         let statements: Vec<_> =
             self.statements.iter().map(|(name, prepared)| (name.clone(), prepared.clone())).collect();
         for (name, prepared) in statements {
-            let known = match (prepared.description(&basis), &prepared.analysed) {
+            // The home is another one already.
+            let known = match (prepared.description_before(&basis), &prepared.analysed) {
                 (Some(known), _) => known,
                 // Another session, which has taken it up before, is told of it otherwise.
                 (None, Some(analysed)) if self.embedded && has_types(analysed.statement.kind()) => {

@@ -128,7 +128,7 @@ impl TypeIds {
         Ok(())
     }
 
-    /// A table by the shard's own number; nothing if home cannot be asked.
+    /// A table by the shard's own number; nothing if it or home cannot be asked.
     async fn read_table(
         &self,
         shard: &ShardId,
@@ -137,7 +137,14 @@ impl TypeIds {
         position: u64,
     ) -> Result<Option<TableIds>, SqlError> {
         let none = TableIds { other: 0, columns: HashMap::new(), position };
-        let here = self.ask(shard, Statement::new(TABLE).bind(i64::from(id))).await?;
+        let here = match self.ask(shard, Statement::new(TABLE).bind(i64::from(id))).await {
+            Ok(here) => here,
+            // Whoever answers may have been taken out of the cluster since he was asked.
+            Err(error) => {
+                tracing::debug!(%shard, error = %error.message, "tables are told without their numbers");
+                return Ok(None);
+            }
+        };
         let Some(first) = here.as_ref().and_then(Rows::first) else { return Ok(Some(none)) };
         let of_engine = |error: polyshard_engine::Error| reply::of_engine(&error);
         let asked = Statement::new(TABLE_CALLED).bind(first.text(0).map_err(of_engine)?.to_owned());
