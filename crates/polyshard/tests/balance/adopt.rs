@@ -6,7 +6,7 @@ use polyshard_testkit::process::Setup;
 use serde_json::{Value, json as value};
 
 use crate::fleet::Fleet;
-use crate::sql::{Writer, load, sql};
+use crate::sql::{Writer, sql};
 use crate::support::{assert_agreed, await_quiet, json, refused, run, shard_of};
 
 const LEGACY: &str = "
