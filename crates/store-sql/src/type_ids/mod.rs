@@ -20,10 +20,12 @@ use uuid::Uuid;
 
 use crate::door::Clock;
 
-pub(crate) use patch::{ColumnIds, RowPatch, are_own, has_user_id, is_record, is_user_id, patch_bind, patch_value};
+pub(crate) use patch::{
+    ColumnIds, RowPatch, are_own, has_user_id, is_record, is_user_id, patch_bind, patch_value,
+};
 
-/// How long home is left alone once it could not be asked, in microseconds: whoever can do without it is not to wait for
-/// it again and again.
+/// How long home is left alone once it could not be asked, in microseconds: whoever can do without it is not to wait
+/// for it again and again.
 const HOME_PAUSE_MICROS: i64 = 1_000_000;
 
 /// Where statements go that could go anywhere, and whose ids clients see.
