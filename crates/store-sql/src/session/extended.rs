@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use polyshard_router::Access;
 use polyshard_sql::{Kind, Param, ParamValue, SqlError, TypeOid};
 
+use super::kinds::{is_described, is_own};
 use super::place::Wanted;
 use super::transaction::Transaction;
 use super::{Done, Session, Stop, inline};
@@ -187,8 +188,8 @@ impl Session {
         on: &Wanted<'_>,
     ) -> Result<Result<Description, BytesMut>, Stop> {
         let id = self.door.cache.next_id();
-        // PostgreSQL says what statements are like: whoever answers for an SQLite shard would say it for that alone. But
-        // a cursor is known only where it was declared.
+        // PostgreSQL says what statements are like: whoever answers for an SQLite shard would say it for that alone.
+        // But a cursor is known only where it was declared.
         let kind = prepared.analysed.as_ref().map(|analysed| analysed.statement.kind());
         if self.backend.as_ref().is_some_and(|backend| backend.is_inside())
             && !matches!(kind, Some(Kind::Fetch(_)))
@@ -634,45 +635,6 @@ fn check_count(bind: &codec::Bind<'_>, values: &Values<'_>, count: usize) -> Res
         bind.statement,
     );
     Err(SqlError::new(state::PROTOCOL_VIOLATION, message))
-}
-
-/// Whether shards say what a statement is like.
-fn is_described(kind: &Kind, own: &crate::settings::Own) -> bool {
-    !is_own(kind, own) || matches!(kind, Kind::Declare(_))
-}
-
-/// Whether the door carries a statement out by itself, wherever it concerns.
-fn is_own(kind: &Kind, own: &crate::settings::Own) -> bool {
-    match kind {
-        Kind::Begin(_)
-        | Kind::Commit { .. }
-        | Kind::Rollback { .. }
-        | Kind::Savepoint(_)
-        | Kind::Release(_)
-        | Kind::RollbackTo(_)
-        | Kind::PrepareTransaction(_)
-        | Kind::CommitPrepared(_)
-        | Kind::RollbackPrepared(_)
-        | Kind::Set(_)
-        | Kind::SetConfig(_)
-        | Kind::SetTransaction { .. }
-        | Kind::SetConstraints
-        | Kind::Reset(_)
-        | Kind::Discard(_)
-        | Kind::Listen(_)
-        | Kind::Unlisten(_)
-        | Kind::Deallocate(_)
-        | Kind::Prepare(_)
-        | Kind::Execute(_)
-        | Kind::Ddl(_)
-        | Kind::Truncate(_)
-        | Kind::Vacuum
-        | Kind::Copy(_)
-        | Kind::Polyshard(_) => true,
-        Kind::Show(name) => own.show(name).is_some(),
-        Kind::Declare(cursor) => cursor.hold,
-        _ => false,
-    }
 }
 
 /// A RowDescription with the forms that a portal's values come in: of the statement alone they are not known.

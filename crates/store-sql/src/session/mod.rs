@@ -9,6 +9,7 @@ mod global;
 mod home;
 mod inline;
 mod inside;
+mod kinds;
 mod lane;
 mod load;
 mod moving;

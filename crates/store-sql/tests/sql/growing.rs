@@ -191,7 +191,7 @@ async fn clients_go_on_while_a_cluster_grows_onto_postgresql_and_back() {
     cluster.close().await;
 }
 
-/// What a client has set is the same when the first PostgreSQL shard comes, and when it goes back to what it had before.
+/// What a client has set is the same when the first PostgreSQL shard comes, also after a rollback.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_are_kept_when_a_cluster_grows_onto_postgresql() {
     let cluster = small().await;
