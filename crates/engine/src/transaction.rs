@@ -84,8 +84,8 @@ impl Transaction {
         result
     }
 
-    /// Starts a query whose rows come in pages of `page_rows`. Only a transaction that reads an SQLite database can have
-    /// a part of an answer: from all others it comes as one page.
+    /// Starts a query whose rows come in pages of `page_rows`. Only a transaction that reads an SQLite database can
+    /// have a part of an answer: from all others it comes as one page.
     pub async fn scan(
         &mut self,
         statement: Statement,

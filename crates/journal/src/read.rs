@@ -121,8 +121,8 @@ impl Inner {
         Err(JournalError::Busy)
     }
 
-    /// What the first shard has that can be asked, and at which position: all have the same, and one that is down is not
-    /// to keep the others from being read. Nothing if there is none.
+    /// What the first shard has that can be asked, and at which position: all have the same, and one that is down is
+    /// not to keep the others from being read. Nothing if there is none.
     async fn told(&self, teller: Teller) -> Result<Option<(u64, Found)>, JournalError> {
         let of_files = teller == Teller::File || !self.has_postgres();
         let mut failed = None;

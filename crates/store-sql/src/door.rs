@@ -223,8 +223,8 @@ impl Door {
         self.journal.schema().await.map_err(|error| error.to_sql())
     }
 
-    /// Whether what could be asked anywhere is asked of another shard than this by now: it may have been taken out of the
-    /// cluster a moment ago.
+    /// Whether what could be asked anywhere is asked of another shard than this by now: it may have been taken out of
+    /// the cluster a moment ago.
     pub(crate) async fn has_moved_home(&self, from: Option<ShardId>) -> bool {
         if let Err(error) = self.router.refresh().await {
             tracing::debug!(%error, "the catalog cannot say whether a shard is still there");

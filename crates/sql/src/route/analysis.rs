@@ -134,14 +134,14 @@ impl Analysis {
         &self.called
     }
 
-    /// Whether it asks the system catalog what tables, types and the like there are, and for nothing else: the answer is
-    /// to be of the shard whose numbers of them clients see.
+    /// Whether it asks the system catalog what tables, types and the like there are, and for nothing else: the answer
+    /// is to be of the shard whose numbers of them clients see.
     pub fn reads_catalog(&self) -> bool {
         self.describes
     }
 
-    /// Whether it sets how plans are made, which changes no answer, and does nothing else: it can be done anywhere, also
-    /// beside a transaction.
+    /// Whether it sets how plans are made, which changes no answer, and does nothing else: it can be done anywhere,
+    /// also beside a transaction.
     pub fn is_aside(&self) -> bool {
         self.aside
     }

@@ -332,8 +332,8 @@ impl Backend {
         self.steps.push_back(Step::Prepare(id));
     }
 
-    /// Likewise, where somebody answers for an SQLite shard: with the types that PostgreSQL gives its parameters, by which
-    /// the client writes them.
+    /// Likewise, where somebody answers for an SQLite shard: with the types that PostgreSQL gives its parameters, by
+    /// which the client writes them.
     pub fn prepare_as(&mut self, id: u64, text: &str, types: &[u32], parameters: &[TypeOid]) {
         if !self.is_inside() {
             return self.prepare(id, text, types);
