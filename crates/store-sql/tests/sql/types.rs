@@ -71,8 +71,11 @@ async fn feelings() -> (Cluster, Client) {
     (cluster, client)
 }
 
+/// A column as it was told: its type, its table and its number there.
+type Told = (u32, Option<u32>, Option<i16>);
+
 /// All values of a row but the tenant's, and its columns' types and places.
-fn told(row: &Row) -> (Vec<Option<Raw>>, Vec<(u32, Option<u32>, Option<i16>)>) {
+fn told(row: &Row) -> (Vec<Option<Raw>>, Vec<Told>) {
     let values = (1..row.len()).map(|at| row.get(at)).collect();
     let column =
         |column: &tokio_postgres::Column| (column.type_().oid(), column.table_oid(), column.column_id());
