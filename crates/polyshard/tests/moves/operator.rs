@@ -67,8 +67,10 @@ fn what_a_move_would_carry_how_far_it_is_and_how_it_ended_is_said() {
     });
     let error = refused(server, &format!("ops cancel {operation}"), 4);
     assert!(error["message"].as_str().is_some_and(|words| words.contains("point of no return")), "{error}");
-    let shown = cluster.operation(&operation).expect("the catalog is there");
-    assert!(shown["progress"]["pause_ms"].is_u64(), "how long requests were held: {shown}");
+    // Progress is told a moment after the step.
+    eventually("it is said how long requests were held", || {
+        cluster.operation(&operation).filter(|shown| shown["progress"]["pause_ms"].is_u64())
+    });
     run(server, &format!("ops clean {operation}")).ok();
     run(server, &format!("ops follow {operation}")).ok();
     cluster.assert_whole();
