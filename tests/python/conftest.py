@@ -40,6 +40,12 @@ class Doors:
         self.process.stdin.flush()
         self._hear()
 
+    def libpq(self):
+        """What libpq is told to connect."""
+        host, port = self.sql.rsplit(":", 1)
+        mode = f"sslmode=verify-full sslrootcert={self.certificate}" if self.certificate else "sslmode=disable"
+        return f"host={host} port={port} user=polyshard password=polyshard dbname=polyshard {mode}"
+
     def cli(self, *arguments):
         """An operator's command; its answer in JSON, or its error."""
         binary = os.path.join(ROOT, "target", "debug", "polyshard")

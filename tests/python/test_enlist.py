@@ -40,9 +40,7 @@ class World:
         self.queues().create_queue("elsewhere")
 
     def connect(self, **options):
-        host, port = self.doors.sql.rsplit(":", 1)
-        words = f"host={host} port={port} user=polyshard password=polyshard dbname=polyshard sslmode=disable"
-        return psycopg.connect(words, **options)
+        return psycopg.connect(self.doors.libpq(), **options)
 
     def tables(self):
         return TableServiceClient(self.doors.table, credential=AzureNamedKeyCredential(ACCOUNT, KEY), retry_total=0)

@@ -69,9 +69,7 @@ def test_requests_beyond_a_quota_are_told_when_to_come_again(own_doors):
 
 def test_one_tenants_quota_is_no_other_tenants(own_doors):
     doors = own_doors
-    host, port = doors.sql.rsplit(":", 1)
-    words = f"host={host} port={port} user=polyshard password=polyshard dbname=polyshard"
-    with psycopg.connect(words, autocommit=True) as connection:
+    with psycopg.connect(doors.libpq(), autocommit=True) as connection:
         connection.execute("SELECT polyshard.create_map('paying', 'hash', 'bigint')")
         connection.execute("CREATE TABLE paid (tenant bigint, id bigint, PRIMARY KEY (tenant, id))")
         connection.execute("SELECT polyshard.shard_table('paid', 'paying', 'tenant')")

@@ -18,10 +18,8 @@ def address(doors):
 
 
 @pytest.fixture
-def words(doors, address):
-    """What libpq is told."""
-    mode = f"sslmode=verify-full sslrootcert={doors.certificate}" if doors.certificate else "sslmode=disable"
-    return f"host={address[0]} port={address[1]} user=polyshard password=polyshard dbname=polyshard {mode}"
+def words(doors):
+    return doors.libpq()
 
 
 @pytest.fixture

@@ -27,9 +27,7 @@ class Mood(enum.Enum):
 def words(doors):
     if doors.engine != "postgres":
         pytest.skip("types of one's own are PostgreSQL's")
-    host, port = doors.sql.rsplit(":", 1)
-    mode = f"sslmode=verify-full sslrootcert={doors.certificate}" if doors.certificate else "sslmode=disable"
-    return f"host={host} port={port} user=polyshard password=polyshard dbname=polyshard {mode}"
+    return doors.libpq()
 
 
 @pytest.fixture
