@@ -11,6 +11,8 @@ use crate::range::KeyRange;
 
 /// Longest lock owner: room for a host, a process and an operation id.
 pub const LOCK_OWNER_BYTES_MAX: usize = 128;
+/// What the owner of a range's lock begins with when its rows are in an archive; the name of the archive follows.
+pub const ARCHIVED: &str = "archived:";
 
 /// What may be done with the shardlets of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -94,6 +96,11 @@ impl Lock {
         self.until_ms
     }
 
+    /// The archive that the rows are in, if it is held because of one.
+    pub fn archive(&self) -> Option<&str> {
+        self.owner.strip_prefix(ARCHIVED)
+    }
+
     /// Whether it still holds at this moment.
     pub fn holds_at(&self, now_ms: i64) -> bool {
         self.until_ms > now_ms
@@ -118,6 +125,13 @@ pub struct Entry {
     /// Who holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Lock>,
+}
+
+impl Entry {
+    /// The archive that its rows are in: it is offline, and held because of that.
+    pub fn archive(&self) -> Option<&str> {
+        self.lock.as_ref().filter(|_| self.state == State::Offline)?.archive()
+    }
 }
 
 /// An entry to be added: the epoch is that of the change, and nobody holds it.

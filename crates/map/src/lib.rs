@@ -26,7 +26,7 @@ pub use apply::apply;
 pub use change::{CHANGE_ENTRIES_MAX, Change, Delta, Departure, GROUP_ENTRIES_MAX};
 pub use definition::{MapDefinition, SEGMENTS_MAX, Scheme, Segment};
 pub use encode::KeyBytes;
-pub use entry::{Entry, LOCK_OWNER_BYTES_MAX, Lock, NewEntry, State};
+pub use entry::{ARCHIVED, Entry, LOCK_OWNER_BYTES_MAX, Lock, NewEntry, State};
 pub use error::{
     BuildError, ChangeError, DefinitionError, KeyError, LocateError, NameError, PlanError, RangeError,
 };

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::error::RouterError;
 use crate::gate::Access;
-use crate::router::{Router, check_state, locate};
+use crate::router::{Router, check_state, is_archived, locate};
 use crate::ticket::Ticket;
 use crate::view::View;
 
@@ -111,12 +111,21 @@ impl Router {
             let mut parts: BTreeMap<(ShardId, &MapName), Vec<KeyRange>> = BTreeMap::new();
             for (map, ranges) in ranges {
                 let known = view.maps.get(map).ok_or_else(|| RouterError::NoSuchMap(map.clone()))?;
+                let (before, mut archived) = (parts.len(), None);
                 for range in ranges {
                     for entry in known.map.entries(range) {
+                        // What is in an archive is gone from its table, for whoever asks for more than that.
+                        if entry.archive().is_some() {
+                            archived.get_or_insert(entry);
+                            continue;
+                        }
                         check_state(&view, known, &entry.shard, entry.state, &entry.range, access)?;
                         let part = entry.range.intersect(range);
                         parts.entry((entry.shard.clone(), map)).or_default().extend(part);
                     }
+                }
+                if let (Some(entry), true) = (archived, parts.len() == before) {
+                    return Err(is_archived(known, &entry));
                 }
             }
             let mut tickets: BTreeMap<ShardId, Vec<Ticket>> = BTreeMap::new();

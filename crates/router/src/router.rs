@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use polyshard_catalog::{Catalog, DatasetRecord, ShardRecord, ShardSource};
 use polyshard_engine as engine;
-use polyshard_map::{BuildError, Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
+use polyshard_map::{BuildError, Entry, Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
 use polyshard_meter::trace;
 use polyshard_shard::{Dataset, HelloState, RouterId, Shard, ShardError, ShardOptions};
 use tokio::sync::watch;
@@ -268,11 +268,19 @@ impl Router {
             let view = self.view_with(map).await?;
             let known = view.maps.get(map).ok_or_else(|| RouterError::NoSuchMap(map.clone()))?;
             let mut parts: std::collections::BTreeMap<ShardId, Vec<KeyRange>> = Default::default();
+            let mut archived = None;
             for entry in known.map.entries(range) {
+                if entry.archive().is_some() {
+                    archived.get_or_insert(entry);
+                    continue;
+                }
                 check_state(&view, known, &entry.shard, entry.state, &entry.range, access)?;
                 if let Some(part) = entry.range.intersect(range) {
                     parts.entry(entry.shard.clone()).or_default().push(part);
                 }
+            }
+            if let (Some(entry), true) = (archived, parts.is_empty()) {
+                return Err(is_archived(known, &entry));
             }
             let mut tickets = Vec::with_capacity(parts.len());
             for (shard, ranges) in parts {
@@ -298,9 +306,18 @@ impl Router {
             let view = self.view_with(map).await?;
             let known = view.maps.get(map).ok_or_else(|| RouterError::NoSuchMap(map.clone()))?;
             let mut ranges = Vec::new();
+            let mut archived = None;
             for entry in known.map.entries(range).filter(|entry| entry.shard == *shard) {
+                if entry.archive().is_some() {
+                    archived.get_or_insert(entry);
+                    continue;
+                }
                 check_state(&view, known, shard, entry.state, &entry.range, access)?;
                 ranges.extend(entry.range.intersect(range));
+            }
+            let is_elsewhere = || known.map.entries(range).any(|entry| entry.archive().is_none());
+            if let Some(entry) = archived.filter(|_| ranges.is_empty() && !is_elsewhere()) {
+                return Err(is_archived(known, &entry));
             }
             if let Some(ticket) = self.ticket(&view, map, shard, ranges.into(), access, deadline).await? {
                 return Ok(ticket);
@@ -520,6 +537,12 @@ pub(crate) fn locate(
     for key in keys {
         let located = known.map.locate(key)?;
         let point = KeyRange::point(known.map.placement(key)?);
+        if located.state() == EntryState::Offline && located.lock().is_some() {
+            let entry = Entry { range: point.clone(), ..located.entry() };
+            if entry.archive().is_some() {
+                return Err(is_archived(known, &entry));
+            }
+        }
         check_state(view, known, located.shard(), located.state(), &point, access)?;
         if !shards.contains(located.shard()) {
             shards.push(located.shard().clone());
@@ -531,6 +554,16 @@ pub(crate) fn locate(
         0 => Err(RouterError::CrossShard(vec![])),
         _ => Err(RouterError::CrossShard(shards)),
     }
+}
+
+/// The refusal of a request for rows that are in an archive.
+pub(crate) fn is_archived(known: &KnownMap, entry: &Entry) -> RouterError {
+    let definition = known.map.definition();
+    let (range, name) = (definition.describe_range(&entry.range), entry.archive().unwrap_or_default());
+    RouterError::Offline(format!(
+        "{range} of map {} is archived as {name} ('polyshard archive restore {name}' brings it back), and",
+        definition.name()
+    ))
 }
 
 /// Whether the range and its shard allow what is asked.
