@@ -211,6 +211,11 @@ async fn prune_marked(
     whole.sort_by_key(|(_, manifest)| std::cmp::Reverse(manifest.moment_ms));
     let mut seen: HashMap<(Uuid, Option<String>, Option<String>), usize> = HashMap::new();
     for (at, manifest) in whole {
+        // The only copy of its rows: it goes when somebody forgets it by name.
+        if manifest.archive.is_some() {
+            kept.push((at, manifest));
+            continue;
+        }
         // Those of a class are alike. Those that somebody asked for may be of everything or of one tenant, and ten of a
         // tenant do not stand for one of everything.
         let asked_for = manifest.class.is_none().then(|| manifest.what());

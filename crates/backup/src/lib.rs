@@ -8,8 +8,10 @@
 //! All copies are of one moment: every router lets writes end and no new ones begin, every database is held at that
 //! moment, and writes go on while it is copied.
 
+mod archive;
 mod chunker;
 mod copy;
+mod csv;
 mod depot;
 mod dump;
 mod error;
@@ -27,10 +29,11 @@ mod shardlet;
 mod take;
 mod unchanged;
 
+pub use archive::{Archive, Deleting, Deleted};
 pub use depot::{Depot, Item, Location, Variables};
 pub use error::BackupError;
 pub use keep::{Dry, Found, Pruned, Retention, list, prune, prune_until, verify};
-pub use manifest::{FORMAT, MANIFEST, Manifest, MapPart, Part, ShardPart, Shardlet};
+pub use manifest::{ArchivedRange, FORMAT, MANIFEST, Manifest, MapPart, Part, ShardPart, Shardlet};
 pub use marks::is_pruned;
 pub use progress::{CANCELLED, Progress};
 pub use restore::{Restore, restore_shard};

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
 use polyshard_engine::Dialect;
-use polyshard_map::{MapName, ShardId};
+use polyshard_map::{KeyRange, MapName, ShardId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWrite;
@@ -43,6 +43,9 @@ pub struct Manifest {
     /// The shardlet, if it is of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shardlet: Option<Shardlet>,
+    /// The range, if it is an archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchivedRange>,
     /// Bytes that were new in the depot, as stored; the rest was there from earlier backups.
     #[serde(default)]
     pub new_bytes: u64,
@@ -66,6 +69,32 @@ pub struct Shardlet {
     pub map: MapName,
     /// Its key, as people write it.
     pub key: String,
+}
+
+/// A range whose rows are here instead of on a shard. It is never pruned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArchivedRange {
+    /// Tells the archive from another of the same name.
+    pub id: Uuid,
+    /// Its map.
+    pub map: MapName,
+    /// The range of the map.
+    pub range: KeyRange,
+    /// The same for people.
+    pub says: String,
+    /// Columns that were left out, as `table.column`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
+    /// Rows by dataset, in the order in which they are put back.
+    pub datasets: Vec<(String, u64)>,
+}
+
+impl ArchivedRange {
+    /// Rows of all datasets.
+    pub fn rows(&self) -> u64 {
+        self.datasets.iter().map(|(_, rows)| rows).sum()
+    }
 }
 
 /// The copy of one database, map or shardlet.
@@ -270,6 +299,9 @@ impl Manifest {
 
     /// What it is of, for people.
     pub fn what(&self) -> String {
+        if let Some(archive) = &self.archive {
+            return format!("{} {}, archived", archive.map, archive.says);
+        }
         match (&self.shardlet, &self.catalog) {
             (Some(Shardlet { map, key }), _) => format!("{map} {key}"),
             (None, Some(_)) => "everything".to_owned(),

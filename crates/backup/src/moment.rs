@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
-use polyshard_catalog::{BARRIER_HOLD, Catalog, Changes, OpState, REPAIR, ShardRecord};
+use polyshard_catalog::{
+    ARCHIVE, BARRIER_HOLD, Catalog, Changes, OpState, REPAIR, RESTORE_ARCHIVE, ShardRecord,
+};
 use polyshard_engine::{Dialect, Snapshot, Statement, Target};
 use polyshard_map::ShardId;
 use polyshard_router::{Router, View};
@@ -25,6 +27,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 32;
 /// Procedures looked at, those under way first and then the latest: more than begin while a moment is held.
 const PROCEDURES: u32 = 100;
+/// Procedures that change rows past the barrier.
+const PAST_BARRIER: [&str; 3] = [REPAIR, ARCHIVE, RESTORE_ARCHIVE];
 /// How often the catalog is asked who holds its writes.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
@@ -194,7 +198,7 @@ async fn check_quiet(catalog: &Catalog, seq: u64) -> Result<BTreeSet<OpId>, Back
         )));
     }
     let latest = catalog.procedures(PROCEDURES).await?;
-    let repairs = || latest.iter().filter(|one| one.kind == REPAIR);
+    let repairs = || latest.iter().filter(|one| PAST_BARRIER.contains(&one.kind.as_str()));
     if let Some(running) = repairs().find(|one| one.state == OpState::Running) {
         return Err(BackupError::Busy(format!(
             "operation {} ({}) is under way; wait until it is done, see 'polyshard ops list'",

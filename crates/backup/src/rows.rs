@@ -53,6 +53,22 @@ pub(crate) async fn tables(
     Ok(parents_first(found))
 }
 
+/// The tables of a map on a shard that may hold rows of a range, those that others refer to first.
+pub(crate) async fn tables_of_range(
+    shard: &Shard,
+    definition: &MapDefinition,
+    range: &KeyRange,
+) -> Result<Vec<Rows>, BackupError> {
+    let wrong = |error: polyshard_shard::ShardError| BackupError::of_shard(shard.id(), error);
+    let mut found = Vec::new();
+    for dataset in shard.datasets(definition.name()).await.map_err(wrong)? {
+        if let Some(shape) = shard.shape(&dataset.table).await.map_err(wrong)? {
+            found.push(Rows::of_range(dataset, shape, shard.dialect(), definition, range)?);
+        }
+    }
+    Ok(parents_first(found))
+}
+
 /// Tables in an order in which each comes after those that it refers to; those that refer to each other in a circle
 /// stay as they are.
 fn parents_first(mut left: Vec<Rows>) -> Vec<Rows> {
@@ -94,6 +110,90 @@ impl Rows {
             condition = format!("{condition} AND {column} = {number}");
         }
         Ok(Rows { dataset, shape, dialect, condition, values, of_key: of_key || extent == Extent::Bucket })
+    }
+
+    /// The rows of a range, where rows tell their place: not of a map that hashes.
+    pub(crate) fn of_range(
+        dataset: Dataset,
+        shape: Shape,
+        dialect: Dialect,
+        definition: &MapDefinition,
+        range: &KeyRange,
+    ) -> Result<Rows, BackupError> {
+        let condition = dataset.placement.in_ranges(dialect, definition, std::slice::from_ref(range), "");
+        let mut condition =
+            condition.map_err(|error| BackupError::Refused(format!("{}: {error}", dataset.name)))?;
+        if let Some((column, number)) = &dataset.rows {
+            condition = format!("{condition} AND {column} = {number}");
+        }
+        Ok(Rows { dataset, shape, dialect, condition, values: Vec::new(), of_key: true })
+    }
+
+    /// Leaves a column out; one of the primary key stays.
+    pub(crate) fn leave_out(&mut self, name: &str) -> Result<(), BackupError> {
+        let is = |column: &Column| column.name == name || column.name.trim_matches('"') == name;
+        let at = self.shape.columns.iter().position(is);
+        let refuse = |why: &str| BackupError::Refused(format!("{}: column {name} {why}", self.dataset.name));
+        let at = at.ok_or_else(|| refuse("is not there"))?;
+        if self.shape.primary_key.contains(&at) {
+            return Err(refuse("is of the primary key, and cannot be left out"));
+        }
+        self.shape.columns.remove(at);
+        for place in self.shape.primary_key.iter_mut().filter(|place| **place > at) {
+            *place -= 1;
+        }
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(crate) async fn count(&self, tx: &mut Transaction) -> Result<u64, BackupError> {
+        let sql = format!("SELECT count(*) FROM {} WHERE {}", self.dataset.table, self.condition);
+        Ok(tx.run(self.statement(sql)).await?.one()?.int(0)? as u64)
+    }
+
+    /// The keys of the first so many, in their order. It may have to read the whole table.
+    pub(crate) fn first_keys(&self, limit: usize) -> Result<Statement, BackupError> {
+        let key: Vec<&Column> = self.shape.key().collect();
+        if key.is_empty() {
+            return Err(BackupError::Refused(format!(
+                "{} has no primary key, by which its rows could be told apart; add one",
+                self.dataset.name
+            )));
+        }
+        let read: Vec<String> = key.iter().map(|column| column.read()).collect();
+        let order: Vec<String> = key.iter().map(|column| column.ordered(self.dialect)).collect();
+        Ok(self.statement(format!(
+            "SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {limit}",
+            read.join(", "),
+            self.dataset.table,
+            self.condition,
+            order.join(", ")
+        )))
+    }
+
+    /// Removes those between two keys, both included.
+    pub(crate) fn remove_between(&self, first: &[Value], last: &[Value]) -> Statement {
+        let key: Vec<&Column> = self.shape.key().collect();
+        let order: Vec<String> = key.iter().map(|column| column.ordered(self.dialect)).collect();
+        let order = order.join(", ");
+        let side = |from: usize| {
+            let parts = key.iter().enumerate().map(|(at, column)| column.parameter(from + at));
+            parts.collect::<Vec<_>>().join(", ")
+        };
+        let begin = self.values.len() + 1;
+        let sql = format!(
+            "DELETE FROM {} WHERE {} AND ({order}) >= ({}) AND ({order}) <= ({})",
+            self.dataset.table,
+            self.condition,
+            side(begin),
+            side(begin + key.len())
+        );
+        first.iter().chain(last).cloned().fold(self.statement(sql), Statement::bind)
+    }
+
+    /// Removes all of them, by one statement.
+    pub(crate) fn remove_all(&self) -> Statement {
+        self.statement(format!("DELETE FROM {} WHERE {}", self.dataset.table, self.condition))
     }
 
     fn statement(&self, sql: String) -> Statement {

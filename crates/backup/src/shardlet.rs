@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
-use polyshard_engine::{Access as EngineAccess, Target, Transaction, Value};
+use polyshard_engine::{Access as EngineAccess, Dialect, Target, Transaction, Value};
 use polyshard_map::{Key, Map, MapDefinition, MapName};
-use polyshard_router::{Access, Router, RouterError, Ticket};
+use polyshard_router::{Access, Router, RouterError, Ticket, View};
 use polyshard_shard::{Column, Dataset, Shard, ShardOptions};
 use uuid::Uuid;
 
@@ -63,14 +63,15 @@ pub(crate) async fn extract_live(
     Ok((file, definition))
 }
 
-/// Writes the rows of these tables into a file.
-async fn extract(
+/// Writes the rows of these tables into a file; answers how many of each.
+pub(crate) async fn extract(
     tx: &mut Transaction,
     shard: &Shard,
     tables: &[Rows],
     file: &Scratch,
     progress: &Progress,
-) -> Result<(), BackupError> {
+) -> Result<Vec<(String, u64)>, BackupError> {
+    let mut counts = Vec::with_capacity(tables.len());
     let wrong = |error: std::io::Error| BackupError::of_file(file.path(), &error);
     let mut out = BufWriter::new(std::fs::File::create(file.path()).map_err(wrong)?);
     for table in tables {
@@ -86,12 +87,13 @@ async fn extract(
             rows_column: table.dataset.rows.as_ref().map(|(column, _)| column.clone()),
         };
         writeln!(out, "{}", lines::head_line(&head)).map_err(wrong)?;
-        let mut last: Option<Vec<Value>> = None;
+        let (mut last, mut count): (Option<Vec<Value>>, u64) = (None, 0);
         loop {
             let page = table.page(tx, last.as_deref()).await?;
             for row in &page {
                 writeln!(out, "{}", lines::row_line(row)).map_err(wrong)?;
             }
+            count += page.len() as u64;
             progress.add_rows(page.len() as u64);
             let whole = page.len() == PAGE_ROWS;
             last = page.into_iter().next_back();
@@ -99,8 +101,10 @@ async fn extract(
                 break;
             }
         }
+        counts.push((table.dataset.name.clone(), count));
     }
-    out.flush().map_err(wrong)
+    out.flush().map_err(wrong)?;
+    Ok(counts)
 }
 
 /// A name that no other run has, for what is needed only meanwhile: of the cluster, and of the run in it.
@@ -338,17 +342,8 @@ impl RestoreShardlet<'_> {
         let view = self.router.view();
         for line in read_lines(lines)? {
             let Line::Head(head) = line? else { continue };
-            let record = view.datasets.values().find(|record| record.name_on_shards() == head.dataset);
             // Whether one that is gone matters is seen when it has a row.
-            let Some(record) = record.filter(|record| record.map == self.map) else { continue };
-            let number = i64::try_from(record.id).expect("the catalog counts datasets within 63 bits");
-            let dataset = Dataset {
-                name: head.dataset,
-                map: self.map.clone(),
-                table: head.table,
-                placement: head.placement.into(),
-                rows: head.rows_column.map(|column| (column, number)),
-            };
+            let Some(dataset) = dataset_of(&view, &self.map, &head) else { continue };
             if engine_word(ticket.dialect()) == head.engine {
                 self.router.bind(ticket, &dataset).await.map_err(of_router)?;
             }
@@ -376,7 +371,7 @@ impl RestoreShardlet<'_> {
                     let carries = matches!(head.placement, PlacementText::Column(_));
                     misplaced = (carries && placed == Placed::Otherwise).then(|| head.dataset.clone());
                     match tables.iter().find(|table| table.dataset.name == head.dataset) {
-                        Some(table) => adding = Some(adding_to(table, &head, ticket)?),
+                        Some(table) => adding = Some(adding_to(table, &head, ticket.dialect())?),
                         None => missing = Some(head),
                     }
                 }
@@ -415,14 +410,28 @@ enum Placed {
     Otherwise,
 }
 
+/// The dataset whose rows follow a head; none if the cluster has it no more.
+pub(crate) fn dataset_of(view: &View, map: &MapName, head: &Head) -> Option<Dataset> {
+    let record = view.datasets.values().find(|record| record.name_on_shards() == head.dataset);
+    let record = record.filter(|record| record.map == *map)?;
+    let number = i64::try_from(record.id).expect("the catalog counts datasets within 63 bits");
+    Some(Dataset {
+        name: head.dataset.clone(),
+        map: map.clone(),
+        table: head.table.clone(),
+        placement: head.placement.clone().into(),
+        rows: head.rows_column.clone().map(|column| (column, number)),
+    })
+}
+
 /// Gets ready to add a dataset's rows to its table as it is now.
-fn adding_to(table: &Rows, head: &Head, ticket: &Ticket) -> Result<Adding, BackupError> {
+pub(crate) fn adding_to(table: &Rows, head: &Head, dialect: Dialect) -> Result<Adding, BackupError> {
     let refuse = |why: String| BackupError::Refused(format!("{}: {why}", head.dataset));
-    if engine_word(ticket.dialect()) != head.engine {
+    if engine_word(dialect) != head.engine {
         return Err(refuse(format!(
             "its rows are of {}, and the shard that owns the key now is of {}; restore the backup elsewhere",
             head.engine,
-            engine_word(ticket.dialect())
+            engine_word(dialect)
         )));
     }
     let column = |(name, kind): &(String, String)| {
@@ -435,10 +444,12 @@ fn adding_to(table: &Rows, head: &Head, ticket: &Ticket) -> Result<Adding, Backu
         Err(refuse(format!("column {name} was {kind} in the backup, and is {} now", found.kind)))
     };
     let columns: Vec<Column> = head.columns.iter().map(column).collect::<Result<_, _>>()?;
-    Ok(Adding::new(&table.dataset.table, columns, ticket.dialect()))
+    Ok(Adding::new(&table.dataset.table, columns, dialect))
 }
 
-fn read_lines(path: &Path) -> Result<impl Iterator<Item = Result<Line, BackupError>>, BackupError> {
+pub(crate) fn read_lines(
+    path: &Path,
+) -> Result<impl Iterator<Item = Result<Line, BackupError>>, BackupError> {
     let owned = path.to_owned();
     let file = std::fs::File::open(path).map_err(|error| BackupError::of_file(path, &error))?;
     Ok(BufReader::new(file)

@@ -136,6 +136,7 @@ async fn copy_all(
         seq: 0,
         class: request.class.clone(),
         shardlet: None,
+        archive: None,
         new_bytes: 0,
         catalog: None,
         shards: Vec::new(),
@@ -224,11 +225,7 @@ impl Writer<'_> {
     }
 
     async fn map(&self, map: &Map) -> Result<MapPart, BackupError> {
-        let name = map.definition().name().clone();
-        let text = serde_json::to_vec(&MapJson(map)).expect("a map has a JSON form");
-        let chunks = self.pool.store(text.as_slice(), &Progress::default()).await?;
-        let copy = self.part(&format!("maps/{name}"), JSON, "", &chunks).await?;
-        Ok(MapPart { name, copy })
+        put_map(&self.request.to, self.pool, map).await
     }
 
     async fn copy(
@@ -271,14 +268,32 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the list of a part's chunks.
     async fn part(&self, name: &str, engine: &str, url: &str, chunks: &[Chunk]) -> Result<Part, BackupError> {
-        let file = format!("{name}.chunks");
-        let text = pool::list_text(chunks);
-        let sha256 = files::hex(&Sha256::digest(text.as_bytes()));
-        self.request.to.put(&file, Bytes::from(text)).await?;
-        let bytes = chunks.iter().map(|chunk| chunk.bytes).sum();
-        let (engine, url) = (engine.to_owned(), url.to_owned());
-        Ok(Part { file, engine, url, bytes, sha256, chunks: Some(chunks.len() as u64) })
+        put_part(&self.request.to, name, (engine, url), chunks).await
     }
+}
+
+/// Writes the list of a part's chunks.
+pub(crate) async fn put_part(
+    to: &Location,
+    name: &str,
+    (engine, url): (&str, &str),
+    chunks: &[Chunk],
+) -> Result<Part, BackupError> {
+    let file = format!("{name}.chunks");
+    let text = pool::list_text(chunks);
+    let sha256 = files::hex(&Sha256::digest(text.as_bytes()));
+    to.put(&file, Bytes::from(text)).await?;
+    let bytes = chunks.iter().map(|chunk| chunk.bytes).sum();
+    let (engine, url) = (engine.to_owned(), url.to_owned());
+    Ok(Part { file, engine, url, bytes, sha256, chunks: Some(chunks.len() as u64) })
+}
+
+/// Writes a map as it is.
+pub(crate) async fn put_map(to: &Location, pool: &Pool, map: &Map) -> Result<MapPart, BackupError> {
+    let name = map.definition().name().clone();
+    let text = serde_json::to_vec(&MapJson(map)).expect("a map has a JSON form");
+    let chunks = pool.store(text.as_slice(), &Progress::default()).await?;
+    let copy = put_part(to, &format!("maps/{name}"), (JSON, ""), &chunks).await?;
+    Ok(MapPart { name, copy })
 }

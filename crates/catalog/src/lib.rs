@@ -4,6 +4,7 @@
 //! catalog. [`protocol`] has the catalog's transactions, [`saga`] the order of the steps, [`fence`] the
 //! judgement of acknowledgements, all without I/O; [`Catalog`] and [`Driver`] do them on real databases.
 
+mod archives;
 mod barrier;
 mod bindings;
 mod carrier;
@@ -35,6 +36,7 @@ mod types;
 
 use std::time::Duration;
 
+pub use archives::{ARCHIVES_MAX, ArchiveRecord, ArchiveState, POLICIES_MAX, Policy};
 pub use barrier::{BARRIER_HOLD, RaisedBarrier};
 pub use bindings::{BINDING_SUFFIX, Binding};
 pub use carrier::{Carrier, Carry, CarryTask, Progress, Wish};
@@ -51,7 +53,7 @@ pub use journal::{
 };
 pub use links::LINKS_MAX;
 pub use moves::{MoveRequest, MoveStatus, OnBehalf};
-pub use procedures::{PROCEDURES_KEPT, ProcedureRecord, REPAIR, RULES_MAX};
+pub use procedures::{ARCHIVE, PROCEDURES_KEPT, ProcedureRecord, REPAIR, RESTORE_ARCHIVE, RULES_MAX};
 pub use resolver::Resolver;
 pub use runs::{Begun, RUN_LEASE, Run, RunBody, RunState};
 pub use shards::{NewShard, ShardPatch};

@@ -20,6 +20,10 @@ use crate::types::OpState;
 pub const RULES_MAX: usize = 1_000;
 /// The kind of procedures that carry rows past the barrier of backups, which look for them by it.
 pub const REPAIR: &str = "repair";
+/// Those that remove and put back the rows of archives: likewise.
+pub const ARCHIVE: &str = "archive";
+/// The one that brings an archive's rows back: likewise.
+pub const RESTORE_ARCHIVE: &str = "archive restore";
 
 /// Ended procedures that are remembered: more than anybody reads, and few enough to list.
 pub const PROCEDURES_KEPT: u32 = 1_000;
@@ -72,9 +76,9 @@ struct Stored {
 const FORMAT: u32 = 1;
 
 /// The tables.
-pub(crate) fn statements(dialect: Dialect) -> [String; 2] {
+pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
     let (int, text) = (dialect.bigint(), dialect.text());
-    [
+    let mut out = vec![
         format!(
             "CREATE TABLE IF NOT EXISTS {} (id {text} PRIMARY KEY, record {text} NOT NULL, state {text} NOT NULL, \
              wish {text} NOT NULL, token {int} NOT NULL, owner {text} NOT NULL, lease_until {int} NOT NULL, \
@@ -85,7 +89,9 @@ pub(crate) fn statements(dialect: Dialect) -> [String; 2] {
             "CREATE TABLE IF NOT EXISTS {} (id {text} PRIMARY KEY, map {text} NOT NULL, body {text} NOT NULL)",
             dialect.own_table("rule")
         ),
-    ]
+    ];
+    out.extend(crate::archives::statements(dialect));
+    out
 }
 
 impl Catalog {

@@ -1,6 +1,8 @@
 //! What is made of several changes and moves: procedures that survive their process, rules that placement must
 //! heed, plans that even out load, and what the checker looks into.
 
+pub mod aging;
+pub mod archiving;
 pub mod forecast;
 pub mod heat;
 pub mod link;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::archiving::Archiving;
 use crate::rule::Rule;
 
 /// The format this program writes.
@@ -161,6 +162,8 @@ pub enum Task {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         like: Option<ShardId>,
     },
+    /// A step by which a range goes into an archive, or comes back.
+    Archive(Archiving),
     /// Record a rule.
     AddRule {
         /// The map.
@@ -402,7 +405,13 @@ impl Task {
             Task::AdoptTables { .. } => "adopt_tables",
             Task::RepairRows { .. } => "repair_rows",
             Task::RepairReference { .. } => "repair_reference",
+            Task::Archive(step) => step.as_str(),
         }
+    }
+
+    /// Whether there is no way back from it: it is done, however long it takes.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Task::Archive(step) if step.is_final())
     }
 
     /// The map that it is about.
@@ -415,6 +424,7 @@ impl Task {
             | Task::RepairRows { map, .. }
             | Task::AdoptTables { map, .. } => Some(map),
             Task::CreateMap { definition, .. } => Some(definition.name()),
+            Task::Archive(step) => step.held().map(|held| &held.map),
             Task::AddShard { .. }
             | Task::RemoveShard { .. }
             | Task::TakeIn(_)
@@ -450,6 +460,7 @@ impl Task {
             Task::RepairReference { like: Some(like) } => {
                 format!("make reference tables that differ what shard {like} has")
             }
+            Task::Archive(step) => step.describe(definition),
             Task::AddRule { rule, .. } => format!("record the rule: {}", rule.describe(definition)),
         }
     }

@@ -1,7 +1,7 @@
 //! Carries procedures out: one task after the other, recorded before and after each, and taken over from processes
 //! that are gone.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use polyshard_catalog::{
@@ -17,9 +17,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 mod adopt;
+mod archive;
 mod moves;
 mod repair;
 
+use crate::archiving::Archiver;
 use crate::procedure::{Made, Procedure, Task};
 use crate::rule::Rule;
 use moves::PlannedMove;
@@ -54,6 +56,7 @@ pub struct Procedures {
 
 struct Inner {
     options: RunnerOptions,
+    archiver: OnceLock<Box<dyn Archiver>>,
     running: Mutex<JoinSet<()>>,
     stopped: watch::Receiver<bool>,
 }
@@ -65,19 +68,30 @@ enum Outcome {
     Waiting,
     /// Something is to be on record before it goes on.
     Noted,
+    /// A part of it is done, for people; the rest comes next.
+    Part(String),
     /// Not possible just now.
     Retry(String),
     /// Not possible.
     Refused(String),
+    /// Not possible any more, also where there is no way back.
+    Broken(String),
 }
 
 impl Procedures {
     /// Starts to look for procedures that nobody drives.
     pub fn start(options: RunnerOptions) -> Arc<Procedures> {
         let (stop, stopped) = watch::channel(false);
-        let inner = Arc::new(Inner { options, running: Mutex::default(), stopped });
+        let inner =
+            Arc::new(Inner { options, archiver: OnceLock::new(), running: Mutex::default(), stopped });
         let looking = tokio::spawn(look(inner.clone()));
         Arc::new(Procedures { inner, stop, looking: Mutex::new(Some(looking)) })
+    }
+
+    /// Says who does what needs a depot. The first one stays.
+    pub fn set_archiver(&self, archiver: Box<dyn Archiver>) {
+        // A second one would do the same.
+        let _ = self.inner.archiver.set(archiver);
     }
 
     /// Records a procedure and begins it.
@@ -166,7 +180,7 @@ impl Inner {
             record.step = format!("{}: {}", procedure.count(), task.describe(definition.as_ref()));
             record.body = procedure.write();
             let wish = self.save(&record).await?;
-            if wish == Wish::Cancel && procedure.given_up().is_none() {
+            if wish == Wish::Cancel && procedure.given_up().is_none() && !task.is_final() {
                 let running = self.cancel(procedure.operation()).await?;
                 if running {
                     tokio::time::sleep(FOLLOW_EVERY).await;
@@ -190,13 +204,17 @@ impl Inner {
                     tries = 0;
                 }
                 Outcome::Noted => tries = 0,
+                Outcome::Part(says) => {
+                    tries = 0;
+                    record.message = Some(says);
+                }
                 Outcome::Waiting => {
                     tries = 0;
                     tokio::time::sleep(FOLLOW_EVERY).await;
                 }
                 Outcome::Retry(why) => {
                     tries += 1;
-                    if tries >= TRIES_MAX && procedure.given_up().is_none() {
+                    if tries >= TRIES_MAX && procedure.given_up().is_none() && !task.is_final() {
                         procedure.give_up(why);
                         tries = 0;
                         continue;
@@ -204,13 +222,13 @@ impl Inner {
                     record.message = Some(why);
                     tokio::time::sleep(RETRY_EVERY).await;
                 }
-                // What undoes is tried again and again: half of it done helps nobody.
-                Outcome::Refused(why) if procedure.given_up().is_some() => {
-                    tracing::warn!(procedure = %record.id, kind = record.kind, why, "cannot be undone just now");
+                // What undoes is tried again and again: half of it done helps nobody. Likewise what has no way back.
+                Outcome::Refused(why) if procedure.given_up().is_some() || task.is_final() => {
+                    tracing::warn!(procedure = %record.id, kind = record.kind, why, "cannot be done just now");
                     record.message = Some(why);
                     tokio::time::sleep(RETRY_EVERY).await;
                 }
-                Outcome::Refused(why) => procedure.give_up(why),
+                Outcome::Refused(why) | Outcome::Broken(why) => procedure.give_up(why),
             }
         }
         record.body = procedure.write();
@@ -309,6 +327,10 @@ impl Inner {
                 Err(error) => {
                     tracing::debug!(procedure = %record.id, %error, "the lease could not be renewed")
                 }
+                // What can be given up in the middle is; the next look at the wish says so.
+                Ok(Wish::Cancel) if matches!(task, Task::Archive(_)) && !task.is_final() => {
+                    return Ok(Outcome::Noted);
+                }
                 Ok(_) => {}
             }
         }
@@ -349,6 +371,7 @@ impl Inner {
             }
             Task::RepairReference { like } => self.repair_reference(procedure, like.as_ref()).await,
             Task::AdoptTables { map, shard, columns } => self.adopt_tables(map, shard, columns).await,
+            Task::Archive(step) => self.archiving(procedure, step).await,
         };
         attempt.unwrap_or_else(|error| match error {
             error if error.is_retryable() => Outcome::Retry(error.to_string()),

@@ -61,7 +61,8 @@ impl Shard {
             }
         }
         if !left.is_empty() {
-            let detail = format!("not all of {range:?} is here and offline, so that its rows stay as they are");
+            let detail =
+                format!("not all of {range:?} is here and offline, so that its rows stay as they are");
             return Err(ShardError::LocalMapDiffers { map: map.clone(), detail });
         }
         let sql = format!(

@@ -1,0 +1,467 @@
+//! The rows of a range in a depot instead of on a shard: written, compared, removed from the shard, and put back.
+//!
+//! Nothing is removed before the archive is whole and was read back. While rows are removed or put back the range is
+//! offline, and each transaction proves it; all steps can be repeated.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use polyshard_catalog::ArchiveRecord;
+use polyshard_engine::{Access, Error, Statement, Value};
+use polyshard_map::{Epoch, KeyRange, Map, MapDefinition};
+use polyshard_router::Router;
+use polyshard_shard::{OfflineClaim, Shard, ShardError};
+use uuid::Uuid;
+
+use crate::depot::Location;
+use crate::files::Scratch;
+use crate::lines::Line;
+use crate::manifest::{ArchivedRange, FORMAT, JSON, MANIFEST, Manifest};
+use crate::marks::{self, Mark};
+use crate::pool::{Chunk, Pool};
+use crate::progress::Progress;
+use crate::rows::{self, Rows};
+use crate::take::{Clock, put_map, put_part};
+use crate::{BackupError, csv, keep, shardlet};
+
+/// Rows removed or put back by one transaction, for which others' protocol on the shard waits.
+const BITE_ROWS: usize = 256;
+/// Keys found by one scan, which may have to read the whole table: so many are kept in memory.
+const FOUND_MAX: usize = 65_536;
+/// Keys that come from a scan at once.
+const PAGE_ROWS: usize = 1_024;
+
+/// One archive, and what is needed to work on it.
+pub struct Archive<'a> {
+    /// The cluster.
+    pub router: &'a Router,
+    /// Its name.
+    pub cluster: Uuid,
+    /// What the catalog knows of it.
+    pub record: &'a ArchiveRecord,
+    /// The map.
+    pub definition: &'a MapDefinition,
+    /// Where it is.
+    pub at: &'a Location,
+    /// The version of the program.
+    pub program: String,
+    /// A folder for files that are needed meanwhile.
+    pub scratch: PathBuf,
+    /// Milliseconds since 1970.
+    pub clock: Clock,
+}
+
+fn of_shard(shard: &Shard, error: ShardError) -> BackupError {
+    match error {
+        ShardError::CannotMove { .. } | ShardError::Uncomputable { .. } => {
+            BackupError::Refused(format!("shard {}: {error}", shard.id()))
+        }
+        error => BackupError::of_shard(shard.id(), error),
+    }
+}
+
+impl Archive<'_> {
+    async fn shard(&self) -> Result<std::sync::Arc<Shard>, BackupError> {
+        let id = &self.record.shard;
+        self.router.administer(id).await.map_err(|error| BackupError::of_shard(id, error))
+    }
+
+    /// The tables with the columns that are kept, and without triggers, which would act on removed and restored rows.
+    async fn tables(&self, shard: &Shard) -> Result<Vec<Rows>, BackupError> {
+        let mut tables = rows::tables_of_range(shard, self.definition, &self.record.range).await?;
+        if let Some((table, trigger)) = tables.iter().find_map(|one| Some((one, one.shape.triggers.first()?)))
+        {
+            return Err(BackupError::Refused(format!(
+                "{} has the trigger {trigger}, which would act on rows that are archived; drop it first",
+                table.dataset.name
+            )));
+        }
+        for column in &self.record.without {
+            let (name, column) = column.rsplit_once('.').unwrap_or(("", column));
+            let plain = |table: &str| table.rsplit('.').next().unwrap_or(table).trim_matches('"').to_owned();
+            let table = tables.iter_mut().find(|one| plain(&one.dataset.table) == name);
+            let table = table.ok_or_else(|| {
+                BackupError::Refused(format!(
+                    "there is no table {name:?} of map {}, whose column {column} is to be left out; write \
+                     table.column",
+                    self.record.map
+                ))
+            })?;
+            table.leave_out(column)?;
+        }
+        Ok(tables)
+    }
+
+    /// The archive, if it is whole.
+    async fn find(&self) -> Result<Option<Manifest>, BackupError> {
+        if self.at.depot.look(&self.at.path(MANIFEST)).await?.is_none() {
+            return Ok(None);
+        }
+        let manifest = Manifest::read(self.at).await?;
+        match &manifest.archive {
+            Some(archive) if archive.id == self.record.id => Ok(Some(manifest)),
+            _ => Err(BackupError::Refused(format!(
+                "{} is another backup or archive; choose another name",
+                self.at.url()
+            ))),
+        }
+    }
+
+    /// Writes the archive; one that is whole is not written again. Nobody may write rows of the range meanwhile.
+    pub async fn write(&self, progress: &Progress) -> Result<Manifest, BackupError> {
+        if let Some(manifest) = self.find().await? {
+            return Ok(manifest);
+        }
+        // Of an attempt that was interrupted; whoever made it finds that the name is not his any more.
+        if !self.at.depot.list(&self.at.name).await?.is_empty() {
+            marks::remove_unfinished(self.at, (self.clock)()).await?;
+        }
+        let mark = Mark::begin(self.at, (self.clock)()).await?;
+        let written = self.fill(&mark, progress).await;
+        let ended = match &written {
+            Ok(_) => mark.end().await,
+            Err(_) => mark.remove_all((self.clock)()).await,
+        };
+        if let Err(left) = ended {
+            tracing::warn!(archive = self.at.url(), %left, "the mark of an archive is left");
+        }
+        written
+    }
+
+    async fn fill(&self, mark: &Mark, progress: &Progress) -> Result<Manifest, BackupError> {
+        let pool = mark.kept_while(Pool::open(&self.at.depot)).await?;
+        let (file, datasets) = mark.kept_while(self.copy(progress)).await?;
+        let chunks = mark.kept_while(store(&pool, &file, progress)).await?;
+        if self.record.csv {
+            mark.kept_while(csv::write(self.at, file.path())).await?;
+        }
+        let bare = Map::build(self.definition.clone(), std::iter::empty(), Epoch::ZERO);
+        let bare = bare.map_err(|error| BackupError::Failed(format!("map {}: {error}", self.record.map)))?;
+        let manifest = Manifest {
+            format: FORMAT,
+            program: self.program.clone(),
+            cluster: self.cluster,
+            moment_ms: (self.clock)(),
+            seq: self.router.view().seq,
+            class: None,
+            shardlet: None,
+            archive: Some(ArchivedRange {
+                id: self.record.id,
+                map: self.record.map.clone(),
+                range: self.record.range.clone(),
+                says: self.definition.describe_range(&self.record.range),
+                without: self.record.without.clone(),
+                datasets,
+            }),
+            new_bytes: pool.new_bytes(),
+            catalog: None,
+            shards: Vec::new(),
+            maps: vec![put_map(self.at, &pool, &bare).await?],
+            rows: Some(put_part(self.at, "rows", (JSON, ""), &chunks).await?),
+        };
+        mark.kept_while(mark.check(&manifest)).await?;
+        mark.make_whole(&manifest).await?;
+        mark.confirm().await?;
+        Ok(manifest)
+    }
+
+    /// Reads the rows as they are now into a file.
+    async fn copy(&self, progress: &Progress) -> Result<(Scratch, Vec<(String, u64)>), BackupError> {
+        let shard = self.shard().await?;
+        let tables = self.tables(&shard).await?;
+        let file = self.scratch_file("archive")?;
+        let mut tx =
+            shard.carrier().await.map_err(|error| of_shard(&shard, error))?.begin(Access::Read).await?;
+        let counts = shardlet::extract(&mut tx, &shard, &tables, &file, progress).await?;
+        tx.rollback().await?;
+        Ok((file, counts))
+    }
+
+    fn scratch_file(&self, what: &str) -> Result<Scratch, BackupError> {
+        Scratch::new(&self.scratch, &format!("{what}-{}.jsonl", self.record.id.simple()))
+    }
+
+    /// Reads all of the archive back, and compares it with the rows on the shard as they are now.
+    pub async fn compare(&self) -> Result<Manifest, BackupError> {
+        let manifest = keep::verify(self.at).await?;
+        self.require_mine(&manifest)?;
+        let pool = Pool::open(&self.at.depot).await?;
+        let (file, counts) = self.copy(&Progress::default()).await?;
+        let chunks = store(&pool, &file, &Progress::default()).await?;
+        let part = manifest.rows.as_ref().ok_or_else(|| self.no_rows())?;
+        let kept = part.list(self.at).await?;
+        let says = manifest.archive.as_ref().map(|archive| &archive.datasets);
+        if kept != chunks || says != Some(&counts) {
+            return Err(BackupError::Refused(format!(
+                "rows of {} on shard {} were changed past Polyshard while they were archived; nothing was removed",
+                self.definition.describe_range(&self.record.range),
+                self.record.shard
+            )));
+        }
+        Ok(manifest)
+    }
+
+    fn require_mine(&self, manifest: &Manifest) -> Result<(), BackupError> {
+        match &manifest.archive {
+            Some(archive) if archive.id == self.record.id => Ok(()),
+            _ => Err(BackupError::Damaged(format!("{} is not the archive any more", self.at.url()))),
+        }
+    }
+
+    fn no_rows(&self) -> BackupError {
+        BackupError::Damaged(format!("{} has no rows part", self.at.url()))
+    }
+
+    /// Puts the rows back on the shard that the record names, where the range is offline: what an earlier attempt has
+    /// put there is removed first. Answers how many there are.
+    pub async fn restore(&self, claim: &OfflineClaim) -> Result<u64, BackupError> {
+        let manifest = Manifest::read(self.at).await?;
+        self.require_mine(&manifest)?;
+        for part in &manifest.maps {
+            let text = part.copy.fetch_all(self.at).await?;
+            let then = polyshard_map::import(&text)
+                .map_err(|error| BackupError::Damaged(format!("map {}: {error}", part.name)))?;
+            if then.definition() != self.definition {
+                return Err(BackupError::Refused(format!(
+                    "map {} was another one when the rows were archived, and they would be in other places",
+                    part.name
+                )));
+            }
+        }
+        let part = manifest.rows.as_ref().ok_or_else(|| self.no_rows())?;
+        let file = self.scratch_file("restore")?;
+        crate::restore::write_file(self.at, part, file.path()).await?;
+        let shard = self.shard().await?;
+        self.bind_all(&shard, file.path()).await?;
+        let mut left = Deleting::new(&shard, self.definition, &self.record.range).await?;
+        while !left.go_on(&shard, claim, Duration::MAX).await?.is_done {}
+        let tables = rows::tables_of_range(&shard, self.definition, &self.record.range).await?;
+        let restored = self.put_all(&shard, claim, &tables, file.path()).await?;
+        let mut found = 0;
+        let mut tx =
+            shard.carrier().await.map_err(|error| of_shard(&shard, error))?.begin(Access::Read).await?;
+        for table in &tables {
+            found += table.count(&mut tx).await?;
+        }
+        tx.rollback().await?;
+        let wanted = manifest.archive.as_ref().map_or(0, ArchivedRange::rows);
+        if (restored, found) != (wanted, wanted) {
+            return Err(BackupError::Failed(format!(
+                "{wanted} rows are archived, and {found} are on shard {} after {restored} were put there",
+                shard.id()
+            )));
+        }
+        Ok(restored)
+    }
+
+    async fn bind_all(&self, shard: &Shard, lines: &Path) -> Result<(), BackupError> {
+        let view = self.router.view();
+        for line in shardlet::read_lines(lines)? {
+            let Line::Head(head) = line? else { continue };
+            if let Some(dataset) = shardlet::dataset_of(&view, &self.record.map, &head)
+                && crate::manifest::engine_word(shard.dialect()) == head.engine
+            {
+                shard.bind(&dataset).await.map_err(|error| of_shard(shard, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_all(
+        &self,
+        shard: &Shard,
+        claim: &OfflineClaim,
+        tables: &[Rows],
+        lines: &Path,
+    ) -> Result<u64, BackupError> {
+        let (mut head, mut bite, mut restored) = (None, Vec::new(), 0);
+        for line in shardlet::read_lines(lines)? {
+            match line? {
+                Line::Head(next) => {
+                    self.put(shard, claim, tables, head.as_ref(), std::mem::take(&mut bite)).await?;
+                    head = Some(next);
+                }
+                Line::Row(row) => {
+                    bite.push(row);
+                    restored += 1;
+                    if bite.len() >= BITE_ROWS {
+                        self.put(shard, claim, tables, head.as_ref(), std::mem::take(&mut bite)).await?;
+                    }
+                }
+            }
+        }
+        self.put(shard, claim, tables, head.as_ref(), bite).await?;
+        Ok(restored)
+    }
+
+    /// Puts some rows of one dataset back, in one transaction.
+    async fn put(
+        &self,
+        shard: &Shard,
+        claim: &OfflineClaim,
+        tables: &[Rows],
+        head: Option<&crate::lines::Head>,
+        bite: Vec<Vec<Value>>,
+    ) -> Result<(), BackupError> {
+        let Some(head) = head.filter(|_| !bite.is_empty()) else { return Ok(()) };
+        let table = tables.iter().find(|table| table.dataset.name == head.dataset).ok_or_else(|| {
+            BackupError::Refused(format!(
+                "{} is gone from the cluster, and the archive has rows of it; make it again, or read them from {}",
+                head.dataset,
+                self.at.url()
+            ))
+        })?;
+        let mut adding = shardlet::adding_to(table, head, shard.dialect())?;
+        let begun = shard.offline_transaction(claim, &self.record.map, &self.record.range).await;
+        let mut tx = begun.map_err(|error| of_shard(shard, error))?;
+        for row in bite {
+            adding.push(&mut tx, row).await.map_err(of_rule)?;
+        }
+        adding.flush(&mut tx).await.map_err(of_rule)?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Removes the archive from its place; one that is gone is fine. What it shares with others goes when that is
+    /// pruned.
+    pub async fn remove(&self) -> Result<(), BackupError> {
+        if self.at.depot.list(&self.at.name).await?.is_empty() {
+            return Ok(());
+        }
+        match Manifest::read(self.at).await {
+            Ok(manifest) if manifest.archive.as_ref().is_none_or(|archive| archive.id != self.record.id) => {
+                return Ok(());
+            }
+            Err(error @ (BackupError::Busy(_) | BackupError::Failed(_))) => return Err(error),
+            _ => {}
+        }
+        marks::remove(self.at, (self.clock)()).await
+    }
+}
+
+/// Stores what of a file the depot has not.
+async fn store(pool: &Pool, file: &Scratch, progress: &Progress) -> Result<Vec<Chunk>, BackupError> {
+    let lines = tokio::fs::File::open(file.path()).await;
+    pool.store(lines.map_err(|error| BackupError::of_file(file.path(), &error))?, progress).await
+}
+
+/// A row that the database refuses will be refused again.
+fn of_rule(error: BackupError) -> BackupError {
+    match error {
+        BackupError::Failed(why) if why.contains("constraint") => BackupError::Refused(why),
+        error => error,
+    }
+}
+
+/// How far the removal of a range's rows is.
+pub struct Deleting {
+    definition: MapDefinition,
+    range: KeyRange,
+    /// Tables still to be looked at, those that refer to others first.
+    tables: VecDeque<Rows>,
+    /// Keys of the first one that were found.
+    found: VecDeque<Vec<Value>>,
+    rows: u64,
+}
+
+/// What was removed by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deleted {
+    /// Rows.
+    pub rows: u64,
+    /// Whether there are no more.
+    pub is_done: bool,
+}
+
+impl Deleting {
+    /// Looks which tables there are.
+    pub async fn new(
+        shard: &Shard,
+        definition: &MapDefinition,
+        range: &KeyRange,
+    ) -> Result<Deleting, BackupError> {
+        let tables = rows::tables_of_range(shard, definition, range).await?;
+        Ok(Deleting {
+            definition: definition.clone(),
+            range: range.clone(),
+            tables: tables.into_iter().rev().collect(),
+            found: VecDeque::new(),
+            rows: 0,
+        })
+    }
+
+    /// Removes rows for a while. Each transaction proves that the range is offline on the shard.
+    pub async fn go_on(
+        &mut self,
+        shard: &Shard,
+        claim: &OfflineClaim,
+        patience: Duration,
+    ) -> Result<Deleted, BackupError> {
+        let began = Instant::now();
+        while let Some(table) = self.tables.front() {
+            if self.found.is_empty() {
+                self.found = find(shard, table.first_keys(FOUND_MAX)?).await?;
+                if self.found.is_empty() {
+                    self.tables.pop_front();
+                    continue;
+                }
+            }
+            let bite: Vec<Vec<Value>> = self.found.drain(..self.found.len().min(BITE_ROWS)).collect();
+            let (Some(first), Some(last)) = (bite.first(), bite.last()) else { continue };
+            let removed = match self.run(shard, claim, table.remove_between(first, last)).await {
+                // Rows of the table refer to each other: all at once, since then none is left behind.
+                Err(Removal::Rule) => {
+                    self.found.clear();
+                    self.run(shard, claim, table.remove_all()).await
+                }
+                other => other,
+            };
+            self.rows += removed.map_err(|removal| match removal {
+                Removal::Rule => BackupError::Refused(format!(
+                    "rows elsewhere refer to rows of {} that are to be removed",
+                    table.dataset.name
+                )),
+                Removal::Other(error) => error,
+            })?;
+            if began.elapsed() >= patience {
+                return Ok(Deleted { rows: self.rows, is_done: false });
+            }
+        }
+        Ok(Deleted { rows: self.rows, is_done: true })
+    }
+
+    async fn run(&self, shard: &Shard, claim: &OfflineClaim, delete: Statement) -> Result<u64, Removal> {
+        let other = |error: BackupError| Removal::Other(error);
+        let begun = shard.offline_transaction(claim, self.definition.name(), &self.range).await;
+        let mut tx = begun.map_err(|error| other(of_shard(shard, error)))?;
+        match tx.run(delete).await {
+            Ok(rows) => {
+                tx.commit().await.map_err(|error| other(error.into()))?;
+                Ok(rows.affected())
+            }
+            Err(Error::Constraint { .. }) => {
+                tx.rollback().await.map_err(|error| other(error.into()))?;
+                Err(Removal::Rule)
+            }
+            Err(error) => Err(other(error.into())),
+        }
+    }
+}
+
+/// Why rows were not removed.
+enum Removal {
+    /// Others refer to them.
+    Rule,
+    Other(BackupError),
+}
+
+async fn find(shard: &Shard, keys: Statement) -> Result<VecDeque<Vec<Value>>, BackupError> {
+    let db = shard.carrier().await.map_err(|error| of_shard(shard, error))?;
+    let mut scan = db.scan(keys, PAGE_ROWS).await?;
+    let mut found = VecDeque::new();
+    while let Some(page) = scan.next().await? {
+        found.extend(page.into_rows().into_iter().map(polyshard_engine::Row::into_values));
+    }
+    Ok(found)
+}
