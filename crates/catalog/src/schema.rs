@@ -1,6 +1,7 @@
 //! The catalog's tables and the version of their format.
 
 use polyshard_engine::{Access, Database, Dialect, Statement};
+use polyshard_shard::create_own_index;
 use uuid::Uuid;
 
 use crate::CatalogError;
@@ -40,10 +41,9 @@ pub(crate) async fn create(db: &Database, fresh: Uuid) -> Result<Uuid, CatalogEr
 
 fn statements(dialect: Dialect) -> Vec<String> {
     let (int, blob, text) = (dialect.bigint(), dialect.blob(), dialect.text());
-    let own = |name| dialect.own_table(name);
-    let index = |name: &str| match dialect {
-        Dialect::Sqlite => format!("polyshard_{name}"),
-        Dialect::Postgres => name.to_owned(),
+    let own = |name: &str| dialect.own_table(name);
+    let index = |name: &str, table: &str, columns: &str| {
+        create_own_index(dialect, name, &format!("{} {columns}", own(table)))
     };
     let mut out: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
     out.extend([
@@ -67,28 +67,16 @@ fn statements(dialect: Dialect) -> Vec<String> {
              PRIMARY KEY (map, lo))",
             own("map_range")
         ),
-        format!(
-            "CREATE INDEX IF NOT EXISTS {} ON {} (map, grp) WHERE grp IS NOT NULL",
-            index("map_range_group"),
-            own("map_range")
-        ),
-        format!(
-            "CREATE INDEX IF NOT EXISTS {} ON {} (shard, map, lo)",
-            index("map_range_shard"),
-            own("map_range")
-        ),
+        index("map_range_group", "map_range", "(map, grp) WHERE grp IS NOT NULL"),
+        index("map_range_shard", "map_range", "(shard, map, lo)"),
         format!(
             "CREATE TABLE IF NOT EXISTS {} (id {text} PRIMARY KEY, map {text} NOT NULL, kind {text} NOT NULL, \
              body {text} NOT NULL, step {text} NOT NULL, state {text} NOT NULL, token {int} NOT NULL, \
              owner {text} NOT NULL, lease_until {int} NOT NULL, started {int} NOT NULL, message {text})",
             own("operation")
         ),
-        format!(
-            "CREATE INDEX IF NOT EXISTS {} ON {} (map) WHERE state = 'running'",
-            index("operation_running"),
-            own("operation")
-        ),
-        format!("CREATE INDEX IF NOT EXISTS {} ON {} (started)", index("operation_started"), own("operation")),
+        index("operation_running", "operation", "(map) WHERE state = 'running'"),
+        index("operation_started", "operation", "(started)"),
         format!("CREATE TABLE IF NOT EXISTS {} (seq {int} PRIMARY KEY, event {text} NOT NULL)", own("event")),
         format!(
             "CREATE TABLE IF NOT EXISTS {} (store {text} NOT NULL, name {text} NOT NULL, id {int} NOT NULL UNIQUE, \

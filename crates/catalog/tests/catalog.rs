@@ -10,7 +10,7 @@ use polyshard_catalog::{
     Catalog, CatalogError, ChangeRequest, Changes, Driver, Event, FenceLimits, NewShard, PasswordSource,
     ShardLimits, ShardSource,
 };
-use polyshard_engine::{Database, Error, Options, Statement, Target};
+use polyshard_engine::{Access, Database, Error, Options, Statement, Target};
 use polyshard_map::{
     Change, Entry, Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId,
 };
@@ -297,4 +297,23 @@ async fn processes_that_start_at_once_on_an_empty_database_make_one_cluster() {
     for catalog in catalogs {
         catalog.close().await;
     }
+}
+
+/// E3: what a killed process left undecided, or another one has open, is in nobody's way who starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_starts_while_changes_of_the_catalog_are_undecided() {
+    let place = Place::server();
+    let first = place.catalog();
+    let cluster = first.cluster().await.unwrap();
+    let db = Database::open(place.target("catalog"), Options::default(), None).await.unwrap();
+    let mut undecided = db.begin(Access::Write).await.unwrap();
+    for table in ["map_range", "operation"] {
+        undecided.run(Statement::new(format!("DELETE FROM polyshard.{table}"))).await.unwrap();
+    }
+    let second = place.catalog();
+    assert_eq!(second.cluster().await.unwrap(), cluster);
+    undecided.rollback().await.unwrap();
+    db.close().await;
+    second.close().await;
+    first.close().await;
 }

@@ -1,8 +1,9 @@
 //! Captures: for the time of one move, triggers that note which rows of its ranges change, and that refuse changes once
 //! the ranges have left (PROTOCOL §3).
 //!
-//! A capture is made of one function and trigger for each table on PostgreSQL, and of three triggers on SQLite. Row
-//! triggers append to one log; nothing is updated there, and whoever has carried what he read deletes just that.
+//! A capture is made of three triggers for each table, and on PostgreSQL of the function that they call. Row triggers
+//! append to one log; nothing is updated there, and whoever has carried what he read deletes just that. For rows of
+//! others nothing is called: the condition of the trigger is all that they cost.
 
 use polyshard_engine::{Dialect, Row, Statement, Transaction};
 use polyshard_map::{KeyRange, MapDefinition};
@@ -74,9 +75,8 @@ impl Watch<'_> {
             Dialect::Sqlite => self.sqlite(dataset, &shape)?,
             Dialect::Postgres => self.postgres(dataset, &shape)?,
         };
-        for sql in statements {
-            tx.run(Statement::new(sql)).await?;
-        }
+        // In one round trip: the writers of the table wait from the first trigger on.
+        tx.run_known(statements.into_iter().map(Statement::new).collect()).await?;
         Ok(())
     }
 
@@ -208,22 +208,37 @@ impl Watch<'_> {
             note("NEW"),
         );
         let function = format!("polyshard.capture_{name}()");
+        let trigger = |suffix: &str, event: &str, when: String| {
+            format!(
+                "CREATE TRIGGER polyshard_{name}{suffix} AFTER {event} ON {table} FOR EACH ROW WHEN ({when}) \
+                 EXECUTE FUNCTION {function}"
+            )
+        };
+        // Every statement on the table reads the condition anew: of many ranges only their outer bounds are in it, and
+        // the function decides.
+        let hull = hull(self.ranges);
+        let near = |row: &str| dataset.placement.in_ranges(dialect, self.definition, &hull, row);
+        let (near_old, near_new) = (near("OLD")?, near("NEW")?);
         Ok(vec![
             format!(
                 "CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER \
                  SET search_path = pg_catalog, pg_temp{settings} AS $capture${body}$capture$"
             ),
-            format!(
-                "CREATE TRIGGER polyshard_{name} AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW \
-                 EXECUTE FUNCTION {function}"
-            ),
+            // By the first one's name a program of an earlier version finds that all are there.
+            trigger("", "INSERT", near_new.clone()),
+            trigger("_u", "UPDATE", format!("{near_old} OR {near_new}")),
+            trigger("_d", "DELETE", near_old),
             format!(
                 "CREATE TRIGGER polyshard_{name}_t BEFORE TRUNCATE ON {table} FOR EACH STATEMENT \
                  EXECUTE FUNCTION {function}"
             ),
             // Also for sessions that replay what happened elsewhere.
-            format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER polyshard_{name}"),
-            format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER polyshard_{name}_t"),
+            format!(
+                "ALTER TABLE {table} {}",
+                ["", "_u", "_d", "_t"]
+                    .map(|suffix| format!("ENABLE ALWAYS TRIGGER polyshard_{name}{suffix}"))
+                    .join(", ")
+            ),
         ])
     }
 }
@@ -302,6 +317,14 @@ fn select_functions(capture: OpId) -> Statement {
     let sql = "SELECT p.proname::text, pg_get_functiondef(p.oid) FROM pg_proc p \
                WHERE p.pronamespace = 'polyshard'::regnamespace AND p.proname LIKE $1";
     Statement::new(sql).bind(format!("capture\\_{}\\_%", tag(capture)))
+}
+
+/// One range from the least bound of some to the greatest; none of none.
+fn hull(ranges: &[KeyRange]) -> Vec<KeyRange> {
+    let Some(lo) = ranges.iter().map(KeyRange::lo).min() else { return Vec::new() };
+    let his: Option<Vec<_>> = ranges.iter().map(KeyRange::hi).collect();
+    let hi = his.and_then(|his| his.into_iter().max().cloned());
+    vec![KeyRange::new(lo.clone(), hi).unwrap_or_else(|_| KeyRange::all())]
 }
 
 /// A text as an SQL literal.

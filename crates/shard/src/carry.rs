@@ -295,8 +295,7 @@ impl Shard {
         let mut batch = Batch::new().push(self.token_check(op));
         let mut skip = 1;
         if self.dialect() == Dialect::Postgres {
-            let name = format!("SELECT set_config('{MOVER_SETTING}', $1, true)");
-            batch = batch.push(Statement::new(name).bind(capture.to_string()));
+            batch = batch.push(self.mover_name(capture));
             skip += 1;
         }
         for statement in statements {
@@ -327,7 +326,7 @@ impl Shard {
     }
 
     /// Deletes rows of ranges that are not of this shard: in the same transaction the local map is locked and looked
-    /// at.
+    /// at. All of it is one batch, so that nobody waits for more than the deletes on an embedded shard.
     pub async fn clean(
         &self,
         op: OpRef,
@@ -335,32 +334,46 @@ impl Shard {
         (map, ranges): (&MapName, &[KeyRange]),
         statements: Vec<Statement>,
     ) -> Result<u64, ShardError> {
-        let mut tx = SqlLocal::begin(self.carrier().await?).await?;
+        let mut batch = Batch::new();
         if self.dialect() == Dialect::Postgres {
+            // Whoever takes over finds this session by it, also while it holds no more than the local map.
             let number = lock_number(op.id);
-            let sql = format!("SELECT pg_advisory_xact_lock_shared({MOVER_LOCK_CLASS}, {number})");
-            tx.direct().await?.run(Statement::new(sql)).await?;
+            let sql = format!("SELECT pg_advisory_xact_lock_shared({MOVER_LOCK_CLASS}, {number})::text");
+            batch = batch.push(Statement::new(sql)).push(self.mover_name(capture));
         }
-        protocol::claim(&mut tx, op).await?;
+        // The local map is locked before the operation's record, as in every other transaction that takes both.
+        let meta = batch.len();
+        let lock = format!("SELECT one FROM {}{}", self.own("meta"), self.dialect().for_update());
+        batch = batch.push(Statement::new(lock).expect(Expect::Rows(1))).push(self.token_check(op));
         for range in ranges {
-            if let Some(found) = tx.ranges(map, range).await?.first() {
-                return Err(ShardError::LocalMapDiffers {
-                    map: map.clone(),
-                    detail: format!(
-                        "{:?} is here, so that its rows may not be cleaned away",
-                        found.entry.range
-                    ),
-                });
-            }
+            let here = sql_local::select_ranges(self.dialect(), map, range, None);
+            batch = batch.push(here.expect(Expect::None));
         }
-        let direct = tx.direct().await?;
-        if self.dialect() == Dialect::Postgres {
-            let name = format!("SELECT set_config('{MOVER_SETTING}', $1, true)");
-            direct.run(Statement::new(name).bind(capture.to_string())).await?;
+        let first = batch.len();
+        for statement in statements {
+            batch = batch.push(statement);
         }
-        let removed = direct.run_all(statements).await?.iter().map(engine::Rows::affected).sum();
-        tx.commit().await?;
-        Ok(removed)
+        let wrong = match self.carrier().await?.write(batch).await {
+            Ok(answers) => return Ok(answers.iter().skip(first).map(engine::Rows::affected).sum()),
+            Err(engine::Error::Expectation { statement, .. }) if statement < first => statement - meta,
+            Err(error) => return Err(error.into()),
+        };
+        Err(match wrong {
+            0 => ShardError::NotAShard,
+            1 => ShardError::Superseded(op.id),
+            place => ShardError::LocalMapDiffers {
+                map: map.clone(),
+                detail: format!(
+                    "a part of {:?} is here, so that its rows may not be cleaned away",
+                    ranges[place - 2]
+                ),
+            },
+        })
+    }
+
+    /// Says in a transaction on PostgreSQL that it is the mover's: this capture does not note or refuse its changes.
+    fn mover_name(&self, capture: OpId) -> Statement {
+        Statement::new(format!("SELECT set_config('{MOVER_SETTING}', $1, true)")).bind(capture.to_string())
     }
 
     /// What every write of a mover begins with: it locks the operation's record and finds that no later driver has it.

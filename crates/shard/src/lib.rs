@@ -31,7 +31,7 @@ pub use gauge::Gauge;
 pub use hello::{HelloState, Session};
 pub use keys::RowKey;
 pub use offline::OfflineClaim;
-pub use schema::StoreSchema;
+pub use schema::{StoreSchema, create_own_index};
 pub use shape::{Column, Shape, Travel};
 pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
 pub use strays::{StrayKind, StrayRow};

@@ -53,13 +53,23 @@ pub struct StoreSchema {
     pub statements: fn(Dialect) -> Vec<String>,
 }
 
+/// The statement that makes an index of this name among the tables of the program's own, unless it is there. `on` is the
+/// table with the columns.
+pub fn create_own_index(dialect: Dialect, name: &str, on: &str) -> String {
+    match dialect {
+        Dialect::Sqlite => format!("CREATE INDEX IF NOT EXISTS polyshard_{name} ON {on}"),
+        // Even to find that an index is there PostgreSQL waits for all who write to the table, and others wait behind
+        // it: a process could not start while a transaction is open, or is left undecided by one that was killed.
+        Dialect::Postgres => format!(
+            "DO $$ BEGIN IF to_regclass('polyshard.{name}') IS NULL THEN \
+             CREATE INDEX IF NOT EXISTS {name} ON {on}; END IF; END $$"
+        ),
+    }
+}
+
 fn statements(dialect: Dialect) -> Vec<String> {
     let (int, blob, text) = (dialect.bigint(), dialect.blob(), dialect.text());
     let own = |name| dialect.own_table(name);
-    let index = |name: &str| match dialect {
-        Dialect::Sqlite => format!("polyshard_{name}"),
-        Dialect::Postgres => name.to_owned(),
-    };
     let mut out: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
     out.extend([
         format!(
@@ -77,10 +87,10 @@ fn statements(dialect: Dialect) -> Vec<String> {
              state {text} NOT NULL, epoch {int} NOT NULL, grp {text}, incoming {text}, PRIMARY KEY (map, lo))",
             own("local_range")
         ),
-        format!(
-            "CREATE INDEX IF NOT EXISTS {} ON {} (incoming) WHERE incoming IS NOT NULL",
-            index("local_range_incoming"),
-            own("local_range")
+        create_own_index(
+            dialect,
+            "local_range_incoming",
+            &format!("{} (incoming) WHERE incoming IS NOT NULL", own("local_range")),
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {} (id {text} PRIMARY KEY, epoch {int} NOT NULL, token {int} NOT NULL, \

@@ -1,6 +1,6 @@
 //! One shard on both engines: its identity, its side of an operation, and what it tells sessions.
 
-use polyshard_engine::{Access, Statement, Target};
+use polyshard_engine::{Access, Statement, Target, Value};
 use polyshard_map::{
     Entry, Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
 };
@@ -55,6 +55,7 @@ on_both_engines!(
     an_operation_that_does_not_fit_the_local_map_is_refused_whole,
     a_session_is_told_of_every_departure_it_does_not_know,
     the_record_of_a_move_under_way_is_never_pruned,
+    just_the_rows_of_the_ranges_that_move_are_noted,
 );
 
 fn quick() -> PgOptions {
@@ -407,5 +408,60 @@ async fn a_table_bound_during_a_move_is_watched_without_its_writers_queueing() {
     noted.commit().await.unwrap();
     assert_eq!(shard.tail_length(capture).await.unwrap(), 1);
     shard.remove_capture(moving, capture).await.unwrap();
+    shard.close().await;
+}
+
+/// D3, E4: several ranges with others between them, and rows that come into one or leave it.
+async fn just_the_rows_of_the_ranges_that_move_are_noted(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    let (moving, capture) = (op(5, 1), OpId::new(Uuid::from_u128(77)));
+    shard.prepare(moving, &lose(keys(0, 100), 5)).await.unwrap();
+    let run = async |sql: &str| {
+        let mut tx = shard.control_transaction().await.unwrap();
+        tx.run(Statement::new(sql.to_owned())).await.unwrap();
+        tx.commit().await.unwrap();
+    };
+    run("CREATE TABLE item (k bigint NOT NULL, id bigint NOT NULL, PRIMARY KEY (k, id))").await;
+    let dataset = Dataset {
+        name: "item".to_owned(),
+        map: definition().name().clone(),
+        table: "item".to_owned(),
+        placement: Placement::Key(vec!["k".to_owned()]),
+        rows: None,
+    };
+    shard.bind(&dataset).await.unwrap();
+    shard.open_capture(moving, capture, &definition(), &[keys(0, 10), keys(50, 60)]).await.unwrap();
+    for (sql, noted) in [
+        ("INSERT INTO item VALUES (5, 1), (20, 1), (55, 1), (70, 1)", vec![5, 55]),
+        ("UPDATE item SET id = 2 WHERE k IN (20, 70)", vec![]),
+        ("UPDATE item SET k = 7 WHERE k = 20", vec![20, 7]),
+        ("UPDATE item SET k = 30 WHERE k = 55", vec![55, 30]),
+        ("DELETE FROM item WHERE k IN (7, 30, 70)", vec![7]),
+        ("DELETE FROM item WHERE k = 5", vec![5]),
+    ] {
+        run(sql).await;
+        let notes = shard.tail(capture, 100).await.unwrap();
+        let keys: Vec<Value> = notes.iter().map(|note| note.key.0[0].clone()).collect();
+        let noted: Vec<Value> = noted.into_iter().map(Value::Int).collect();
+        assert_eq!(keys, noted, "{sql}");
+        let ids: Vec<i64> = notes.iter().map(|note| note.id).collect();
+        shard.forget_tail(moving, capture, &ids).await.unwrap();
+    }
+    shard.remove_capture(moving, capture).await.unwrap();
+    shard.close().await;
+}
+
+/// E3: what a killed process left undecided, or another one has open, is in nobody's way who starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_is_opened_while_a_change_of_its_local_map_is_undecided() {
+    let place = Place::Server(PgServer::start_with(quick()));
+    let shard = shard_with_keys(&place).await;
+    let mut undecided = shard.control_transaction().await.unwrap();
+    undecided.run(Statement::new("UPDATE polyshard.local_range SET state = state")).await.unwrap();
+    let another = open(&place, "s1").await;
+    let refused = another.initialise(CLUSTER, Uuid::from_u128(2)).await.unwrap_err();
+    assert!(matches!(refused, ShardError::WasAShard { .. }), "{refused}");
+    undecided.rollback().await.unwrap();
+    another.close().await;
     shard.close().await;
 }
