@@ -10,13 +10,11 @@ use polyshard_shard::{Dataset, OpId, OpRef, RowKey, Shape, Shard};
 use tokio::time::Instant;
 
 use crate::error::{MoveError, Result};
-use crate::pace::Pace;
+use crate::pace::{Bite, Pace};
 use crate::table::{Side, rows_of};
 
-/// Rows removed by one transaction, during which others' protocol waits; fewer while requests are served, whose writes
-/// wait on an embedded shard.
+/// Rows removed by one transaction at most: others' protocol waits meanwhile.
 const BATCH_ROWS: usize = 256;
-const BATCH_ROWS_BUSY: usize = 64;
 /// Keys found by one scan, which may have to read the whole table: so many are kept in memory.
 const FOUND_MAX: usize = 65_536;
 /// Keys that come from a scan at once.
@@ -25,7 +23,6 @@ const PAGE_ROWS: usize = 1024;
 const PART: Duration = Duration::from_millis(300);
 
 /// How far the cleaning of one shard is.
-#[derive(Default)]
 pub(crate) struct Cleaning {
     /// Tables still to be looked at, those that refer to others first; none before they are read.
     tables: Option<VecDeque<(Side, Option<i64>)>>,
@@ -33,6 +30,13 @@ pub(crate) struct Cleaning {
     found: VecDeque<RowKey>,
     /// How many of the last scan's rows were there to be removed.
     removed: u64,
+    bite: Bite,
+}
+
+impl Default for Cleaning {
+    fn default() -> Cleaning {
+        Cleaning { tables: None, found: VecDeque::new(), removed: 0, bite: Bite::new(BATCH_ROWS) }
+    }
 }
 
 /// What is cleaned, and for whom.
@@ -79,8 +83,7 @@ impl Cleaning {
             }
             while !self.found.is_empty() {
                 let began = Instant::now();
-                let most = if dirt.pace.is_busy() { BATCH_ROWS_BUSY } else { BATCH_ROWS };
-                let count = self.found.len().min(most);
+                let count = self.found.len().min(self.bite.rows(dirt.pace));
                 let batch = self.found.iter().take(count).map(|key| table.delete(key)).collect();
                 let removed = on.clean(dirt.op, dirt.capture, ranges, batch).await;
                 let removed = match removed.map_err(MoveError::on(on.id())) {
@@ -101,6 +104,7 @@ impl Cleaning {
                 self.found.drain(..count);
                 self.removed += removed;
                 *cleaned += removed;
+                self.bite.learn(count, began.elapsed());
                 dirt.pace.rest(began).await;
                 if Instant::now() >= until && !self.found.is_empty() {
                     return Ok(false);

@@ -15,10 +15,7 @@ pub(crate) const FIRST_ROWS: usize = 64;
 /// Rows of a chunk at most: a write of these holds up others for some milliseconds.
 const CHUNK_ROWS_MAX: usize = 1024;
 /// The same where one SQLite file is copied into another by the database itself, which is quicker.
-const BESIDE_ROWS_MAX: usize = 8192;
-/// Rows of a chunk while requests are served: a write of these holds up others on an embedded shard for a millisecond
-/// or two.
-const BUSY_ROWS_MAX: usize = 512;
+pub(crate) const BESIDE_ROWS_MAX: usize = 8192;
 /// Bytes that a chunk should not exceed by much.
 const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Rows of a chunk that is put with care, one by one in the worst case.
@@ -41,8 +38,6 @@ struct Reader {
     scan: Scan,
     /// Rows that come at once.
     page: usize,
-    /// Rows that a chunk should have had when it was opened.
-    wanted: usize,
     /// What has come, and is not written yet.
     ahead: Chunk,
 }
@@ -152,18 +147,18 @@ impl Session {
                 return Ok(true);
             }
             // The next one is read while this one is written.
-            let began = Instant::now();
             let write = self.write_chunk(&chunk, position.as_ref());
-            let (written, next) = tokio::join!(write, next(&mut reader.scan, reader.page));
+            let (written, next, took) = self.pace.both(write, next(&mut reader.scan, reader.page)).await;
             written?;
             self.count(&chunk);
-            self.pace.rest(began).await;
+            self.copy_bite.learn(chunk.rows.len(), took);
             reader.ahead = next.map_err(MoveError::engine(self.source.id()))?;
             if Instant::now() >= until {
                 return Ok(false);
             }
-            // Rows are longer or shorter than those before.
-            if !(self.copy_rows / 2..=self.copy_rows * 2).contains(&reader.wanted) {
+            // Rows are longer or shorter than those before, or there is more or less to do beside.
+            let wanted = self.chunk_rows();
+            if !(wanted / 2..=wanted * 2).contains(&reader.page) {
                 reader = self.open_reader(position).await?;
             }
         }
@@ -174,11 +169,15 @@ impl Session {
         let unit = &self.units[self.copied_units];
         let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
         let all = self.tables[unit.table].from.page(unit.number, after.as_ref(), None, None);
-        let wanted = self.copy_rows;
-        let page = if self.pace.is_busy() { wanted.min(BUSY_ROWS_MAX) } else { wanted };
+        let page = self.chunk_rows();
         let mut scan = db.scan(all, page).await.map_err(&on_source)?;
         let ahead = next(&mut scan, page).await.map_err(&on_source)?;
-        Ok(Reader { scan, page, wanted, ahead })
+        Ok(Reader { scan, page, ahead })
+    }
+
+    /// Rows that are to be read and written at once.
+    fn chunk_rows(&self) -> usize {
+        self.copy_rows.min(self.copy_bite.rows(&self.pace))
     }
 
     /// Whether the database itself can copy: both files are of this process.
@@ -200,12 +199,11 @@ impl Session {
                 self.count_stretch(&stretch);
                 return Ok(true);
             }
-            let began = Instant::now();
-            let (written, next) = tokio::join!(write, self.next_stretch(stretch.upto.as_ref()));
+            let (written, next, took) = self.pace.both(write, self.next_stretch(stretch.upto.as_ref())).await;
             written?;
             let next = next?;
-            self.end_bite(began).await;
             self.count_stretch(&stretch);
+            self.copy_bite.learn(stretch.rows as usize, took);
             after = stretch.upto;
             stretch = next;
             if Instant::now() >= until {
@@ -219,7 +217,7 @@ impl Session {
         let unit = &self.units[self.copied_units];
         let side = &self.tables[unit.table].from;
         let damaged = || MoveError::Refused(format!("rows of {} cannot be counted", unit.dataset.name));
-        let mut most = self.bite_rows(BESIDE_ROWS_MAX, BUSY_ROWS_MAX);
+        let mut most = self.copy_bite.rows(&self.pace);
         loop {
             let sums = self.page_of(true, side.length(unit.number, after, most), 1).await?;
             let [Value::Int(rows), Value::Int(bytes)] = sums.first().ok_or_else(damaged)?.as_slice() else {

@@ -26,6 +26,16 @@ const LOOK_OLD: Duration = Duration::from_secs(1);
 /// The longest rest: however slow a bite was, the next one comes.
 const REST_MAX: Duration = Duration::from_secs(1);
 
+/// How long a bite should take while requests are served: whoever comes meanwhile waits for it on an embedded shard,
+/// or shares the processors with it.
+const BITE: Duration = Duration::from_millis(1);
+/// Rows of a bite then at least: each has a commit or a query to pay for.
+const BITE_ROWS_MIN: usize = 32;
+/// A bite of few rows that takes longer is one that had to be looked for, or met with bad luck.
+const BITE_SLOW: Duration = Duration::from_millis(10);
+/// So many slow ones in a row are no bad luck.
+const BITES_SLOW_MAX: u32 = 6;
+
 /// How much a mover steps back.
 pub(crate) struct Pace {
     traffic: Option<Traffic>,
@@ -82,6 +92,64 @@ impl Pace {
             tokio::time::sleep(rest_after(began.elapsed(), self.share)).await;
         }
     }
+
+    /// Does both, at once if nobody is served. Otherwise one after the other, each with its rest, so that a processor is
+    /// left to the others. Answers also how long the first took.
+    pub(crate) async fn both<A, B>(
+        &self,
+        first: impl Future<Output = A>,
+        second: impl Future<Output = B>,
+    ) -> (A, B, Duration) {
+        let began = Instant::now();
+        if !self.is_busy() {
+            let (first, second) = tokio::join!(first, second);
+            return (first, second, began.elapsed());
+        }
+        let first = first.await;
+        let took = began.elapsed();
+        self.rest(began).await;
+        let began = Instant::now();
+        let second = second.await;
+        self.rest(began).await;
+        (first, second, took)
+    }
+}
+
+/// How many rows a bite has while requests are served: as many as fit into its time, by the bites before.
+pub(crate) struct Bite {
+    rows: usize,
+    most: usize,
+    /// Slow ones in a row.
+    slow: u32,
+}
+
+impl Bite {
+    /// Begins with few rows; has `most` at most, also while nobody is served.
+    pub(crate) fn new(most: usize) -> Bite {
+        Bite { rows: (BITE_ROWS_MIN * 2).min(most), most, slow: 0 }
+    }
+
+    /// The rows of the next bite.
+    pub(crate) fn rows(&self, pace: &Pace) -> usize {
+        // Where no index leads to the beginning of a bite each has to look for it anew: small ones do not help.
+        if pace.is_busy() && self.slow < BITES_SLOW_MAX { self.rows } else { self.most }
+    }
+
+    /// A bite of so many rows took so long.
+    pub(crate) fn learn(&mut self, rows: usize, took: Duration) {
+        // A larger one was taken alone; the last one of a table may be of a few rows, and says nothing.
+        if !(self.rows.div_ceil(2)..=self.rows).contains(&rows) || self.slow >= BITES_SLOW_MAX {
+            return;
+        }
+        let is_slow = took > BITE_SLOW && rows <= BITE_ROWS_MIN * 2;
+        self.slow = if is_slow { self.slow + 1 } else { 0 };
+        let fit = rows as u128 * BITE.as_nanos() / took.as_nanos().max(1);
+        let fit = usize::try_from(fit).unwrap_or(usize::MAX);
+        // Little by little: one that had to wait says nothing of the next.
+        let step = (self.rows / 4).max(1);
+        let next = fit.clamp(self.rows.saturating_sub(step), self.rows + step);
+        self.rows = next.clamp(BITE_ROWS_MIN.min(self.most), self.most);
+    }
 }
 
 /// How long to rest after so much work.
@@ -125,6 +193,41 @@ mod tests {
         assert!(pace.is_busy_at(now), "what was seen long ago says nothing");
         now += LOOK_AGAIN;
         assert!(!pace.is_busy_at(now));
+    }
+
+    #[test]
+    fn a_bite_fits_into_its_time() {
+        let busy = Pace::new(Some(Arc::new(|| None)), 25);
+        let mut bite = Bite::new(8192);
+        for _ in 0..100 {
+            // A fifth of its time for itself, and a microsecond for each row.
+            let rows = bite.rows(&busy);
+            bite.learn(rows, BITE / 5 + Duration::from_micros(1) * rows as u32);
+        }
+        assert!((750..=850).contains(&bite.rows(&busy)), "{}", bite.rows(&busy));
+        // One that has to wait changes little, and many make it small, but not smaller than is of use.
+        bite.learn(bite.rows(&busy), Duration::from_secs(1));
+        assert!(bite.rows(&busy) > 550);
+        for _ in 0..100 {
+            bite.learn(bite.rows(&busy), BITE * 5);
+        }
+        assert_eq!(bite.rows(&busy), BITE_ROWS_MIN);
+        assert_eq!(bite.rows(&Pace::unhindered()), 8192, "alone it takes all it can");
+    }
+
+    #[test]
+    fn bites_that_have_to_be_looked_for_are_large() {
+        let busy = Pace::new(Some(Arc::new(|| None)), 25);
+        let mut bite = Bite::new(8192);
+        for _ in 0..100 {
+            bite.learn(bite.rows(&busy), BITE_SLOW * 2);
+            bite.learn(bite.rows(&busy), BITE);
+        }
+        assert!(bite.rows(&busy) < 100, "now and then one is slow by chance");
+        for _ in 0..BITES_SLOW_MAX {
+            bite.learn(bite.rows(&busy), BITE_SLOW * 2);
+        }
+        assert_eq!(bite.rows(&busy), 8192);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use polyshard_catalog::{Carry, OpRecord, Progress, ShardSource};
@@ -13,14 +12,11 @@ use tokio::time::Instant;
 
 use crate::ending::{carried, take_up};
 use crate::error::{MoveError, Result, shard};
-use crate::pace::Pace;
+use crate::pace::{Bite, Pace};
 use crate::table::Side;
 
 /// Tables looked at at once: they take sessions from those who carry rows.
 const LOOKS_AT_ONCE: usize = 4;
-
-/// A small bite that takes longer is one that had to be looked for: ten times what its rows take.
-const SLOW_BITE: Duration = Duration::from_millis(50);
 
 /// A table that moves, on both sides.
 pub(crate) struct Pair {
@@ -80,8 +76,8 @@ pub(crate) struct Session {
     pub catch_up_parts: usize,
     pub progress: Progress,
     pub pace: Arc<Pace>,
-    /// Whether small bites help: where no index leads to the beginning of one, each has to look for it anew.
-    small_bites: bool,
+    pub copy_bite: Bite,
+    pub verify_bite: Bite,
 }
 
 impl Session {
@@ -129,7 +125,8 @@ impl Session {
             catch_up_parts: 0,
             progress: Progress::default(),
             pace: Arc::new(Pace::unhindered()),
-            small_bites: true,
+            copy_bite: Bite::new(crate::copy::BESIDE_ROWS_MAX),
+            verify_bite: Bite::new(crate::verify::CHUNK_ROWS_MAX),
         };
         session.look_there().await?;
         Ok(session)
@@ -143,19 +140,6 @@ impl Session {
             self.there = known.into_iter().map(|dataset| (dataset.name, dataset.table)).collect();
         }
         Ok(())
-    }
-
-    /// The rows of the next bite: fewer while requests are served, if that makes it shorter.
-    pub(crate) fn bite_rows(&self, alone: usize, busy: usize) -> usize {
-        if self.small_bites && self.pace.is_busy() { busy } else { alone }
-    }
-
-    /// A bite that began then is over.
-    pub(crate) async fn end_bite(&mut self, began: Instant) {
-        if self.pace.is_busy() && began.elapsed() > SLOW_BITE {
-            self.small_bites = false;
-        }
-        self.pace.rest(began).await;
     }
 
     /// Sees to it that every dataset with rows on the source is known here, and to the target. A dataset may get its
@@ -235,7 +219,10 @@ impl Session {
             let why = "its table has no primary key, so that changed rows cannot be told apart; add one";
             return Err(refuse(why.into()));
         }
-        if self.source.dialect() == self.target.dialect() && differs(from, to) {
+        // A file that an earlier version made may have a table of ours with another key; its rows are the same.
+        let is_own = dataset.table.starts_with("polyshard");
+        let same_engine = self.source.dialect() == self.target.dialect();
+        if same_engine && (columns_differ(from, to) || !is_own && keys_differ(from, to)) {
             return Err(refuse(format!(
                 "table {} is not the same on both shards; make its columns and key the same",
                 dataset.table
@@ -284,16 +271,21 @@ async fn is_unchanged(side: Arc<Shard>, table: String, before: polyshard_shard::
 }
 
 /// Whether rows of one table do not fit into the other. Columns may be in another order.
-fn differs(from: &polyshard_shard::Shape, to: &polyshard_shard::Shape) -> bool {
+fn columns_differ(from: &polyshard_shard::Shape, to: &polyshard_shard::Shape) -> bool {
     let sorted = |shape: &polyshard_shard::Shape| {
         let mut columns = shape.fingerprint();
         columns.sort();
         columns
     };
+    sorted(from) != sorted(to)
+}
+
+/// Whether rows that are apart in one table may be one in the other.
+fn keys_differ(from: &polyshard_shard::Shape, to: &polyshard_shard::Shape) -> bool {
     let key = |shape: &polyshard_shard::Shape| -> Vec<String> {
         shape.key().map(|column| column.name.clone()).collect()
     };
-    sorted(from) != sorted(to) || key(from) != key(to)
+    key(from) != key(to)
 }
 
 /// Tables in an order in which each comes after those that it refers to.
@@ -326,7 +318,12 @@ pub(crate) fn table_in(from: Dialect, to: Dialect, table: &str) -> String {
         },
         (Dialect::Postgres, Dialect::Sqlite) => match table.strip_prefix("polyshard.") {
             Some(own) => to.own_table(own),
-            None => table.rsplit_once('.').map_or(table, |(_, name)| name).to_owned(),
+            None => match table.split_once("\".\"") {
+                // A file has no schemas, and calls tables of others than public by both names.
+                Some((schema, name)) if schema != "\"public" => format!("{schema}.{name}"),
+                Some((_, name)) => format!("\"{name}"),
+                None => table.rsplit_once('.').map_or(table, |(_, name)| name).to_owned(),
+            },
         },
         _ => table.to_owned(),
     }

@@ -16,9 +16,7 @@ use crate::table::{bytes_of, is_identical, rows_of};
 
 /// Rows compared at once: of the first chunk, and at most. To find a chunk the whole table may have to be read.
 pub(crate) const FIRST_ROWS: usize = 512;
-const CHUNK_ROWS_MAX: usize = 8192;
-/// The same while requests are served, which need the processor, too.
-const BUSY_ROWS_MAX: usize = 512;
+pub(crate) const CHUNK_ROWS_MAX: usize = 8192;
 /// Bytes compared at once, about.
 const CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 /// How long one part of comparing may take.
@@ -36,9 +34,10 @@ impl Session {
                 unit += 1;
                 continue;
             }
-            let began = Instant::now();
+            let (began, before) = (Instant::now(), self.progress.verified_rows);
             let is_last = self.verify_chunk(unit).await?;
-            self.end_bite(began).await;
+            self.verify_bite.learn((self.progress.verified_rows - before) as usize, began.elapsed());
+            self.pace.rest(began).await;
             if is_last {
                 self.compared.after.remove(&name);
                 self.compared.done.insert(name);
@@ -56,7 +55,7 @@ impl Session {
         let unit = &self.units[unit];
         let (table, number, name) = (unit.table, unit.number, unit.dataset.name.clone());
         let after = self.compared.after.get(&name).cloned();
-        let most = self.bite_rows(CHUNK_ROWS_MAX, BUSY_ROWS_MAX);
+        let most = self.verify_bite.rows(&self.pace);
         let (pair, count) = (&self.tables[table], self.verify_rows.min(most));
         let here =
             self.page_of(true, pair.from.page(number, after.as_ref(), None, Some(count)), count).await?;

@@ -37,6 +37,7 @@ mod first;
 mod gates;
 mod guards;
 mod lost;
+mod neighbours;
 mod place;
 mod random;
 mod repairs;
