@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -154,13 +155,21 @@ impl PgServer {
         // Paused first, so that no new child appears between the look and the shot.
         let Some(postmaster) = self.postmaster.as_ref().map(Child::id) else { return };
         signal("STOP", &[postmaster]);
-        let mut processes = children(postmaster);
+        let mut processes = self.processes(postmaster);
         processes.push(postmaster);
         signal("KILL", &processes);
         self.reap();
-        // A process that is still dying holds the shared memory, and the server would refuse to start again.
+        // A process that is still dying holds the shared memory, and the server would refuse to start again. One that
+        // was only being made when the others were looked for does not know that they are gone: a busy one would go on
+        // with its query for minutes.
         let deadline = Instant::now() + START_TIMEOUT;
-        while processes.iter().any(|pid| is_alive(*pid)) && Instant::now() < deadline {
+        loop {
+            processes.extend(self.processes(postmaster));
+            processes.retain(|pid| is_alive(*pid));
+            if processes.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            signal("KILL", &processes);
             sleep(Duration::from_millis(1));
         }
         // The watcher must not take the number in it for a living server.
@@ -189,13 +198,13 @@ impl PgServer {
     pub fn suspend(&self) {
         let Some(postmaster) = self.postmaster.as_ref().map(Child::id) else { return };
         signal("STOP", &[postmaster]);
-        signal("STOP", &children(postmaster));
+        signal("STOP", &self.processes(postmaster));
     }
 
     /// Ends a pause.
     pub fn resume(&self) {
         let Some(postmaster) = self.postmaster.as_ref().map(Child::id) else { return };
-        let mut processes = children(postmaster);
+        let mut processes = self.processes(postmaster);
         processes.push(postmaster);
         signal("CONT", &processes);
     }
@@ -242,6 +251,9 @@ impl PgServer {
         for (name, value) in &self.options.settings {
             command.arg("-c").arg(format!("{name}={value}"));
         }
+        // A group of its own: if a test runner kills the test's whole group, the watcher still finds a living server,
+        // which ends its own processes. One that is killed leaves those that are busy.
+        command.process_group(0);
         command.stdin(Stdio::null()).stderr(log.try_clone().map_err(|error| error.to_string())?).stdout(log);
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let deadline = Instant::now() + START_TIMEOUT;
@@ -262,6 +274,15 @@ impl PgServer {
             }
             sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Its processes but for the first: those that this one has made, and whoever works in its data directory, as an
+    /// orphan of it still does.
+    fn processes(&self, postmaster: u32) -> Vec<u32> {
+        let data = canonical(&self.data_directory());
+        let is_inside = |pid: &u32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == data);
+        let is_child = |pid: &u32| parent_of(*pid).is_ok_and(|parent| parent == Some(postmaster));
+        all_processes().filter(|pid| *pid != postmaster && (is_child(pid) || is_inside(pid))).collect()
     }
 
     fn end(&mut self, name: &str) {
@@ -437,14 +458,18 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Outlives the test process if that is killed; then it stops the server and deletes its files.
+/// Outlives the test process if that is killed, also with its whole group; then it stops the server and deletes its
+/// files.
 fn watch(directory: &Path) -> Child {
     let script = "trap '' INT TERM HUP; cat >/dev/null; pid=$(head -n 1 \"$1/data/postmaster.pid\" 2>/dev/null); \
                   if [ -n \"$pid\" ]; then kill -QUIT \"$pid\" 2>/dev/null; \
-                  while kill -0 \"$pid\" 2>/dev/null; do sleep 0.1; done; fi; rm -rf \"$1\"";
+                  while kill -0 \"$pid\" 2>/dev/null; do sleep 0.1; done; fi; \
+                  for one in /proc/[0-9]*; do if [ \"$(readlink \"$one/cwd\" 2>/dev/null)\" = \"$1/data\" ]; \
+                  then kill -KILL \"${one#/proc/}\" 2>/dev/null; fi; done; rm -rf \"$1\"";
     Command::new("sh")
         .args(["-c", script, "watch"])
-        .arg(directory)
+        .arg(canonical(directory))
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -474,12 +499,14 @@ fn signal(name: &str, processes: &[u32]) {
         .status();
 }
 
-fn children(parent: u32) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| parent_of(*pid).is_ok_and(|found| found == Some(parent)))
-        .collect()
+/// A folder by the name that the system has for it.
+fn canonical(folder: &Path) -> PathBuf {
+    fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())
+}
+
+fn all_processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
 }
 
 /// Whether a process still has its memory; one that only waits to be reaped has not.
@@ -510,5 +537,41 @@ mod tests {
         assert_eq!(server.execute("shop", "SELECT a FROM t"), "42");
         drop(server);
         assert!(!directory.exists());
+    }
+
+    /// A query that computes for a long time does not look whether its server is still there.
+    #[test]
+    fn a_killed_server_takes_its_busy_sessions_along() {
+        let mut server = PgServer::start();
+        let busy = "DO $$ BEGIN FOR n IN 1..2000000000 LOOP NULL; END LOOP; END $$";
+        let mut client = Command::new(binary("psql"))
+            .env("PGPASSWORD", PASSWORD)
+            .args(["-X", "-h", server.host(), "-U", server.user(), "-p", &server.port().to_string()])
+            .args(["-d", "postgres", "-c", busy])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("psql runs");
+        let deadline = Instant::now() + START_TIMEOUT;
+        let working = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'DO $$%' AND state = 'active'";
+        let session: u32 = loop {
+            if let Ok(pid) = server.execute("postgres", working).parse() {
+                break pid;
+            }
+            assert!(Instant::now() < deadline, "the query does not begin");
+            sleep(Duration::from_millis(10));
+        };
+        // As a test runner may do: the first process alone.
+        let postmaster = server.postmaster.as_ref().map(Child::id).expect("it runs");
+        signal("KILL", &[postmaster]);
+        while is_alive(postmaster) {
+            assert!(Instant::now() < deadline, "it lives on");
+            sleep(Duration::from_millis(1));
+        }
+        assert!(is_alive(session), "it goes on by itself");
+        server.kill9();
+        assert!(!is_alive(session));
+        assert!(!client.wait().expect("psql ends").success());
+        server.start_again();
     }
 }
