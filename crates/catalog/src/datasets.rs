@@ -257,6 +257,14 @@ impl SqlCatalog {
         self.done(Statement::new(sql).bind(store.to_owned()).bind(name.to_owned())).await
     }
 
+    /// How many records a store has.
+    pub(crate) async fn count_datasets(&mut self, store: &str) -> Reply<usize> {
+        let sql = format!("SELECT count(*) FROM {} WHERE store = $1", self.own("dataset_list"));
+        let rows = self.rows(Statement::new(sql).bind(store.to_owned())).await?;
+        let count = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or(0);
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
     /// The next short name; refused when there are too many datasets.
     pub(crate) async fn next_dataset(&mut self) -> Reply<u64> {
         let rows =

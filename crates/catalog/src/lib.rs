@@ -33,6 +33,7 @@ mod shards;
 mod sql_catalog;
 mod tx;
 mod types;
+mod users;
 
 use std::time::Duration;
 
@@ -62,6 +63,7 @@ pub use types::{
     ChangeRequest, Event, MapContents, MapRecord, OpRecord, OpState, Operation, PasswordSource, Publish,
     ShardLimits, ShardRecord, Step,
 };
+pub use users::{TOKEN_STORE, USER_STORE, USERS_MAX, places_nothing};
 
 /// How long a driver may be silent before another takes its operation over. Long enough for a pause of
 /// garbage or disk, short enough that nobody waits for a dead process.

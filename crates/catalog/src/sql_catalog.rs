@@ -13,9 +13,10 @@ use crate::CatalogError;
 use crate::bindings::Binding;
 use crate::carrier::Wish;
 use crate::catalog::CHANGE_CHANNEL;
-use crate::datasets::{DatasetRecord, QUOTA_STORE};
+use crate::datasets::DatasetRecord;
 use crate::tx::{CatalogTx, Reply};
 use crate::types::{Event, MapRecord, OpRecord, Operation, ShardRecord};
+use crate::users::places_nothing;
 
 /// Events kept for routers that were away; one that was away longer reads everything anew.
 const EVENTS_KEPT: i64 = 10_000;
@@ -160,7 +161,7 @@ impl CatalogTx for SqlCatalog {
             .iter()
             .map(|row| from_json("dataset", row.text(0)?))
             .collect();
-        let found = records?.into_iter().find(|record| record.map == *map && record.store != QUOTA_STORE);
+        let found = records?.into_iter().find(|record| record.map == *map && !places_nothing(&record.store));
         Ok(found.map(|record| match Binding::of(&record) {
             Some(binding) => format!("{} {}, by a binding", binding.store, binding.name),
             None => format!("{} {}", record.store, record.name),

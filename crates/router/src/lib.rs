@@ -15,6 +15,7 @@ pub mod gate;
 pub mod meter;
 mod quota;
 mod rescue;
+pub mod rights;
 mod router;
 mod saved;
 mod shards;

@@ -71,6 +71,7 @@ pub struct Router {
     options: RouterOptions,
     /// Datasets recorded on shards (by incarnation) by this process.
     bound: Mutex<HashSet<(Uuid, String)>>,
+    users: crate::rights::Known,
     stop: watch::Sender<bool>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -112,9 +113,14 @@ impl Router {
             follower,
             options,
             bound: Mutex::default(),
+            users: crate::rights::Known::default(),
             stop,
             tasks: Mutex::new(tasks),
         })
+    }
+
+    pub(crate) fn known_users(&self) -> &crate::rights::Known {
+        &self.users
     }
 
     pub(crate) fn state(&self) -> &Arc<State> {

@@ -25,6 +25,8 @@ pub struct Analysis {
     pub(super) tables: Vec<(TableName, bool)>,
     /// Relations that are not known.
     pub(super) unknown: Vec<String>,
+    /// Relations of the system's.
+    pub(super) system: Vec<String>,
     /// A table that nobody has declared.
     pub(super) undeclared: Option<TableName>,
     pub(super) called: Vec<Called>,
@@ -122,6 +124,11 @@ impl Analysis {
     /// Relations that are neither known nor the system's: temporary tables, or mistakes.
     pub fn unknown_relations(&self) -> &[String] {
         &self.unknown
+    }
+
+    /// Relations of the system's that it names; `information_schema` stands for all of its.
+    pub fn system_relations(&self) -> &[String] {
+        &self.system
     }
 
     /// A table that it names and nobody has declared, so that its rows are on every shard.

@@ -89,6 +89,7 @@ fn plain(action: Action, writes: bool, context: &Context<'_>) -> Analysis {
         separable: true,
         tables: Vec::new(),
         unknown: Vec::new(),
+        system: Vec::new(),
         undeclared: None,
         called: Vec::new(),
         describes: false,
@@ -218,6 +219,7 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
         separable,
         tables,
         unknown,
+        system: builder.system,
         undeclared,
         called,
     })
@@ -345,6 +347,7 @@ fn whole(tables: &[RelationName], writes: bool, context: &Context<'_>) -> Result
         reads_reference: reference && !writes,
         tables: names,
         unknown: builder.unknown,
+        system: builder.system,
         undeclared,
         ..analysis
     })

@@ -42,6 +42,11 @@ const DESCRIBING: [&str; 31] = [
 /// Types whose texts are looked up in the catalog.
 const NAMING_TYPES: [&str; 2] = ["regclass", "regtype"];
 
+/// Whether a relation of the system's tells what tables, types and the like there are, and nothing of rows or sessions.
+pub fn is_describing(relation: &str) -> bool {
+    DESCRIBING.contains(&relation)
+}
+
 /// Whether a statement does no more than to set whether plans are compiled, which changes no answer, and to show
 /// settings. asyncpg does so for the time of its question about types.
 pub fn sets_jit_alone(text: &str) -> bool {
@@ -73,5 +78,5 @@ pub(super) fn is_asked(relations: &[String], called: &[Called], text: &str) -> b
         let text = text.to_ascii_lowercase();
         return NAMING_TYPES.iter().any(|word| text.contains(word));
     }
-    relations.iter().all(|relation| DESCRIBING.contains(&relation.as_str()))
+    relations.iter().all(|relation| is_describing(relation))
 }

@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 use polyshard_map::{Key, KeyRange, Map, MapName, ShardId};
 
 pub use analysis::{Analysis, Called, analyse};
-pub use catalog::sets_jit_alone;
+pub use catalog::{is_describing, sets_jit_alone};
 
 use crate::schema::{Schema, TableName};
 
