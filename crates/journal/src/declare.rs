@@ -418,6 +418,8 @@ pub(crate) fn find_by_key(
     if !leads {
         // An index on a function of ours would make plain sqlite3 fail on the file.
         let on = table_name(Dialect::Sqlite, name);
+        // All indexes of a file are called differently, whatever their schema.
+        let index = identifier(&format!("{}_polyshard_key", cut(&polyshard_lite::file_name(name))));
         let column = identifier(column);
         out.push(Recorded::own(
             Dialect::Sqlite,

@@ -150,7 +150,7 @@ impl Inner {
             }
             let object = match dialect {
                 Dialect::Postgres => format!("table {}.{}", table.name.schema, table.name.name),
-                Dialect::Sqlite => format!("table {}", table.name.name),
+                Dialect::Sqlite => format!("table {}", polyshard_lite::file_name(&table.name)),
             };
             if objects.contains_key(&object) {
                 let name = table_name(dialect, &table.name);
@@ -201,6 +201,8 @@ fn descriptions(dialect: Dialect) -> Vec<String> {
              FROM polyshard_sql_constraint"
                 .to_owned(),
             "SELECT 'view ' || name, definition FROM polyshard_sql_view".to_owned(),
+            "SELECT 'schema ' || name, '' FROM polyshard_sql_schema".to_owned(),
+            "SELECT 'type ' || name, labels FROM polyshard_sql_enum".to_owned(),
         ],
         Dialect::Postgres => postgres_descriptions(),
     }

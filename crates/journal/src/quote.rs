@@ -12,7 +12,7 @@ pub(crate) fn identifier(name: &str) -> String {
 pub(crate) fn table_name(dialect: Dialect, table: &TableName) -> String {
     match dialect {
         Dialect::Postgres => format!("{}.{}", identifier(&table.schema), identifier(&table.name)),
-        Dialect::Sqlite => identifier(&table.name),
+        Dialect::Sqlite => identifier(&polyshard_lite::file_name(table)),
     }
 }
 
@@ -50,6 +50,8 @@ mod tests {
         assert_eq!(text("a\\'b"), "E'a\\\\''b'");
         let table = TableName { schema: "s".into(), name: "T".into() };
         assert_eq!(table_name(Dialect::Postgres, &table), "\"s\".\"T\"");
+        assert_eq!(table_name(Dialect::Sqlite, &table), "\"s.T\"");
+        assert_eq!(table_name(Dialect::Sqlite, &TableName::public("T")), "\"T\"");
         assert_eq!(literal(Dialect::Sqlite, &Value::Text("a\\b'".into())), "'a\\b'''");
     }
 }

@@ -3,13 +3,22 @@
 mod alter;
 mod constraint;
 mod create;
+mod drop;
+mod enums;
+mod generated;
+mod schema;
 mod trigger;
+mod view;
 
-use polyshard_sql::ast::{ObjectName, ObjectType, Statement as Ast};
-use polyshard_sql::{Context, Kind, RelationName, SqlError, Statement, TableName};
+use std::sync::Arc;
+
+use polyshard_sql::ast::{ObjectName, Statement as Ast};
+use polyshard_sql::{Context, Kind, RelationName, Schema, SqlError, Statement, Table, TableName};
+
+pub(crate) use view::in_public;
 
 use crate::fail::{fail, unsupported};
-use crate::translate::{literal, name_parts, quoted};
+use crate::translate::{file_name, literal, name_parts, quoted_name};
 
 /// Names that belong to SQLite or to us.
 const RESERVED_PREFIXES: [&str; 3] = ["sqlite_", "polyshard_", "pg_"];
@@ -22,7 +31,7 @@ pub fn ddl(statement: &Statement, context: &Context<'_>) -> Result<Vec<String>, 
             let known = context.schema.table(name.schema.as_deref(), &name.name, context.search_path);
             let table =
                 known.ok_or_else(|| fail("42P01", format!("relation \"{}\" does not exist", name.name)))?;
-            Ok(format!("DELETE FROM {}", quoted(&table.name.name)))
+            Ok(format!("DELETE FROM {}", quoted_name(&table.name)))
         };
         return names.iter().map(delete).collect();
     }
@@ -34,16 +43,18 @@ pub fn ddl(statement: &Statement, context: &Context<'_>) -> Result<Vec<String>, 
     match ast {
         Ast::CreateTable(table) => create::table(table, context),
         Ast::CreateIndex(index) => create::index(index, context),
-        Ast::CreateView(view) => create::view(view, context),
+        Ast::CreateView(view) => view::create(view, context),
         Ast::AlterTable(table) => alter::table(table, context),
         Ast::Drop { object_type, if_exists, names, cascade, .. } => {
-            drop_objects(object_type, *if_exists, names, *cascade, context)
+            drop::objects(object_type, *if_exists, names, *cascade, context)
         }
         // Nothing of it is kept.
         Ast::Comment { .. } => Ok(Vec::new()),
-        Ast::CreateSchema { schema_name, if_not_exists: true, .. } if schema_name.to_string() == "public" => {
-            Ok(Vec::new())
+        Ast::CreateSchema { schema_name, if_not_exists, .. } => {
+            schema::create(schema_name, *if_not_exists, context)
         }
+        Ast::CreateType { name, representation } => enums::create(name, representation.as_ref(), context),
+        Ast::AlterType(alter) => enums::alter(alter, context),
         other => {
             let shown = other.to_string();
             let words: Vec<&str> = shown.split_whitespace().take(2).collect();
@@ -52,121 +63,69 @@ pub fn ddl(statement: &Statement, context: &Context<'_>) -> Result<Vec<String>, 
     }
 }
 
-fn drop_objects(
-    kind: &ObjectType,
-    if_exists: bool,
-    names: &[ObjectName],
-    cascade: bool,
-    context: &Context<'_>,
-) -> Result<Vec<String>, SqlError> {
-    let mut out = Vec::new();
-    for name in referring_first(names, context) {
-        let (schema, bare) = name_parts(name)?;
-        let full = literal_text(&bare);
-        match kind {
-            ObjectType::Table => {
-                let Some(table) = context.schema.table(schema.as_deref(), &bare, context.search_path) else {
-                    if if_exists {
-                        continue;
-                    }
-                    return Err(fail("42P01", format!("table \"{bare}\" does not exist")));
-                };
-                let others = context.schema.tables.values().filter(|other| {
-                    other.name != table.name && !names.iter().any(|name| is_name(name, &other.name))
-                });
-                for other in others {
-                    if other.foreign_keys.iter().any(|key| key.target == table.name) {
-                        if cascade {
-                            return Err(unsupported("DROP … CASCADE of a table that others refer to"));
-                        }
-                        return Err(fail(
-                            "2BP01",
-                            format!("cannot drop table {bare} because other objects depend on it"),
-                        ));
-                    }
-                }
-                for key in &table.foreign_keys {
-                    out.extend(trigger::drop_reference(&key.name));
-                }
-                out.push(format!("DROP TABLE {}", quoted(&bare)));
-                for kept in ["polyshard_sql_column", "polyshard_sql_constraint", "polyshard_sql_index"] {
-                    out.push(format!("DELETE FROM {kept} WHERE table_name = {full}"));
-                }
-                out.push(format!("DELETE FROM polyshard_sql_table WHERE name = {full}"));
-            }
-            ObjectType::Index => {
-                let exists = if if_exists { "IF EXISTS " } else { "" };
-                out.push(format!("DROP INDEX {exists}{}", quoted(&bare)));
-                out.push(format!("DELETE FROM polyshard_sql_index WHERE name = {full}"));
-            }
-            ObjectType::View => {
-                if context.schema.view(schema.as_deref(), &bare, context.search_path).is_none() {
-                    if if_exists {
-                        continue;
-                    }
-                    return Err(fail("42P01", format!("view \"{bare}\" does not exist")));
-                }
-                out.push(format!("DELETE FROM polyshard_sql_view WHERE name = {full}"));
-            }
-            // There can be none.
-            ObjectType::Sequence | ObjectType::Type if if_exists => {}
-            other => return Err(unsupported(format!("DROP {other} on SQLite shards"))),
-        }
-    }
-    Ok(out)
+/// Whether there is a schema that users' relations can be in.
+fn has_schema(schema: &Schema, name: &str) -> bool {
+    name == "public" || schema.schemas.contains(name)
 }
 
-/// Names of tables with those before others that refer to them: SQLite deletes the rows first, and looks at what they
-/// refer to. Where they refer to each other, as they are given.
-fn referring_first<'n>(names: &'n [ObjectName], context: &Context<'_>) -> Vec<&'n ObjectName> {
-    let known = |name: &ObjectName| {
-        let (schema, bare) = name_parts(name).ok()?;
-        context.schema.table(schema.as_deref(), &bare, context.search_path)
-    };
-    let refers = |from: &ObjectName, to: &ObjectName| match (known(from), known(to)) {
-        (Some(from), Some(to)) => {
-            from.name != to.name && from.foreign_keys.iter().any(|key| key.target == to.name)
-        }
-        _ => false,
-    };
-    let mut left: Vec<&ObjectName> = names.iter().collect();
-    let mut ordered = Vec::new();
-    while !left.is_empty() {
-        let free = left.iter().position(|name| !left.iter().any(|other| refers(other, name)));
-        ordered.push(left.remove(free.unwrap_or(0)));
-    }
-    ordered
-}
-
-fn is_name(name: &ObjectName, full: &TableName) -> bool {
-    name_parts(name).is_ok_and(|(_, bare)| bare == full.name)
-}
-
-/// The name of a new object, which must be one of the schema public.
-fn new_name(name: &ObjectName) -> Result<String, SqlError> {
+/// The full name of a new relation: in the schema that it names, or in the first one of the search path that is there.
+fn new_name(name: &ObjectName, context: &Context<'_>) -> Result<TableName, SqlError> {
     let (schema, bare) = name_parts(name)?;
-    if schema.as_deref().is_some_and(|schema| schema != "public") {
-        return Err(unsupported(format!("schemas other than public ({name})")));
+    let schema = match schema {
+        Some(schema) if has_schema(context.schema, &schema) => schema,
+        Some(schema) if matches!(schema.as_str(), "pg_catalog" | "information_schema") => {
+            return Err(fail("42501", format!("permission denied for schema {schema}")));
+        }
+        Some(schema) => return Err(fail("3F000", format!("schema \"{schema}\" does not exist"))),
+        None => {
+            let first = context.search_path.iter().find(|schema| has_schema(context.schema, schema));
+            first.cloned().ok_or_else(|| fail("3F000", "no schema has been selected to create in"))?
+        }
+    };
+    let bare = allowed(bare)?;
+    // In the file it would be called like one of that schema.
+    if schema == "public"
+        && let Some((before, _)) = bare.split_once('.')
+        && context.schema.schemas.contains(before)
+    {
+        return Err(unsupported(format!("the name \"{bare}\" beside a schema called {before}")));
     }
-    if bare.is_empty() || bare.len() > 63 {
-        return Err(fail("42602", format!("the name \"{bare}\" must have 1 to 63 bytes")));
+    Ok(TableName { schema, name: bare })
+}
+
+/// A name that may be used.
+fn allowed(name: String) -> Result<String, SqlError> {
+    if name.is_empty() || name.len() > 63 {
+        return Err(fail("42602", format!("the name \"{name}\" must have 1 to 63 bytes")));
     }
-    if RESERVED_PREFIXES.iter().any(|prefix| bare.to_ascii_lowercase().starts_with(prefix)) {
+    if RESERVED_PREFIXES.iter().any(|prefix| name.to_ascii_lowercase().starts_with(prefix)) {
         return Err(fail(
             "42939",
-            format!("names that begin with sqlite_, polyshard_ or pg_ are reserved: {bare}"),
+            format!("names that begin with sqlite_, polyshard_ or pg_ are reserved: {name}"),
         ));
     }
-    Ok(bare)
+    Ok(name)
 }
 
-/// The name of a table that is there.
-fn own_table(name: &ObjectName, context: &Context<'_>) -> Result<String, SqlError> {
+/// A table that is there.
+fn own_table<'c>(name: &ObjectName, context: &Context<'c>) -> Result<&'c Arc<Table>, SqlError> {
     let (schema, bare) = name_parts(name)?;
-    match context.schema.table(schema.as_deref(), &bare, context.search_path) {
-        Some(table) => Ok(table.name.name.clone()),
-        None => Err(fail("42P01", format!("relation \"{name}\" does not exist"))),
+    let known = context.schema.table(schema.as_deref(), &bare, context.search_path);
+    known.ok_or_else(|| fail("42P01", format!("relation \"{name}\" does not exist")))
+}
+
+/// What an index or constraint of a table is called among all of the file's: PostgreSQL tells them apart by schema.
+fn beside(table: &TableName, name: &str) -> String {
+    file_name(&TableName { schema: table.schema.clone(), name: name.to_owned() })
+}
+
+/// A relation's name in messages and definitions: with its schema, unless that is public.
+fn shown_name(name: &TableName) -> String {
+    use crate::functions::quote_ident;
+    if name.schema == "public" {
+        return quote_ident(&name.name);
     }
+    format!("{}.{}", quote_ident(&name.schema), quote_ident(&name.name))
 }
 
 fn literal_text(text: &str) -> String {

@@ -1,18 +1,20 @@
 //! What SQLite does not keep of a table's definition, kept in tables of our own: PostgreSQL's types and defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use polyshard_engine::{Rows, Value};
 use polyshard_sql::{
-    Collation, Column, ForeignKey, Generated, Placement, Schema, SqlError, Table, TableName, TypeOid, View,
+    Collation, Column, Enum, ForeignKey, Generated, Placement, Schema, SqlError, Table, TableName, TypeOid,
+    View,
 };
 
 use crate::fail::fail;
+use crate::types;
 use crate::value::json::Json;
 
 /// Makes the tables that the descriptions are kept in; to be run on every shard before the first [`crate::ddl`].
-pub const BOOKKEEPING: [&str; 5] = [
+pub const BOOKKEEPING: [&str; 7] = [
     "CREATE TABLE IF NOT EXISTS polyshard_sql_table (name TEXT PRIMARY KEY NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS polyshard_sql_column (table_name TEXT NOT NULL, name TEXT NOT NULL, position INTEGER \
      NOT NULL, type_oid INTEGER NOT NULL, type_mod INTEGER NOT NULL, type_name TEXT NOT NULL, not_null INTEGER NOT \
@@ -24,27 +26,32 @@ pub const BOOKKEEPING: [&str; 5] = [
      is_unique INTEGER NOT NULL, columns TEXT NOT NULL, definition TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS polyshard_sql_view (name TEXT PRIMARY KEY NOT NULL, columns TEXT NOT NULL, types \
      TEXT NOT NULL, definition TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS polyshard_sql_schema (name TEXT PRIMARY KEY NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS polyshard_sql_enum (name TEXT PRIMARY KEY NOT NULL, labels TEXT NOT NULL) STRICT",
 ];
 
 /// The queries whose answers, in this order, [`schema_from`] makes a schema of.
-pub const DESCRIPTION_QUERIES: [&str; 4] = [
+pub const DESCRIPTION_QUERIES: [&str; 6] = [
     "SELECT table_name, name, type_oid, type_mod, type_name, not_null, default_text, generated \
      FROM polyshard_sql_column ORDER BY table_name, position",
     "SELECT table_name, name, kind, columns, target, target_columns, definition \
      FROM polyshard_sql_constraint ORDER BY table_name, name",
     "SELECT name, table_name, is_unique, columns, definition FROM polyshard_sql_index ORDER BY name",
     "SELECT name, columns, definition FROM polyshard_sql_view ORDER BY name",
+    "SELECT name FROM polyshard_sql_schema ORDER BY name",
+    "SELECT name, labels FROM polyshard_sql_enum ORDER BY name",
 ];
 
 /// A schema of the answers to [`DESCRIPTION_QUERIES`]. Every table is an undeclared reference table in it: where
 /// rows are is known elsewhere.
-pub fn schema_from(answers: &[Rows; 4]) -> Result<Schema, SqlError> {
-    let [columns, constraints, indexes, views] = answers;
+pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
+    let [columns, constraints, indexes, views, schemas, enums] = answers;
+    let schemas: BTreeSet<String> = schemas.iter().map(|row| text(row.get(0))).collect::<Result<_, _>>()?;
     let mut tables: BTreeMap<String, Table> = BTreeMap::new();
     for row in columns {
         let name = text(row.get(0))?;
         let table = tables.entry(name.clone()).or_insert_with(|| Table {
-            name: TableName::public(name),
+            name: full_name(&name, &schemas),
             columns: Vec::new(),
             primary_key: Vec::new(),
             unique: Vec::new(),
@@ -53,6 +60,7 @@ pub fn schema_from(answers: &[Rows; 4]) -> Result<Schema, SqlError> {
             triggers: false,
             placement: Placement::Reference { declared: false },
         });
+        let generated = text(row.get(7))?;
         table.columns.push(Column {
             name: text(row.get(1))?,
             type_oid: TypeOid(u32::try_from(int(row.get(2))?).map_err(|_| damaged("a type"))?),
@@ -60,10 +68,12 @@ pub fn schema_from(answers: &[Rows; 4]) -> Result<Schema, SqlError> {
             type_name: text(row.get(4))?,
             not_null: int(row.get(5))? != 0,
             default: match row.get(6) {
+                // What a generated column is computed by is the file's own business.
+                _ if generated == "stored" => None,
                 Value::Null => None,
                 value => Some(text(value)?),
             },
-            generated: match text(row.get(7))?.as_str() {
+            generated: match generated.as_str() {
                 "no" => Generated::No,
                 "default" => Generated::ByDefault,
                 "always" => Generated::Always,
@@ -94,7 +104,7 @@ pub fn schema_from(answers: &[Rows; 4]) -> Result<Schema, SqlError> {
                 let key = ForeignKey {
                     name: text(row.get(1))?,
                     columns: places()?,
-                    target: TableName::public(text(row.get(4))?),
+                    target: full_name(&text(row.get(4))?, &schemas),
                     target_columns: self::names(row.get(5))?,
                 };
                 table.foreign_keys.push(key);
@@ -122,11 +132,28 @@ pub fn schema_from(answers: &[Rows; 4]) -> Result<Schema, SqlError> {
         schema.tables.insert(table.name.clone(), Arc::new(table));
     }
     for row in views {
-        let name = TableName::public(text(row.get(0))?);
+        let name = full_name(&text(row.get(0))?, &schemas);
         let view = View { name: name.clone(), columns: names(row.get(1))?, definition: text(row.get(2))? };
         schema.views.insert(name, Arc::new(view));
     }
+    for row in enums {
+        let name = full_name(&text(row.get(0))?, &schemas);
+        let type_oid = types::enum_type(&name)?;
+        let made = Enum { name, type_oid, labels: names(row.get(1))? };
+        schema.enums.insert(type_oid, Arc::new(made));
+    }
+    schema.schemas = schemas;
     Ok(schema)
+}
+
+/// The relation that a file has under this name: see [`crate::file_name`].
+fn full_name(file: &str, schemas: &BTreeSet<String>) -> TableName {
+    match file.split_once('.') {
+        Some((schema, name)) if schemas.contains(schema) => {
+            TableName { schema: schema.to_owned(), name: name.to_owned() }
+        }
+        _ => TableName::public(file),
+    }
 }
 
 fn text(value: &Value) -> Result<String, SqlError> {

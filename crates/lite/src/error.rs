@@ -4,6 +4,7 @@ use polyshard_engine::{ConstraintKind, Error};
 use polyshard_sql::{Schema, SqlError, TableName};
 
 use crate::fail::{fail, unpack};
+use crate::translate::file_name;
 
 /// An error of an SQLite shard as PostgreSQL would say it.
 pub fn error(error: &Error, schema: &Schema) -> SqlError {
@@ -55,6 +56,12 @@ fn in_the_way(message: &str) -> Option<SqlError> {
     if let Some((_, index)) = message.split_once("no such index: ") {
         return Some(fail("42704", format!("index \"{index}\" does not exist")));
     }
+    if message.contains("error in table ") && message.contains(" after drop column") {
+        let hint = "Drop the generated columns and checks that use it first.";
+        return Some(
+            fail("2BP01", "cannot drop the column, because other columns or checks use it").hint(hint),
+        );
+    }
     let (_, rest) = message.split_once("error in index ")?;
     let (index, _) = rest.split_once(" after drop column")?;
     let message = format!("cannot drop the column, because index {index} depends on it");
@@ -62,8 +69,17 @@ fn in_the_way(message: &str) -> Option<SqlError> {
 }
 
 fn violation(kind: ConstraintKind, constraint: &str, message: &str, schema: &Schema) -> SqlError {
-    let columns: Vec<(&str, &str)> = constraint.split(", ").filter_map(|part| part.split_once('.')).collect();
+    // A table of another schema than public has a dot in its name.
+    let known = constraint.split_once(", ").map_or(constraint, |(first, _)| first);
+    let known = schema.tables.keys().find(|name| {
+        name.schema != "public"
+            && known.strip_prefix(&file_name(name)).is_some_and(|rest| rest.starts_with('.'))
+    });
+    let within = known.map_or_else(String::new, |name| format!("{}.", name.schema));
+    let parts = constraint.split(", ").map(|part| part.strip_prefix(&within).unwrap_or(part));
+    let columns: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('.')).collect();
     let table = columns.first().map_or("", |(table, _)| *table);
+    let full = known.cloned().unwrap_or_else(|| TableName::public(table));
     let names: Vec<&str> = columns.iter().map(|(_, column)| *column).collect();
     match kind {
         ConstraintKind::NotNull => {
@@ -76,7 +92,7 @@ fn violation(kind: ConstraintKind, constraint: &str, message: &str, schema: &Sch
         ConstraintKind::Unique => {
             let name = match constraint.strip_prefix("index '") {
                 Some(index) => index.trim_end_matches('\'').to_owned(),
-                None => unique_name(table, &names, schema),
+                None => unique_name(&full, &names, schema),
             };
             fail("23505", format!("duplicate key value violates unique constraint \"{name}\""))
                 .detail(format!("Key ({}) already exists.", names.join(", ")))
@@ -89,8 +105,9 @@ fn violation(kind: ConstraintKind, constraint: &str, message: &str, schema: &Sch
     }
 }
 
-fn unique_name(table: &str, columns: &[&str], schema: &Schema) -> String {
-    let known = schema.tables.get(&TableName::public(table));
+fn unique_name(table: &TableName, columns: &[&str], schema: &Schema) -> String {
+    let known = schema.tables.get(table);
+    let table = &table.name;
     let is_key = known.is_some_and(|known| {
         known.primary_key.len() == columns.len()
             && known.primary_key.iter().all(|place| columns.contains(&known.columns[*place].name.as_str()))

@@ -23,4 +23,4 @@ pub use prepared::{
     Format, Moment, OutColumn, Prepared, Tag, encode, parameter_literal, prepare, prepare_across,
 };
 pub use settings::{Settings, Zone};
-pub use translate::NEXT_ID;
+pub use translate::{NEXT_ID, file_name};

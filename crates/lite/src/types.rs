@@ -1,6 +1,10 @@
 //! PostgreSQL's types as far as SQLite shards know them: names, numbers, categories, casts.
 
+mod made;
+
 use polyshard_sql::TypeOid;
+
+pub(crate) use made::enum_type;
 
 /// Types beyond those the routing crate names.
 pub(crate) mod oid {
@@ -120,7 +124,15 @@ pub(crate) const TYPES: &[TypeInfo] = &[
 
 /// What is known of a type.
 pub(crate) fn info(oid: TypeOid) -> Option<&'static TypeInfo> {
-    TYPES.binary_search_by_key(&oid.0, |known| known.oid.0).ok().map(|place| &TYPES[place])
+    match TYPES.binary_search_by_key(&oid.0, |known| known.oid.0) {
+        Ok(place) => Some(&TYPES[place]),
+        Err(_) => made::info(oid),
+    }
+}
+
+/// Whether it is an enum.
+pub(crate) fn is_enum(oid: TypeOid) -> bool {
+    info(oid).is_some_and(|known| known.category == 'E')
 }
 
 /// Its name in messages and descriptions.
@@ -133,6 +145,10 @@ pub(crate) fn display_with(oid: TypeOid, type_mod: i32) -> String {
     let name = display(oid);
     if type_mod < 0 {
         return name;
+    }
+    // An array's modifier is that of its elements.
+    if let Some(element) = element(oid) {
+        return format!("{}[]", display_with(element, type_mod));
     }
     match oid {
         TypeOid::VARCHAR | TypeOid::BPCHAR => format!("{name}({})", type_mod - 4),

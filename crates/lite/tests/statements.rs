@@ -50,3 +50,9 @@ async fn writes_and_schema_changes() {
     // G1, C1, C7
     script(include_str!("writes.txt")).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_newcomers_bring() {
+    // G1, C1, C7: arrays, generated columns, schemas, DROP with what depends on it.
+    script(include_str!("newcomers.txt")).await;
+}

@@ -28,7 +28,7 @@ pub use param::{Param, ParamValue};
 pub use plan::{Fold, Fragment, GivenColumn, Mode, Plan, Quick, Source, folded, plan, quoted};
 pub use route::{Analysis, Called, Context, Maps, Part, Rekey, Route, analyse, is_describing, sets_jit_alone};
 pub use schema::{
-    Collation, Column, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid, View,
+    Collation, Column, Enum, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid, View,
     Volatility,
 };
 pub use shape::{Lane, Shape};

@@ -1,6 +1,6 @@
 //! What tables there are, and how each is placed: as much as routing and planning need to know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -214,6 +214,21 @@ pub struct Schema {
     pub functions: BTreeMap<TableName, Arc<Function>>,
     /// The volatility of pg_catalog's functions that are not immutable, by name; the least certain of overloads.
     pub unstable_builtins: BTreeMap<String, Volatility>,
+    /// Schemas beside `public`, where only SQLite shards know which there are.
+    pub schemas: BTreeSet<String>,
+    /// Enums by number, likewise.
+    pub enums: BTreeMap<TypeOid, Arc<Enum>>,
+}
+
+/// A type that is a list of labels, on SQLite shards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enum {
+    /// Its name.
+    pub name: TableName,
+    /// Its number.
+    pub type_oid: TypeOid,
+    /// Its labels, in their order.
+    pub labels: Vec<String>,
 }
 
 impl Schema {

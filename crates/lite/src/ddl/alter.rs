@@ -3,13 +3,13 @@
 use polyshard_sql::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, DataType, Expr, RenameTableNameKind,
 };
-use polyshard_sql::{Context, Placement, SqlError, Table, TableName, TypeOid};
+use polyshard_sql::{Context, Generated, Placement, SqlError, Table, TableName, TypeOid};
 
 use super::constraint::{Constraint, constraint_of};
 use super::create::{check_default, column, column_text, describe_column, describe_constraint, exists};
-use super::{literal_option, literal_text, new_name, trigger};
+use super::{allowed, beside, generated, literal_option, literal_text, trigger};
 use crate::fail::{fail, unsupported};
-use crate::translate::{data_type_of, fold, name_parts, quoted};
+use crate::translate::{data_type_in, file_name, fold, name_parts, quoted, quoted_name};
 use crate::types;
 
 pub(super) fn table(alter: &AlterTable, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
@@ -33,8 +33,8 @@ fn apply(
     table: &mut Table,
     context: &Context<'_>,
 ) -> Result<Vec<String>, SqlError> {
-    let name = table.name.name.clone();
-    let (own, text) = (quoted(&name), literal_text(&name));
+    let (full, name, file) = (table.name.clone(), table.name.name.clone(), file_name(&table.name));
+    let (own, text) = (quoted(&file), literal_text(&file));
     let find = |table: &Table, column: &str| {
         table.column(column).ok_or_else(|| {
             fail("42703", format!("column \"{column}\" of relation \"{name}\" does not exist"))
@@ -42,7 +42,7 @@ fn apply(
     };
     Ok(match operation {
         AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
-            let (mut made, constraints) = column(&name, column_def)?;
+            let (mut made, constraints) = column(&full, column_def, context)?;
             if table.columns.iter().any(|known| known.name.eq_ignore_ascii_case(&made.name)) {
                 if *if_not_exists {
                     return Ok(Vec::new());
@@ -54,9 +54,21 @@ fn apply(
             }
             check_default(&made, context)?;
             let mut out = Vec::new();
-            let fill = made.default.clone();
+            let is_generated = made.generated == Generated::Stored;
+            let fill = made.default.clone().filter(|_| !is_generated);
             let not_null = std::mem::replace(&mut made.not_null, false);
-            out.push(format!("ALTER TABLE {own} ADD COLUMN {}", column_text(&made)?));
+            let mut definition = column_text(&made)?;
+            if let Some(expression) = generated::expression(table, &made, context)? {
+                if not_null || !constraints.is_empty() {
+                    let what = "adding a generated column with constraints to a table that is there";
+                    return Err(unsupported(what));
+                }
+                // Computed for every row first, so that what cannot be is told.
+                out.push(format!("SELECT count({expression}) FROM {own}"));
+                // SQLite adds none that is kept, but one that is computed when it is read: the value is the same.
+                definition.push_str(&format!(" GENERATED ALWAYS AS ({expression}) VIRTUAL"));
+            }
+            out.push(format!("ALTER TABLE {own} ADD COLUMN {definition}"));
             made.not_null = not_null;
             if let Some(fill) = &fill {
                 // The rows that are there get the default too.
@@ -66,9 +78,9 @@ fn apply(
             let next = format!(
                 "(SELECT coalesce(max(position), 0) + 1 FROM polyshard_sql_column WHERE table_name = {text})"
             );
-            out.push(describe_column(&name, &made, 0).replace(", 0, ", &format!(", {next}, ")));
+            out.push(describe_column(&full, &made, 0).replace(", 0, ", &format!(", {next}, ")));
             if not_null {
-                out.extend(trigger::not_null(&name, &made.name));
+                out.extend(trigger::not_null(&file, &made.name));
             }
             table.columns.push(made);
             for mut constraint in constraints {
@@ -93,7 +105,10 @@ fn apply(
                 if keyed {
                     return Err(unsupported(format!("dropping the key column {column}")));
                 }
-                out.extend(trigger::drop_not_null(&name, &column));
+                out.extend(trigger::drop_not_null(&file, &column));
+                if table.columns[place].generated != Generated::Stored {
+                    out.push(generated::refuse_used(table, &column, "dropping"));
+                }
                 out.push(format!("ALTER TABLE {own} DROP COLUMN {}", quoted(&column)));
                 let column = literal_text(&column);
                 out.push(format!(
@@ -124,6 +139,7 @@ fn apply(
                 )
             };
             vec![
+                generated::refuse_used(table, &old, "renaming"),
                 format!("ALTER TABLE {own} RENAME COLUMN {} TO {}", quoted(&old), quoted(&new)),
                 format!(
                     "UPDATE polyshard_sql_column SET name = {after} WHERE table_name = {text} AND name = {before}"
@@ -144,13 +160,13 @@ fn apply(
         }
         AlterTableOperation::RenameTable { table_name } => {
             let (RenameTableNameKind::As(to) | RenameTableNameKind::To(to)) = table_name;
-            let to = new_name(to)?;
+            let to = TableName { schema: full.schema, name: allowed(name_parts(to)?.1)? };
             if exists(context.schema, &to) {
-                return Err(fail("42P07", format!("relation \"{to}\" already exists")));
+                return Err(fail("42P07", format!("relation \"{}\" already exists", to.name)));
             }
-            table.name = TableName::public(to.clone());
-            let after = literal_text(&to);
-            let mut out = vec![format!("ALTER TABLE {own} RENAME TO {}", quoted(&to))];
+            table.name = to.clone();
+            let after = literal_text(&file_name(&to));
+            let mut out = vec![format!("ALTER TABLE {own} RENAME TO {}", quoted_name(&to))];
             for kept in ["polyshard_sql_column", "polyshard_sql_constraint", "polyshard_sql_index"] {
                 out.push(format!("UPDATE {kept} SET table_name = {after} WHERE table_name = {text}"));
             }
@@ -168,7 +184,7 @@ fn apply(
             alter_column(table, place, op, context)?
         }
         AlterTableOperation::DropConstraint { if_exists, name: constraint, .. } => {
-            trigger::drop_constraint(&name, &fold(constraint), *if_exists)
+            trigger::drop_constraint(&full, &fold(constraint), *if_exists)
         }
         AlterTableOperation::OwnerTo { .. } => Vec::new(),
         other => return Err(unsupported(format!("ALTER TABLE … {other}"))),
@@ -181,7 +197,7 @@ fn add_constraint(
     table: &mut Table,
     context: &Context<'_>,
 ) -> Result<Vec<String>, SqlError> {
-    let name = table.name.name.clone();
+    let (full, name, file) = (table.name.clone(), table.name.name.clone(), file_name(&table.name));
     constraint.check(table, context)?;
     constraint.settle_name(&name, &mut taken_names(constraint, table))?;
     let mut out = Vec::new();
@@ -196,18 +212,18 @@ fn add_constraint(
                 ));
             }
             let list: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
-            let index = quoted(constraint.name());
-            out.push(format!("CREATE UNIQUE INDEX {index} ON {} ({})", quoted(&name), list.join(", ")));
+            let index = quoted(&beside(&full, constraint.name()));
+            out.push(format!("CREATE UNIQUE INDEX {index} ON {} ({})", quoted(&file), list.join(", ")));
             let places: Vec<usize> = columns.iter().filter_map(|column| table.column(column)).collect();
             if is_primary {
                 for place in &places {
                     let column = &mut table.columns[*place];
                     if !column.not_null {
                         column.not_null = true;
-                        out.extend(trigger::not_null(&name, &column.name));
+                        out.extend(trigger::not_null(&file, &column.name));
                         out.push(format!(
                             "UPDATE polyshard_sql_column SET not_null = 1 WHERE table_name = {} AND name = {}",
-                            literal_text(&name),
+                            literal_text(&file),
                             literal_text(&column.name)
                         ));
                     }
@@ -221,7 +237,7 @@ fn add_constraint(
             out.extend(constraint.kept_by_triggers(table, context)?);
         }
     }
-    out.push(describe_constraint(&name, constraint));
+    out.push(describe_constraint(&full, constraint));
     Ok(out)
 }
 
@@ -245,9 +261,13 @@ fn alter_column(
     op: &AlterColumnOperation,
     context: &Context<'_>,
 ) -> Result<Vec<String>, SqlError> {
-    let name = table.name.name.clone();
+    let name = file_name(&table.name);
+    let used = generated::refuse_used(table, &table.columns[place].name, "changing the type of");
     let column = &mut table.columns[place];
     let of = format!("table_name = {} AND name = {}", literal_text(&name), literal_text(&column.name));
+    if column.generated == Generated::Stored {
+        return Err(unsupported(format!("ALTER COLUMN … {op} of a generated column")));
+    }
     Ok(match op {
         AlterColumnOperation::SetDefault { value } => {
             column.default = Some(value.to_string());
@@ -278,9 +298,9 @@ fn alter_column(
             out
         }
         AlterColumnOperation::SetDataType { data_type, using, .. }
-            if using.as_ref().is_none_or(|using| is_itself(using, &column.name, data_type)) =>
+            if using.as_ref().is_none_or(|using| is_itself(using, &column.name, data_type, context)) =>
         {
-            let (type_oid, type_mod) = data_type_of(data_type)?;
+            let (type_oid, type_mod) = data_type_in(data_type, context)?;
             let is_key = matches!(table.placement, Placement::Sharded { column, .. } if column == place);
             if is_key || !holds((column.type_oid, column.type_mod), (type_oid, type_mod)) {
                 let (from, to) = (&column.type_name, types::display_with(type_oid, type_mod));
@@ -291,22 +311,26 @@ fn alter_column(
             }
             (column.type_oid, column.type_mod) = (type_oid, type_mod);
             column.type_name = types::display_with(type_oid, type_mod);
-            vec![format!(
-                "UPDATE polyshard_sql_column SET type_oid = {}, type_mod = {type_mod}, type_name = {} WHERE {of}",
-                type_oid.0,
-                literal_text(&column.type_name)
-            )]
+            vec![
+                used,
+                format!(
+                    "UPDATE polyshard_sql_column SET type_oid = {}, type_mod = {type_mod}, type_name = {} WHERE {of}",
+                    type_oid.0,
+                    literal_text(&column.type_name)
+                ),
+            ]
         }
         other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
     })
 }
 
 /// Whether an expression is a column's own value as one of this type, as migration tools write it.
-fn is_itself(using: &Expr, column: &str, data_type: &DataType) -> bool {
+fn is_itself(using: &Expr, column: &str, data_type: &DataType, context: &Context<'_>) -> bool {
     match using {
-        Expr::Nested(inner) => is_itself(inner, column, data_type),
+        Expr::Nested(inner) => is_itself(inner, column, data_type, context),
         Expr::Cast { expr, data_type: to, format: None, .. } => {
-            let same = data_type_of(to).ok().is_some_and(|to| data_type_of(data_type).ok() == Some(to));
+            let [to, data_type] = [to, data_type].map(|data_type| data_type_in(data_type, context).ok());
+            let same = to.is_some() && to == data_type;
             same && matches!(&**expr, Expr::Identifier(ident) if fold(ident) == column)
         }
         _ => false,

@@ -4,10 +4,10 @@ use polyshard_sql::ast::{Expr, ForeignKeyConstraint, IndexColumn, ReferentialAct
 use polyshard_sql::{Context, SqlError, Table, TableName};
 
 use super::create::table_expr;
-use super::trigger;
+use super::{beside, shown_name, trigger};
 use crate::fail::{fail, unsupported};
 use crate::functions::quote_ident;
-use crate::translate::{fold, is_ordered, name_parts, quoted};
+use crate::translate::{file_name, fold, is_comparable, name_parts, quoted, quoted_name};
 use crate::types;
 
 /// A constraint as it was asked for; its name is made up if none was given.
@@ -28,14 +28,15 @@ pub(super) enum Constraint {
     Foreign {
         name: Option<String>,
         columns: Vec<String>,
-        target: String,
+        /// Its schema is empty until it is looked up.
+        target: TableName,
         target_columns: Vec<String>,
         actions: String,
     },
 }
 
 /// Those written after the columns.
-pub(super) fn constraints_of(_: &str, given: &[TableConstraint]) -> Result<Vec<Constraint>, SqlError> {
+pub(super) fn constraints_of(given: &[TableConstraint]) -> Result<Vec<Constraint>, SqlError> {
     given.iter().map(constraint_of).collect()
 }
 
@@ -87,7 +88,8 @@ impl Constraint {
                 actions.push_str(" DEFERRABLE INITIALLY DEFERRED");
             }
         }
-        let (_, target) = name_parts(&key.foreign_table)?;
+        let (schema, name_of_target) = name_parts(&key.foreign_table)?;
+        let target = TableName { schema: schema.unwrap_or_default(), name: name_of_target };
         let target_columns = key.referred_columns.iter().map(fold).collect();
         Ok(Constraint::Foreign { name, columns, target, target_columns, actions })
     }
@@ -147,18 +149,26 @@ impl Constraint {
             Constraint::Primary { columns, .. } | Constraint::Unique { columns, .. } => {
                 for name in columns {
                     let type_oid = table.columns[find(table, name)?].type_oid;
-                    if !is_ordered(type_oid) {
+                    if !is_comparable(type_oid) {
                         return Err(unsupported(format!("a key of type {}", types::display(type_oid))));
                     }
                 }
             }
             Constraint::Check { .. } => {}
             Constraint::Foreign { columns, target, target_columns, .. } => {
-                let known = match context.schema.tables.get(&TableName::public(target.clone())) {
-                    Some(known) => known.as_ref(),
-                    None if *target == table.name.name => table,
-                    None => return Err(fail("42P01", format!("relation \"{target}\" does not exist"))),
+                let schema = Some(target.schema.as_str()).filter(|schema| !schema.is_empty());
+                let is_itself =
+                    target.name == table.name.name && schema.is_none_or(|schema| schema == table.name.schema);
+                let known = match context.schema.table(schema, &target.name, context.search_path) {
+                    Some(known) if known.name != table.name => known.as_ref(),
+                    _ if is_itself => table,
+                    _ => {
+                        let within = schema.map_or_else(String::new, |schema| format!("{schema}."));
+                        let message = format!("relation \"{within}{}\" does not exist", target.name);
+                        return Err(fail("42P01", message));
+                    }
                 };
+                *target = known.name.clone();
                 if target_columns.is_empty() {
                     *target_columns =
                         known.primary_key.iter().map(|place| known.columns[*place].name.clone()).collect();
@@ -166,7 +176,7 @@ impl Constraint {
                 if target_columns.is_empty() {
                     return Err(fail(
                         "42704",
-                        format!("there is no primary key for referenced table \"{target}\""),
+                        format!("there is no primary key for referenced table \"{}\"", target.name),
                     ));
                 }
                 if target_columns.len() != columns.len() {
@@ -208,7 +218,7 @@ impl Constraint {
             Constraint::Foreign { columns, target, target_columns, actions, .. } => format!(
                 "CONSTRAINT {name} FOREIGN KEY ({}) REFERENCES {} ({}){actions}",
                 names(columns),
-                quoted(target),
+                quoted_name(target),
                 names(target_columns)
             ),
         })
@@ -221,20 +231,21 @@ impl Constraint {
             Constraint::Check { expr, .. } => {
                 let there = table_expr(table, context, expr, "")?;
                 let new = table_expr(table, context, expr, "new.")?;
-                Ok(trigger::check(&table.name.name, self.name(), &there, &new))
+                Ok(trigger::check(&file_name(&table.name), self.name(), &there, &new))
             }
             Constraint::Foreign { columns, target, target_columns, actions, .. } => {
                 let key = trigger::Reference {
                     name: self.name(),
-                    child: &table.name.name,
+                    key: &beside(&table.name, self.name()),
+                    child: &file_name(&table.name),
                     columns,
-                    parent: target,
+                    parent: &file_name(target),
                     parent_columns: target_columns,
                     actions,
                 };
                 // Triggers see a row before the rest of its transaction, and another row of the same statement
                 // not at all.
-                if actions.contains("DEFERRED") || *target == table.name.name {
+                if actions.contains("DEFERRED") || *target == table.name {
                     return Ok(key.in_table(&self.text(table, context)?));
                 }
                 Ok(key.statements())
@@ -250,7 +261,7 @@ impl Constraint {
             Constraint::Unique { columns, .. } => ('u', columns.clone(), None, None),
             Constraint::Check { .. } => ('c', Vec::new(), None, None),
             Constraint::Foreign { columns, target, target_columns, .. } => {
-                ('f', columns.clone(), Some(target.clone()), Some(target_columns.clone()))
+                ('f', columns.clone(), Some(file_name(target)), Some(target_columns.clone()))
             }
         }
     }
@@ -267,7 +278,7 @@ pub(super) fn definition(constraint: &Constraint) -> String {
         Constraint::Foreign { columns, target, target_columns, actions, .. } => format!(
             "FOREIGN KEY ({}) REFERENCES {}({}){actions}",
             names(columns),
-            quote_ident(target),
+            shown_name(target),
             names(target_columns)
         ),
     }

@@ -1,20 +1,23 @@
-//! CREATE TABLE, INDEX and VIEW.
+//! CREATE TABLE and INDEX.
 
 use std::sync::Arc;
 
 use polyshard_sql::ast::{
-    ColumnDef, ColumnOption, CreateIndex, CreateTable, CreateView, DataType, Expr, GeneratedAs, OrderBySort,
+    ColumnDef, ColumnOption, CreateIndex, CreateTable, DataType, Expr, GeneratedAs, OrderBySort,
 };
 use polyshard_sql::{
     Collation, Column, Context, Generated, Placement, Schema, SqlError, Table, TableName, TypeOid,
 };
 
 use super::constraint::{Constraint, constraints_of, definition};
-use super::{literal_option, literal_text, name_list, new_name, own_table};
+use super::{
+    allowed, beside, generated, literal_option, literal_text, name_list, name_parts, new_name, own_table,
+};
 use crate::fail::{fail, unsupported};
 use crate::settings::Settings;
 use crate::translate::{
-    How, Ids, Scope, Translator, Visible, data_type_of, fold, is_ordered, name_parts, quoted,
+    ENUM_MARK, How, Ids, Scope, Translator, Visible, column_value, data_type_in, file_name, fold,
+    is_comparable, kept_value, quoted, quoted_name,
 };
 use crate::types;
 
@@ -35,26 +38,26 @@ pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<S
     if create.temporary || create.partition_of.is_some() || create.external {
         return Err(unsupported("temporary and partitioned tables"));
     }
-    let name = new_name(&create.name)?;
+    let name = new_name(&create.name, context)?;
     if exists(context.schema, &name) {
         if create.if_not_exists {
             return Ok(Vec::new());
         }
-        return Err(fail("42P07", format!("relation \"{name}\" already exists")));
+        return Err(fail("42P07", format!("relation \"{}\" already exists", name.name)));
     }
     let mut columns = Vec::new();
     let mut constraints = Vec::new();
     for def in &create.columns {
-        let (column, own) = column(&name, def)?;
+        let (column, own) = column(&name, def, context)?;
         if columns.iter().any(|known: &Column| known.name.eq_ignore_ascii_case(&column.name)) {
             return Err(fail("42701", format!("column \"{}\" specified more than once", column.name)));
         }
         columns.push(column);
         constraints.extend(own);
     }
-    constraints.extend(constraints_of(&name, &create.constraints)?);
+    constraints.extend(constraints_of(&create.constraints)?);
     let mut table = Table {
-        name: TableName::public(name.clone()),
+        name: name.clone(),
         columns,
         primary_key: Vec::new(),
         unique: Vec::new(),
@@ -64,12 +67,19 @@ pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<S
         placement: Placement::Reference { declared: false },
     };
     settle(&mut table, &mut constraints, context)?;
-    let mut parts: Vec<String> = table.columns.iter().map(column_text).collect::<Result<_, _>>()?;
+    let mut parts = Vec::new();
+    for column in &table.columns {
+        let mut part = column_text(column)?;
+        if let Some(expression) = generated::expression(&table, column, context)? {
+            part.push_str(&format!(" GENERATED ALWAYS AS ({expression}) STORED"));
+        }
+        parts.push(part);
+    }
     for constraint in &constraints {
         parts.push(constraint.text(&table, context)?);
     }
-    let mut out = vec![format!("CREATE TABLE {} ({}) STRICT", quoted(&name), parts.join(", "))];
-    out.push(format!("INSERT INTO polyshard_sql_table (name) VALUES ({})", literal_text(&name)));
+    let mut out = vec![format!("CREATE TABLE {} ({}) STRICT", quoted_name(&name), parts.join(", "))];
+    out.push(format!("INSERT INTO polyshard_sql_table (name) VALUES ({})", literal_text(&file_name(&name))));
     for (place, column) in table.columns.iter().enumerate() {
         out.push(describe_column(&name, column, place as i64 + 1));
     }
@@ -81,8 +91,9 @@ pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<S
     Ok(out)
 }
 
-pub(super) fn exists(schema: &Schema, name: &str) -> bool {
-    let same = |known: &TableName| known.name.eq_ignore_ascii_case(name);
+pub(super) fn exists(schema: &Schema, name: &TableName) -> bool {
+    let name = file_name(name);
+    let same = |known: &TableName| file_name(known).eq_ignore_ascii_case(&name);
     schema.tables.keys().any(same) || schema.views.keys().any(same)
 }
 
@@ -110,7 +121,11 @@ fn settle(table: &mut Table, constraints: &mut [Constraint], context: &Context<'
 }
 
 /// A column, and the constraints written beside it.
-pub(super) fn column(table: &str, def: &ColumnDef) -> Result<(Column, Vec<Constraint>), SqlError> {
+pub(super) fn column(
+    table: &TableName,
+    def: &ColumnDef,
+    context: &Context<'_>,
+) -> Result<(Column, Vec<Constraint>), SqlError> {
     let name = fold(&def.name);
     let (serial, type_oid, type_mod) = match &def.data_type {
         DataType::Custom(custom, modifiers) if modifiers.is_empty() => match name_parts(custom)?.1.as_str() {
@@ -118,12 +133,12 @@ pub(super) fn column(table: &str, def: &ColumnDef) -> Result<(Column, Vec<Constr
             "bigserial" | "serial8" => (true, TypeOid::INT8, -1),
             "smallserial" | "serial2" => (true, TypeOid::INT2, -1),
             _ => {
-                let (type_oid, type_mod) = data_type_of(&def.data_type)?;
+                let (type_oid, type_mod) = data_type_in(&def.data_type, context)?;
                 (false, type_oid, type_mod)
             }
         },
         other => {
-            let (type_oid, type_mod) = data_type_of(other)?;
+            let (type_oid, type_mod) = data_type_in(other, context)?;
             (false, type_oid, type_mod)
         }
     };
@@ -138,8 +153,9 @@ pub(super) fn column(table: &str, def: &ColumnDef) -> Result<(Column, Vec<Constr
         generated: Generated::No,
         collation: Collation::C,
     };
-    let sequence =
-        format!("nextval({}::regclass)", literal_text(&written_name(&sequence_name(table, &name))));
+    let sequence = written_name(&sequence_name(&table.name, &name));
+    let within = if table.schema == "public" { String::new() } else { written_name(&table.schema) + "." };
+    let sequence = format!("nextval({}::regclass)", literal_text(&format!("{within}{sequence}")));
     if serial {
         column.not_null = true;
         column.generated = Generated::ByDefault;
@@ -181,6 +197,10 @@ pub(super) fn column(table: &str, def: &ColumnDef) -> Result<(Column, Vec<Constr
                     GeneratedAs::ExpStored => return Err(unsupported("generated columns")),
                 };
             }
+            ColumnOption::Generated { generation_expr: Some(expr), .. } => {
+                column.default = Some(expr.to_string());
+                column.generated = Generated::Stored;
+            }
             ColumnOption::Collation(collation) => {
                 let (_, collation) = name_parts(collation)?;
                 if !matches!(collation.as_str(), "C" | "POSIX" | "default" | "ucs_basic") {
@@ -219,6 +239,28 @@ fn written_name(name: &str) -> String {
     quoted(name)
 }
 
+/// Types that columns have arrays of.
+const ELEMENTS: [TypeOid; 14] = [
+    TypeOid::BOOL,
+    TypeOid::INT2,
+    TypeOid::INT4,
+    TypeOid::INT8,
+    TypeOid::FLOAT8,
+    TypeOid::NUMERIC,
+    TypeOid::TEXT,
+    TypeOid::VARCHAR,
+    TypeOid::DATE,
+    TypeOid::TIMESTAMP,
+    TypeOid::TIMESTAMPTZ,
+    TypeOid::UUID,
+    TypeOid::BYTEA,
+    TypeOid::JSONB,
+];
+
+fn is_element(type_oid: TypeOid) -> bool {
+    ELEMENTS.contains(&type_oid) || types::is_enum(type_oid)
+}
+
 /// The type that SQLite's strict tables keep a type as.
 fn storage(type_oid: TypeOid) -> Result<&'static str, SqlError> {
     Ok(match type_oid {
@@ -239,6 +281,8 @@ fn storage(type_oid: TypeOid) -> Result<&'static str, SqlError> {
         | TypeOid::JSONB
         | TypeOid::INTERVAL => "TEXT",
         TypeOid::UUID | TypeOid::BYTEA => "BLOB",
+        made if types::is_enum(made) => "TEXT",
+        array if types::element(array).is_some_and(is_element) => "TEXT",
         other => return Err(unsupported(format!("columns of type {}", types::display(other)))),
     })
 }
@@ -249,7 +293,7 @@ pub(super) fn column_text(column: &Column) -> Result<String, SqlError> {
 }
 
 /// The statement that records a column.
-pub(super) fn describe_column(table: &str, column: &Column, position: i64) -> String {
+pub(super) fn describe_column(table: &TableName, column: &Column, position: i64) -> String {
     let generated = match column.generated {
         Generated::No => "no",
         Generated::ByDefault => "default",
@@ -259,7 +303,7 @@ pub(super) fn describe_column(table: &str, column: &Column, position: i64) -> St
     format!(
         "INSERT INTO polyshard_sql_column (table_name, name, position, type_oid, type_mod, type_name, not_null, \
          default_text, generated) VALUES ({}, {}, {position}, {}, {}, {}, {}, {}, '{generated}')",
-        literal_text(table),
+        literal_text(&file_name(table)),
         literal_text(&column.name),
         column.type_oid.0,
         column.type_mod,
@@ -270,12 +314,12 @@ pub(super) fn describe_column(table: &str, column: &Column, position: i64) -> St
 }
 
 /// The statement that records a constraint.
-pub(super) fn describe_constraint(table: &str, constraint: &Constraint) -> String {
+pub(super) fn describe_constraint(table: &TableName, constraint: &Constraint) -> String {
     let (kind, columns, target, target_columns) = constraint.facts();
     format!(
         "INSERT INTO polyshard_sql_constraint (table_name, name, kind, columns, target, target_columns, definition) \
          VALUES ({}, {}, '{kind}', {}, {}, {}, {})",
-        literal_text(table),
+        literal_text(&file_name(table)),
         literal_text(constraint.name()),
         name_list(&columns),
         literal_option(target.as_deref()),
@@ -286,7 +330,7 @@ pub(super) fn describe_constraint(table: &str, constraint: &Constraint) -> Strin
 
 /// Whether a column's default is one that an INSERT can compute.
 pub(super) fn check_default(column: &Column, context: &Context<'_>) -> Result<(), SqlError> {
-    let Some(default) = &column.default else {
+    let (Some(default), false) = (&column.default, column.generated == Generated::Stored) else {
         return Ok(());
     };
     let mut schema = context.schema.clone();
@@ -314,12 +358,7 @@ pub(super) fn check_default(column: &Column, context: &Context<'_>) -> Result<()
 }
 
 pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
-    let table_name = own_table(&create.table_name, context)?;
-    let table = context
-        .schema
-        .tables
-        .get(&TableName::public(table_name.clone()))
-        .ok_or_else(|| fail("42P01", format!("relation \"{table_name}\" does not exist")))?;
+    let table = own_table(&create.table_name, context)?;
     if create.nulls_distinct == Some(false) || !create.with.is_empty() {
         return Err(unsupported("NULLS NOT DISTINCT and WITH in an index"));
     }
@@ -351,7 +390,7 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
                     .column(&name)
                     .ok_or_else(|| fail("42703", format!("column \"{name}\" does not exist")))?;
                 let type_oid = table.columns[place].type_oid;
-                if !is_ordered(type_oid) {
+                if !is_comparable(type_oid) {
                     return Err(unsupported(format!("an index on {}", types::display(type_oid))));
                 }
                 texts.push(format!("{}{direction}", quoted(&name)));
@@ -372,9 +411,10 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
             }
         }
     }
+    // An index is in the schema of its table.
     let name = match &create.name {
-        Some(name) => new_name(name)?,
-        None => format!("{table_name}_{}_idx", names.join("_")),
+        Some(name) => allowed(name_parts(name)?.1)?,
+        None => format!("{}_{}_idx", table.name.name, names.join("_")),
     };
     let predicate = match &create.predicate {
         None => String::new(),
@@ -389,25 +429,27 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
     let unique = if create.unique { "UNIQUE " } else { "" };
     let exists = if create.if_not_exists { "IF NOT EXISTS " } else { "" };
     let definition = format!(
-        "CREATE {unique}INDEX {} ON public.{} USING btree ({}){}",
+        "CREATE {unique}INDEX {} ON {}.{} USING btree ({}){}",
         shown_ident(&name),
-        shown_ident(&table_name),
+        shown_ident(&table.name.schema),
+        shown_ident(&table.name.name),
         shown.join(", "),
         create.predicate.as_ref().map_or_else(String::new, |expr| format!(" WHERE ({expr})"))
     );
+    let file = beside(&table.name, &name);
     let ignore = if create.if_not_exists { "OR IGNORE " } else { "" };
     Ok(vec![
         format!(
             "CREATE {unique}INDEX {exists}{} ON {} ({}){predicate}",
-            quoted(&name),
-            quoted(&table_name),
+            quoted(&file),
+            quoted_name(&table.name),
             texts.join(", ")
         ),
         format!(
             "INSERT {ignore}INTO polyshard_sql_index (name, table_name, is_unique, columns, definition) \
              VALUES ({}, {}, {}, {}, {})",
-            literal_text(&name),
-            literal_text(&table_name),
+            literal_text(&file),
+            literal_text(&file_name(&table.name)),
             i32::from(create.unique),
             name_list(if is_plain { &columns } else { &[] }),
             literal_text(&definition)
@@ -436,7 +478,7 @@ pub(super) fn table_expr(
         .map(|column| Visible {
             relation: Some(table.name.name.clone()),
             name: column.name.clone(),
-            sql: format!("{row}{}", quoted(&column.name)),
+            sql: column_value(format!("{row}{}", quoted(&column.name)), column.type_oid),
             type_oid: column.type_oid,
             type_mod: column.type_mod,
             not_null: column.not_null,
@@ -451,7 +493,9 @@ pub(super) fn table_expr(
     } else {
         ex
     };
-    if !translator.sources.is_empty() || !translator.system.is_empty() {
+    // An enum may get more labels than those that are written there.
+    let has_labels = ex.sql.contains(ENUM_MARK);
+    if !translator.sources.is_empty() || !translator.system.is_empty() || has_labels {
         return Err(unsupported(format!("the expression {expr} in a table's definition")));
     }
     Ok(ex.sql)
@@ -475,40 +519,7 @@ pub(super) fn constant(
     if !translator.sources.is_empty() {
         return Err(unsupported(format!("the default {expr} of {}", table.name)));
     }
-    Ok(ex.sql)
-}
-
-pub(super) fn view(create: &CreateView, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
-    if create.materialized || create.temporary {
-        return Err(unsupported("materialized and temporary views"));
-    }
-    let name = new_name(&create.name)?;
-    let known = context.schema.views.contains_key(&TableName::public(name.clone()));
-    if exists(context.schema, &name) && !(known && create.or_replace) {
-        return Err(fail("42P07", format!("relation \"{name}\" already exists")));
-    }
-    let settings = Settings::default();
-    let mut translator = Translator::new(context, &settings, Vec::new());
-    let made = translator.query(&create.query, None)?;
-    if !translator.parameters.is_empty() {
-        return Err(fail("42P02", "there is no parameter $1"));
-    }
-    let types: Vec<String> =
-        made.columns.iter().map(|column| format!("[{}, {}]", column.type_oid.0, column.type_mod)).collect();
-    let mut columns: Vec<String> = made.columns.into_iter().map(|column| column.name).collect();
-    if create.columns.len() > columns.len() {
-        return Err(fail("42601", "CREATE VIEW specifies more column names than columns"));
-    }
-    for (column, given) in columns.iter_mut().zip(&create.columns) {
-        *column = fold(&given.name);
-    }
-    Ok(vec![format!(
-        "INSERT OR REPLACE INTO polyshard_sql_view (name, columns, types, definition) VALUES ({}, {}, '[{}]', {})",
-        literal_text(&name),
-        name_list(&columns),
-        types.join(", "),
-        literal_text(&create.query.to_string())
-    )])
+    Ok(kept_value(ex.sql, column.type_oid))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Triggers that keep what SQLite cannot add to a table that is there: NOT NULL, checks, references.
 
-use super::literal_text;
-use crate::translate::quoted;
+use polyshard_sql::TableName;
+
+use super::{beside, literal_text};
+use crate::translate::{file_name, quoted};
 
 /// The message by which [`crate::error`] knows the class of an error.
 fn raised(state: &str, text: &str) -> String {
@@ -70,6 +72,8 @@ pub(super) fn check(table: &str, name: &str, there: &str, new: &str) -> Vec<Stri
 /// A foreign key.
 pub(super) struct Reference<'a> {
     pub name: &'a str,
+    /// What its triggers are called after.
+    pub key: &'a str,
     pub child: &'a str,
     pub columns: &'a [String],
     pub parent: &'a str,
@@ -197,7 +201,7 @@ impl Reference<'_> {
     }
 
     fn trigger(&self, event: &str) -> String {
-        format!("polyshard_reference_{}_{event}", self.name)
+        format!("polyshard_reference_{}_{event}", self.key)
     }
 }
 
@@ -215,7 +219,8 @@ pub(super) fn rewrite(table: &str, text: &str) -> Vec<String> {
 }
 
 /// The end of a constraint. Of those that the table itself keeps, only references can be dropped.
-pub(super) fn drop_constraint(table: &str, name: &str, if_exists: bool) -> Vec<String> {
+pub(super) fn drop_constraint(table: &TableName, name: &str, if_exists: bool) -> Vec<String> {
+    let (key, table) = (beside(table, name), &file_name(table));
     let of = format!("table_name = {} AND name = {}", literal_text(table), literal_text(name));
     let mut out = Vec::new();
     if !if_exists {
@@ -239,17 +244,17 @@ pub(super) fn drop_constraint(table: &str, name: &str, if_exists: bool) -> Vec<S
             quoted(&format!("polyshard_check_{table}_{name}_{event}"))
         ));
     }
-    out.extend(drop_reference(name));
-    out.push(format!("DROP INDEX IF EXISTS {}", quoted(name)));
+    out.extend(drop_reference(&key));
+    out.push(format!("DROP INDEX IF EXISTS {}", quoted(&key)));
     out.push(format!("DELETE FROM polyshard_sql_constraint WHERE {of}"));
     out
 }
 
 /// The triggers of a foreign key, on both tables.
-pub(super) fn drop_reference(name: &str) -> Vec<String> {
+pub(super) fn drop_reference(key: &str) -> Vec<String> {
     ["insert", "update", "parent_delete", "parent_update"]
         .map(|event| {
-            format!("DROP TRIGGER IF EXISTS {}", quoted(&format!("polyshard_reference_{name}_{event}")))
+            format!("DROP TRIGGER IF EXISTS {}", quoted(&format!("polyshard_reference_{key}_{event}")))
         })
         .to_vec()
 }

@@ -78,6 +78,17 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
         }),
         strict("pg_oid", 1, |a| Ok(Value::Int(crate::system::number(text(&a[0])?).into()))),
         strict("pg_regclass", 1, |a| Ok(crate::system::input(types::oid::REGCLASS, text(&a[0])?).into())),
+        // A relation's name, and the schema that it is in if it says none.
+        strict("pg_regclass_in", 2, |a| Ok(crate::system::number_within(text(&a[0])?, text(&a[1])?).into())),
+        strict("pg_bare", 1, |a| Ok(crate::system::written_parts(text(&a[0])?).pop().into())),
+        // Table as it is written, column.
+        strict("pg_serial_sequence", 2, |a| {
+            let mut parts = crate::system::written_parts(text(&a[0])?);
+            let table = parts.pop().unwrap_or_default();
+            let schema = parts.pop().unwrap_or_else(|| "public".to_owned());
+            let sequence = format!("{table}_{}_seq", text(&a[1])?);
+            Ok(Value::Text(format!("{}.{}", super::quote_ident(&schema), super::quote_ident(&sequence))))
+        }),
         strict("pg_regtype", 1, |a| Ok(crate::system::input(types::oid::REGTYPE, text(&a[0])?).into())),
         plain("pg_format_type", 2, |a| {
             if a[0].is_null() {

@@ -3,6 +3,7 @@
 mod across;
 mod aggregates;
 mod arithmetic;
+mod arrays;
 mod casts;
 mod dates;
 mod jsonb;
@@ -28,6 +29,7 @@ pub(crate) const NUMERIC_COLLATION: &str = "pg_numeric";
 pub fn functions() -> Vec<ScalarFunction> {
     let mut all = Vec::new();
     arithmetic::register(&mut all);
+    arrays::register(&mut all);
     casts::register(&mut all);
     dates::register(&mut all);
     jsonb::register(&mut all);

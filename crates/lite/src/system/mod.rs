@@ -1,13 +1,17 @@
 //! The system catalog: what PostgreSQL's clients ask it, answered from the descriptions that a shard keeps.
 
+mod names;
 mod tables;
 
 use polyshard_engine::Value;
 use polyshard_sql::{Context, SqlError, TypeOid};
 
+pub(crate) use names::written_parts;
+use names::{Names, written_file, written_name};
+
 use crate::fail::{fail, unsupported};
 use crate::prepared::OutColumn;
-use crate::translate::{Ex, How, Translator, literal};
+use crate::translate::{Ex, How, Translator, file_name, find_enum, literal};
 use crate::types::{self, oid};
 
 /// The first number that is not PostgreSQL's own.
@@ -65,7 +69,7 @@ pub(crate) fn relation(
     };
     let cte = format!("{}.{}", table.schema, table.name);
     if !translator.system.contains_key(&cte) {
-        let sql = table.sql(translator.settings);
+        let sql = table.sql(translator.settings, &Names::new(translator.context));
         translator.system.insert(cte.clone(), sql);
     }
     let columns = table.columns.iter().filter(|column| !column.is_hidden());
@@ -104,25 +108,30 @@ pub(crate) fn object_number(context: &Context<'_>, kind: TypeOid, text: &str) ->
     }
     match kind {
         oid::REGCLASS => {
-            let name = bare_name(given);
-            let schema = context.schema;
-            let is_there = schema.table(None, &name, context.search_path).is_some()
-                || schema.view(None, &name, context.search_path).is_some()
-                || KNOWN.iter().any(|(known, _)| *known == name)
-                // Indexes and sequences are not in the schema; a number of none finds nothing.
-                || ["_seq", "_pkey", "_key", "_idx"].iter().any(|end| name.ends_with(end));
-            if is_there {
-                Ok(number(&name).into())
-            } else {
-                Err(fail("42P01", format!("relation \"{text}\" does not exist")))
+            let (within, name) = written_name(given);
+            let (schema, path) = (context.schema, context.search_path);
+            let table = schema.table(within.as_deref(), &name, path).map(|table| &table.name);
+            let view = || schema.view(within.as_deref(), &name, path).map(|view| &view.name);
+            if let Some(full) = table.or_else(view) {
+                return Ok(number(&file_name(full)).into());
             }
+            if within.is_none() && KNOWN.iter().any(|(known, _)| *known == name) {
+                return Ok(number(&name).into());
+            }
+            // Indexes and sequences are not in the schema; a number of none finds nothing.
+            if ["_seq", "_pkey", "_key", "_idx"].iter().any(|end| name.ends_with(end)) {
+                let first = path.iter().find(|name| *name == "public" || schema.schemas.contains(*name));
+                return Ok(number(&written_file(given, first.map_or("public", String::as_str))).into());
+            }
+            Err(fail("42P01", format!("relation \"{text}\" does not exist")))
         }
-        oid::REGTYPE => types::by_name(&bare_name(given))
+        oid::REGTYPE => written_type(context, given)
             .map(|found| found.0.into())
             .ok_or_else(|| fail("42704", format!("type \"{text}\" does not exist"))),
         oid::REGNAMESPACE => match bare_name(given).as_str() {
             "public" => Ok(2200),
             "pg_catalog" => Ok(11),
+            made if context.schema.schemas.contains(made) => Ok(number(&format!("schema:{made}")).into()),
             other => Err(fail("3F000", format!("schema \"{other}\" does not exist"))),
         },
         _ => Err(unsupported(format!("\"{text}\" as {}", types::display(kind)))),
@@ -136,10 +145,20 @@ pub(crate) fn input(kind: TypeOid, text: &str) -> Option<i64> {
         return Some(number.into());
     }
     match kind {
-        oid::REGCLASS => Some(number(&bare_name(given)).into()),
+        oid::REGCLASS => Some(number(&written_file(given, "public")).into()),
         oid::REGTYPE => types::by_name(&bare_name(given)).map(|found| found.0.into()),
         _ => None,
     }
+}
+
+/// A type as it is written: PostgreSQL's own, or an enum.
+fn written_type(context: &Context<'_>, text: &str) -> Option<TypeOid> {
+    if let Some(element) = text.strip_suffix("[]") {
+        return types::array_of(written_type(context, element)?);
+    }
+    let (within, name) = written_name(text);
+    let made = || find_enum(context, within.as_deref(), &name).map(|made| made.type_oid);
+    types::by_name(&bare_name(text)).or_else(made)
 }
 
 /// Without schema and quotes, folded as PostgreSQL folds.
@@ -160,16 +179,32 @@ pub(crate) fn object_name(
 ) -> Result<String, SqlError> {
     let name = match kind {
         oid::REGTYPE => format!("pg_format_type({sql}, -1)"),
-        oid::REGCLASS => lookup(translator, "pg_class", "relname", "oid", sql)?,
+        oid::REGCLASS => lookup(translator, "pg_class", "#shown", "oid", sql)?,
         oid::REGNAMESPACE => lookup(translator, "pg_namespace", "nspname", "oid", sql)?,
         _ => return Ok(format!("(CASE {sql} WHEN 0 THEN '-' ELSE CAST({sql} AS TEXT) END)")),
     };
     Ok(format!("coalesce({name}, CAST({sql} AS TEXT))"))
 }
 
-/// The number of a table whose name is computed, as SQL.
-pub(crate) fn relation_number(_: &mut Translator<'_>, sql: &str) -> Result<String, SqlError> {
-    Ok(format!("pg_regclass({sql})"))
+/// The number of a table whose name is computed, as SQL: of one that is not there, a number that finds nothing.
+pub(crate) fn relation_number(translator: &mut Translator<'_>, sql: &str) -> Result<String, SqlError> {
+    let plain = format!("pg_regclass({sql})");
+    let context = translator.context;
+    if context.schema.schemas.is_empty() {
+        return Ok(plain);
+    }
+    let mut tries = Vec::new();
+    for schema in context.search_path {
+        let number = format!("pg_regclass_in({sql}, {})", text_literal(schema));
+        tries.push(lookup(translator, "pg_class", "oid", "oid", &number)?);
+    }
+    tries.push(plain);
+    Ok(if tries.len() == 1 { tries.remove(0) } else { format!("coalesce({})", tries.join(", ")) })
+}
+
+/// The number of a relation as it is written, if it says no schema in this one.
+pub(crate) fn number_within(text: &str, schema: &str) -> i64 {
+    number(&written_file(text, schema)).into()
 }
 
 /// Functions that know the schema.
@@ -208,13 +243,24 @@ pub(crate) fn function(
         ("pg_get_viewdef", _) => {
             format!("(SELECT v.definition FROM polyshard_sql_view AS v WHERE pg_oid(v.name) = {})", first.sql)
         }
+        ("pg_table_is_visible", []) => {
+            let found = lookup(translator, "pg_class", "#visible", "oid", &first.sql)?;
+            let sql = format!("(CASE WHEN {0} < {FIRST_OWN} THEN 1 ELSE {found} END)", first.sql);
+            return Ok(Ex::made(sql, TypeOid::BOOL, &used).named(name));
+        }
         ("to_regclass", []) => {
-            let number = format!("pg_regclass({})", first.sql);
+            let number = relation_number(translator, &first.sql)?;
             let found = lookup(translator, "pg_class", "oid", "oid", &number)?;
             return Ok(Ex::made(found, oid::REGCLASS, &used).named(name));
         }
         ("to_regtype", []) => {
-            return Ok(Ex::made(format!("pg_regtype({})", first.sql), oid::REGTYPE, &used).named(name));
+            let mut sql = format!("pg_regtype({})", first.sql);
+            if !translator.context.schema.enums.is_empty() {
+                let made =
+                    lookup(translator, "pg_type", "oid", "typname", &format!("pg_bare({})", first.sql))?;
+                sql = format!("coalesce({sql}, {made})");
+            }
+            return Ok(Ex::made(sql, oid::REGTYPE, &used).named(name));
         }
         _ => return Err(bad()),
     };

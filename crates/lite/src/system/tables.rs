@@ -5,9 +5,13 @@ use std::sync::OnceLock;
 
 use polyshard_sql::TypeOid;
 
+use super::names::Names;
 use super::text_literal;
 use crate::settings::Settings;
 use crate::types;
+
+/// The number of the schema pg_catalog.
+const SYSTEM: u32 = 11;
 
 /// A table of the catalog.
 pub(super) struct Table {
@@ -76,10 +80,10 @@ fn type_of(name: &str) -> TypeOid {
 
 impl Table {
     /// Its rows, as the body of a CTE whose columns are c1, c2, ….
-    pub fn sql(&self, settings: &Settings) -> String {
+    pub fn sql(&self, settings: &Settings, names: &Names<'_>) -> String {
         let fill = |text: &str| {
-            text.replace("{database}", &text_literal(&settings.database))
-                .replace("{user}", &text_literal(&settings.user))
+            let text = text.replace("{database}", &text_literal(&settings.database));
+            names.filled(&text.replace("{user}", &text_literal(&settings.user)))
         };
         let columns: Vec<String> = self
             .columns
@@ -90,17 +94,19 @@ impl Table {
         let from = match self.from {
             None => "(SELECT 1) WHERE false".to_owned(),
             Some(from) => {
-                from.replace("{types}", &type_rows()).replace("{settings}", &setting_rows(settings))
+                let from = names.filled(from);
+                let from = from.replace("{types}", &type_rows(names)).replace("{enums}", &names.labels());
+                from.replace("{settings}", &setting_rows(settings))
             }
         };
         format!("SELECT {} FROM {from}", columns.join(", "))
     }
 }
 
-fn type_rows() -> String {
-    let row = |known: &types::TypeInfo| {
+fn type_rows(names: &Names<'_>) -> String {
+    let row = |known: &types::TypeInfo, within: u32| {
         format!(
-            "({}, {}, {}, '{}', {}, {}, {})",
+            "({}, {}, {}, '{}', {}, {}, {}, {within})",
             known.oid.0,
             text_literal(known.name),
             known.len,
@@ -110,7 +116,9 @@ fn type_rows() -> String {
             known.array
         )
     };
-    format!("(VALUES {})", types::TYPES.iter().map(row).collect::<Vec<_>>().join(", "))
+    let own = types::TYPES.iter().map(|known| row(known, SYSTEM));
+    let made = names.types().map(|(known, within)| row(known, within));
+    format!("(VALUES {})", own.chain(made).collect::<Vec<_>>().join(", "))
 }
 
 fn setting_rows(settings: &Settings) -> String {

@@ -8,7 +8,7 @@ use polyshard_sql::{SqlError, TypeOid};
 use super::call::{arguments, ordered_value};
 use super::expr::no_such;
 use super::scope::Aggregates;
-use super::{Ex, How, Translator, check_ordered, is_ordered};
+use super::{Ex, How, Translator, check_ordered, is_ordered, sort_value};
 use crate::fail::{fail, unsupported};
 use crate::types;
 
@@ -138,8 +138,11 @@ impl Translator<'_> {
         for part in order_by {
             let ex = self.expr(&part.expr)?;
             let ex = self.known(ex)?;
-            check_ordered(ex.type_oid, "ORDER BY")?;
-            parts.push(super::query::sort_text(&ordered_value(&ex), &part.options, ex.not_null)?);
+            if !types::is_enum(ex.type_oid) {
+                check_ordered(ex.type_oid, "ORDER BY")?;
+            }
+            let key = sort_value(self.context, &ex)?;
+            parts.push(super::query::sort_text(&key, &part.options, ex.not_null)?);
             used.push(ex);
         }
         let sql = if parts.is_empty() { String::new() } else { format!(" ORDER BY {}", parts.join(", ")) };

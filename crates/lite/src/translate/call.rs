@@ -8,6 +8,7 @@ use super::compare::{Comparison, compared};
 use super::expr::{Literal, no_such};
 use super::{Ex, How, Ids, Translator, collated, is_ordered, literal, name_parts};
 use crate::fail::{fail, unsupported};
+use crate::functions::quote_ident;
 use crate::prepared::Source;
 use crate::rules;
 use crate::system;
@@ -157,22 +158,30 @@ impl Translator<'_> {
                 text(&settings.user, TypeOid::NAME)
             }
             ("current_catalog" | "current_database", []) => text(&settings.database, TypeOid::NAME),
-            ("current_schema", []) => text("public", TypeOid::NAME),
+            ("current_schema", []) => match self.schemas().next() {
+                Some(schema) => text(schema, TypeOid::NAME),
+                None => Some(Ex::of("NULL", TypeOid::NAME)),
+            },
             ("current_schemas", [_]) => {
-                let shown = if given.iter().any(|expr| expr.to_string().eq_ignore_ascii_case("true")) {
-                    "[\"pg_catalog\", \"public\"]"
-                } else {
-                    "[\"public\"]"
-                };
-                text(shown, oid::NAME_ARRAY)
+                let implied = given.iter().any(|expr| expr.to_string().eq_ignore_ascii_case("true"));
+                let implied = implied.then_some("pg_catalog");
+                let names: Vec<Value> = implied.into_iter().chain(self.schemas()).map(Value::from).collect();
+                let names = crate::value::array::pack(&names);
+                Some(Ex { not_null: true, ..Ex::of(literal(&names), oid::NAME_ARRAY) })
             }
             ("version", []) => text(&settings.version, TypeOid::TEXT),
             ("current_setting", [name, ..]) => {
                 let given_name = self.expr(name)?;
+                // As it was set; what nobody has set is as PostgreSQL has it.
+                let path = match self.context.search_path {
+                    [only] if only == "public" => None,
+                    set => Some(set.iter().map(|name| quote_ident(name)).collect::<Vec<_>>().join(", ")),
+                };
+                let path = path.as_deref().map(|path| ("search_path", path));
                 let known = || {
                     let zone = std::iter::once(("timezone", settings.zone.name()));
                     let named = settings.named.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-                    zone.chain(named).chain(SETTINGS.iter().copied())
+                    zone.chain(path).chain(named).chain(SETTINGS.iter().copied())
                 };
                 let Literal::Text(name) = &given_name.literal else {
                     let name = self.coerce(given_name, TypeOid::TEXT, -1, How::Implicit)?;
@@ -300,6 +309,15 @@ impl Translator<'_> {
                 let used: Vec<&Ex> = values.iter().collect();
                 Some(Ex::made(format!("({})", sql.join(" + ")), TypeOid::INT4, &used))
             }
+            ("array_append", [array, value]) => Some(self.array_with(array, value, false)?),
+            ("array_prepend", [value, array]) => Some(self.array_with(array, value, true)?),
+            ("array_cat", [left, right]) => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                Some(self.array_pair("pg_array_cat", left, right, name)?)
+            }
+            ("array_remove" | "array_position", [array, value]) => {
+                Some(self.array_search(name, array, value)?)
+            }
             ("array_to_string", [array, rest @ ..]) if (1..=2).contains(&rest.len()) => {
                 let array = self.expr(array)?;
                 let element = types::element(array.type_oid)
@@ -351,9 +369,13 @@ impl Translator<'_> {
                 };
                 match &value.literal {
                     Literal::Text(name) => {
-                        let name = name.strip_prefix("public.").unwrap_or(name);
-                        let inner = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-                        let name = inner.map_or_else(|| name.to_owned(), |inner| inner.replace("\"\"", "\""));
+                        let mut parts = system::written_parts(name);
+                        let name = parts.pop().unwrap_or_default();
+                        let name = match parts.pop().filter(|schema| schema != "public") {
+                            None => name,
+                            // As PostgreSQL writes it: ids are counted by this name on either engine.
+                            Some(schema) => [schema, name].map(|part| quote_ident(&part)).join("."),
+                        };
                         Some(self.next_id(&name)?)
                     }
                     _ => return Err(unsupported("nextval of a name that is computed")),
@@ -376,8 +398,19 @@ impl Translator<'_> {
                 let values = self.all(values)?;
                 Some(system::function(self, name, values)?)
             }
+            ("pg_table_is_visible", values) if !self.context.schema.schemas.is_empty() => {
+                let values = self.all(values)?;
+                Some(system::function(self, name, values)?)
+            }
             _ => return Ok(None),
         })
+    }
+
+    /// The schemas of the search path that are there.
+    fn schemas(&self) -> impl Iterator<Item = &str> {
+        let context = self.context;
+        let there = |name: &&String| *name == "public" || context.schema.schemas.contains(*name);
+        context.search_path.iter().filter(there).map(String::as_str)
     }
 
     pub(super) fn all(&mut self, given: &[&Expr]) -> Result<Vec<Ex>, SqlError> {

@@ -35,6 +35,9 @@ impl Translator<'_> {
                     // A length is not part of a parameter's type: it is checked when the value is there.
                     self.parameters[number] = Some(to);
                     ex.type_oid = to;
+                    if let Some(checked) = self.enum_checked(&ex.sql, to) {
+                        ex.sql = checked;
+                    }
                 }
             }
         }
@@ -64,6 +67,7 @@ impl Translator<'_> {
                 _ => {
                     let fit = if how == How::Explicit { Fit::Cut } else { Fit::Strict };
                     let value = input(to, -1, text, self.settings)?;
+                    self.check_labels(&value, to)?;
                     limit(to, type_mod, value, fit)?
                 }
             },
@@ -102,6 +106,14 @@ impl Translator<'_> {
     }
 
     fn conversion(&mut self, sql: &str, from: TypeOid, to: TypeOid) -> Result<String, SqlError> {
+        if (types::is_string(from) || types::is_array(from))
+            && let Some(checked) = self.enum_checked(sql, to)
+        {
+            if !types::is_array(to) || types::element(from).is_some_and(types::is_string) {
+                return Ok(checked);
+            }
+            return Err(unsupported(format!("the conversion to {}", types::display(to))));
+        }
         let zone = self.zone();
         let size = |oid: TypeOid| types::info(oid).map_or(8, |known| known.len);
         Ok(match (from, to) {
@@ -159,6 +171,7 @@ impl Translator<'_> {
             // A column keeps its order, by which 10 comes after 9, unless another one is named.
             (TypeOid::NUMERIC, to) if types::is_string(to) => format!("({sql} COLLATE BINARY)"),
             (TypeOid::JSON | TypeOid::JSONB, to) if types::is_string(to) => sql.to_owned(),
+            (from, TypeOid::TEXT | TypeOid::VARCHAR) if types::is_enum(from) => sql.to_owned(),
             (from, to) if types::is_string(to) => {
                 let text = format!("pg_out({sql}, {}, {zone})", from.0);
                 if to == TypeOid::BPCHAR { format!("pg_trim_char({text})") } else { text }
@@ -203,7 +216,7 @@ impl Translator<'_> {
 
     /// The type a name in the statement means, with its modifier.
     pub fn data_type(&self, data_type: &DataType) -> Result<(TypeOid, i32), SqlError> {
-        data_type_of(data_type)
+        super::data_type_in(data_type, self.context)
     }
 }
 
@@ -279,9 +292,9 @@ pub(crate) fn data_type_of(data_type: &DataType) -> Result<(TypeOid, i32), SqlEr
         DataType::Bytea => plain(TypeOid::BYTEA),
         DataType::Regclass => plain(oid::REGCLASS),
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
-            let (element, _) = data_type_of(element)?;
-            let array = types::array_of(element);
-            array.map(|array| (array, -1)).ok_or_else(|| unsupported(format!("the type {data_type}")))
+            let (element, type_mod) = data_type_of(element)?;
+            let array = types::array_of(element).filter(|_| !types::is_array(element));
+            array.map(|array| (array, type_mod)).ok_or_else(|| unsupported(format!("the type {data_type}")))
         }
         DataType::Custom(name, modifiers) if modifiers.is_empty() => {
             let (schema, name) = name_parts(name)?;

@@ -4,7 +4,7 @@ use polyshard_sql::ast::{BinaryOperator, CaseWhen, Expr, FunctionArguments, Quer
 use polyshard_sql::{SqlError, TypeOid};
 
 use super::expr::no_such;
-use super::{Ex, How, Translator, collated, is_ordered};
+use super::{Ex, How, Translator, collated, is_comparable, is_ordered, sort_value};
 use crate::fail::{fail, unsupported};
 use crate::types;
 
@@ -92,6 +92,10 @@ impl Translator<'_> {
     /// Compares two values.
     pub fn compare(&mut self, a: Ex, op: Comparison, b: Ex) -> Result<Ex, SqlError> {
         let (a, b) = self.comparable(a, b)?;
+        if types::is_enum(a.type_oid) && !matches!(op, Equal | NotEqual) {
+            let [x, y] = [sort_value(self.context, &a)?, sort_value(self.context, &b)?];
+            return Ok(Ex::made(format!("({x} {} {y})", op.sql()), TypeOid::BOOL, &[&a, &b]));
+        }
         Ok(Ex {
             not_null: a.not_null && b.not_null,
             ..Ex::made(compared(&a, op, &b)?, TypeOid::BOOL, &[&a, &b])
@@ -161,7 +165,7 @@ impl Translator<'_> {
     pub(super) fn distinct_from(&mut self, a: &Expr, b: &Expr, same: bool) -> Result<Ex, SqlError> {
         let (a, b) = (self.expr(a)?, self.expr(b)?);
         let (a, b) = self.comparable(a, b)?;
-        if !is_ordered(a.type_oid) {
+        if !is_comparable(a.type_oid) {
             return Err(unsupported(format!("IS DISTINCT FROM with {}", types::display(a.type_oid))));
         }
         let is = if same { "IS" } else { "IS NOT" };
@@ -226,7 +230,7 @@ impl Translator<'_> {
         for (place, (subject, column)) in subjects.into_iter().zip(&made.columns).enumerate() {
             let value = Ex::of(format!("\"s\".\"c{}\"", place + 1), column.type_oid);
             let (subject, value) = self.comparable(subject, value)?;
-            if !is_ordered(subject.type_oid) {
+            if !is_comparable(subject.type_oid) {
                 return Err(unsupported(format!("IN with {}", types::display(subject.type_oid))));
             }
             right.push(value.sql.clone());
@@ -271,7 +275,11 @@ impl Translator<'_> {
             _ => {}
         }
         let (subject, array) = (self.expr(left)?, self.expr(right)?);
-        let subject = self.known(subject)?;
+        let subject = match types::element(array.type_oid) {
+            // A literal is taken to be of the elements' type.
+            Some(element) if subject.is_unknown() => self.coerce(subject, element, -1, How::Implicit)?,
+            _ => self.known(subject)?,
+        };
         let own = if subject.type_oid == TypeOid::VARCHAR { TypeOid::TEXT } else { subject.type_oid };
         let array = if array.is_unknown() {
             let wanted = types::array_of(own)
@@ -284,7 +292,7 @@ impl Translator<'_> {
             .ok_or_else(|| fail("42809", "op ANY/ALL (array) requires array on right side"))?;
         let value = Ex::of(element_sql(element), element);
         let (subject, value) = self.comparable(subject, value)?;
-        if !is_ordered(subject.type_oid) {
+        if !is_comparable(subject.type_oid) {
             return Err(unsupported(format!("ANY with {}", types::display(subject.type_oid))));
         }
         let not = if negated { "NOT " } else { "" };
@@ -378,6 +386,9 @@ pub(super) fn compared(a: &Ex, op: Comparison, b: &Ex) -> Result<String, SqlErro
             NotEqual => format!("(NOT pg_jsonb_eq({x}, {y}))"),
             _ => return Err(unsupported("the order of jsonb")),
         },
+        made if types::is_enum(made) && !matches!(op, Equal | NotEqual) => {
+            return Err(unsupported("the order of an enum here"));
+        }
         TypeOid::INTERVAL => format!("(pg_interval_cmp({x}, {y}) {} 0)", op.sql()),
         oid if types::is_array(oid) => match (op, types::element(oid)) {
             (Equal | NotEqual, Some(element)) if element != TypeOid::NUMERIC && element != TypeOid::JSONB => {
@@ -397,7 +408,7 @@ pub(super) fn compared(a: &Ex, op: Comparison, b: &Ex) -> Result<String, SqlErro
 }
 
 fn has_equality(oid: TypeOid) -> bool {
-    is_ordered(oid) || matches!(oid, TypeOid::JSONB | TypeOid::INTERVAL) || types::is_array(oid)
+    is_comparable(oid) || matches!(oid, TypeOid::JSONB | TypeOid::INTERVAL) || types::is_array(oid)
 }
 
 /// Without the parentheses around it.

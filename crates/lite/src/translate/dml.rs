@@ -12,7 +12,7 @@ use polyshard_sql::{Column, Generated, SqlError, Table, TypeOid};
 use super::from::{base_columns, keeps_order};
 use super::scope::Aggregates;
 use super::select::query_rows_most;
-use super::{Ex, How, Ids, Scope, Translator, collated, fold, name_parts, quoted};
+use super::{Ex, How, Ids, Scope, Translator, collated, fold, kept_value, name_parts, quoted, quoted_name};
 use crate::fail::{fail, unsupported};
 use crate::prepared::OutColumn;
 use crate::types;
@@ -50,7 +50,7 @@ impl Translator<'_> {
         let (columns, rows) = match source {
             None => {
                 let row = self.default_row(&table, &[])?;
-                ((0..table.columns.len()).collect::<Vec<_>>(), Rows::Values(vec![row]))
+                (written_places(&table), Rows::Values(vec![row]))
             }
             Some(query) => match query.body.as_ref() {
                 SetExpr::Values(values)
@@ -107,7 +107,7 @@ impl Translator<'_> {
             }
         };
         let (returning, out) = self.returning(insert.returning.as_deref(), &table, &own, &shown)?;
-        let target = quoted(&table.name.name);
+        let target = quoted_name(&table.name);
         let sql = format!(
             "{with}INSERT INTO {target} AS {} ({}) {body}{conflict}{returning}",
             quoted(&own),
@@ -152,7 +152,7 @@ impl Translator<'_> {
             result?;
             made.push(self.default_row(table, &values)?);
         }
-        Ok(((0..table.columns.len()).collect(), Rows::Values(made)))
+        Ok((written_places(table), Rows::Values(made)))
     }
 
     fn insert_query(
@@ -182,7 +182,7 @@ impl Translator<'_> {
         let ids = query_rows_most(query).map_or(Ids::None, Ids::Rows);
         let ids_before = std::mem::replace(&mut self.ids, ids);
         for (place, column) in table.columns.iter().enumerate() {
-            if !columns.contains(&place) {
+            if !columns.contains(&place) && column.generated != Generated::Stored {
                 let value = self.default_value(column)?;
                 if value.sql != "NULL" {
                     columns.push(place);
@@ -206,7 +206,8 @@ impl Translator<'_> {
     /// A row of all columns: the values given, the defaults of the others.
     fn default_row(&mut self, table: &Table, values: &[(usize, Ex)]) -> Result<String, SqlError> {
         let mut parts = Vec::with_capacity(table.columns.len());
-        for (place, column) in table.columns.iter().enumerate() {
+        for place in written_places(table) {
+            let column = &table.columns[place];
             parts.push(match values.iter().find(|(own, _)| *own == place) {
                 Some((_, value)) => value.sql.clone(),
                 None => self.default_value(column)?.sql,
@@ -241,7 +242,9 @@ impl Translator<'_> {
     /// A value as it goes into a column.
     fn assigned(&mut self, value: Ex, column: &Column) -> Result<Ex, SqlError> {
         let found = value.type_oid;
-        self.coerce(value, column.type_oid, column.type_mod, How::Assignment).map_err(|error| {
+        let made = self.coerce(value, column.type_oid, column.type_mod, How::Assignment);
+        let made = made.map(|ex| Ex { sql: kept_value(ex.sql.clone(), column.type_oid), ..ex });
+        made.map_err(|error| {
             if error.state.0 == "42804" {
                 let message = format!(
                     "column \"{}\" is of type {} but expression is of type {}",
@@ -336,7 +339,7 @@ impl Translator<'_> {
         let mut parts = Vec::new();
         let mut seen = Vec::new();
         let mut set =
-            |this: &mut Self, name: &ObjectName, value: Option<&Expr>| -> Result<String, SqlError> {
+            |this: &mut Self, name: &ObjectName, value: Option<&Expr>| -> Result<Option<String>, SqlError> {
                 let (_, name) = name_parts(name)?;
                 let place = table.column(&name).ok_or_else(|| no_column(table, &name))?;
                 if seen.contains(&place) {
@@ -346,15 +349,14 @@ impl Translator<'_> {
                 let column = &table.columns[place];
                 let value = match value {
                     Some(expr) if !is_default(expr) => {
-                        if column.generated == Generated::Always {
-                            return Err(fail(
-                                "428C9",
-                                format!("column \"{name}\" can only be updated to DEFAULT"),
-                            ));
+                        if matches!(column.generated, Generated::Always | Generated::Stored) {
+                            return Err(only_default(column, "column", "can only be updated to DEFAULT"));
                         }
                         let ex = this.expr(expr)?;
                         this.assigned(ex, column)?
                     }
+                    // It is what it is computed to be.
+                    _ if column.generated == Generated::Stored => return Ok(None),
                     _ => {
                         let ids_before = std::mem::replace(&mut this.ids, Ids::None);
                         let value = this.default_value(column);
@@ -362,23 +364,30 @@ impl Translator<'_> {
                         value?
                     }
                 };
-                Ok(format!("{} = {}", quoted(&name), value.sql))
+                Ok(Some(format!("{} = {}", quoted(&name), value.sql)))
             };
         for assignment in assignments {
             match (&assignment.target, super::compare::unnested(&assignment.value)) {
                 (AssignmentTarget::ColumnName(name), _) => {
-                    parts.push(set(self, name, Some(&assignment.value))?)
+                    parts.extend(set(self, name, Some(&assignment.value))?)
                 }
                 (AssignmentTarget::Tuple(names), Expr::Tuple(values)) if names.len() == values.len() => {
                     for (name, value) in names.iter().zip(values) {
-                        parts.push(set(self, name, Some(value))?);
+                        parts.extend(set(self, name, Some(value))?);
                     }
                 }
                 (AssignmentTarget::Tuple(names), value) if names.len() == 1 => {
-                    parts.push(set(self, &names[0], Some(value))?);
+                    parts.extend(set(self, &names[0], Some(value))?);
                 }
                 _ => return Err(unsupported("assigning several columns from a sub-query")),
             }
+        }
+        if parts.is_empty() {
+            // The row is written all the same.
+            let place = written_places(table).first().copied();
+            let place = place.ok_or_else(|| unsupported("a table whose columns are all generated"))?;
+            let name = quoted(&table.columns[place].name);
+            parts.push(format!("{name} = {name}"));
         }
         Ok(parts.join(", "))
     }
@@ -407,7 +416,7 @@ impl Translator<'_> {
             let filter =
                 update.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
             let filter = filter.map_or_else(String::new, |filter| format!(" WHERE {}", filter.sql));
-            Ok(format!("UPDATE {} AS {} SET {set}{from}{filter}", quoted(&table.name.name), quoted(&own)))
+            Ok(format!("UPDATE {} AS {} SET {set}{from}{filter}", quoted_name(&table.name), quoted(&own)))
         })();
         self.scopes.pop();
         let (returning, out) = self.returning(update.returning.as_deref(), &table, &own, &shown)?;
@@ -430,7 +439,7 @@ impl Translator<'_> {
             let target = base_columns(String::new(), &own, shown.clone(), &table, None)?;
             self.scope().columns.extend(target.columns);
             self.scope().relations.extend(target.relations);
-            let name = quoted(&table.name.name);
+            let name = quoted_name(&table.name);
             let mut uses = Ex::of("", TypeOid::UNKNOWN);
             match &delete.using {
                 None => {
@@ -542,11 +551,26 @@ fn is_default(expr: &Expr) -> bool {
 
 fn refuse_generated(column: &Column) -> Result<(), SqlError> {
     match column.generated {
-        Generated::Always => {
-            Err(fail("428C9", format!("cannot insert a non-DEFAULT value into column \"{}\"", column.name)))
+        Generated::Always | Generated::Stored => {
+            Err(only_default(column, "cannot insert a non-DEFAULT value into column", ""))
         }
         _ => Ok(()),
     }
+}
+
+/// A value for a column that makes its own.
+fn only_default(column: &Column, before: &str, after: &str) -> SqlError {
+    let message = format!("{before} \"{}\" {after}", column.name);
+    let error = fail("428C9", message.trim_end().to_owned());
+    error.detail(match column.generated {
+        Generated::Stored => format!("Column \"{}\" is a generated column.", column.name),
+        _ => format!("Column \"{}\" is an identity column defined as GENERATED ALWAYS.", column.name),
+    })
+}
+
+/// The columns that a row is written to: generated ones make themselves.
+fn written_places(table: &Table) -> Vec<usize> {
+    (0..table.columns.len()).filter(|place| table.columns[*place].generated != Generated::Stored).collect()
 }
 
 fn no_column(table: &Table, name: &str) -> SqlError {

@@ -136,7 +136,13 @@ impl Translator<'_> {
             Expr::Interval(interval) => self.interval(interval),
             Expr::Cast { expr, data_type, .. } => {
                 let (type_oid, type_mod) = self.data_type(data_type)?;
-                let inner = self.expr(expr)?;
+                // An empty array has the type that it is said to be of.
+                let inner = match &**expr {
+                    Expr::Array(array) if array.elem.is_empty() && types::is_array(type_oid) => {
+                        Ex { not_null: true, ..Ex::of("'[]'", type_oid).named("array") }
+                    }
+                    expr => self.expr(expr)?,
+                };
                 let name = inner.name.clone().filter(|_| !inner.is_weak);
                 let cast = self.coerce(inner, type_oid, type_mod, How::Explicit)?;
                 Ok(match name {
@@ -349,6 +355,7 @@ impl Translator<'_> {
                 let known =
                     self.parameters[number - 1].filter(|known| *known != TypeOid::UNKNOWN && known.0 != 0);
                 let sql = self.parameter(crate::prepared::Source::Parameter(number - 1));
+                let sql = known.and_then(|known| self.enum_checked(&sql, known)).unwrap_or(sql);
                 let mut ex = Ex::of(sql, known.unwrap_or(TypeOid::UNKNOWN));
                 ex.literal = Literal::Parameter(number - 1);
                 ex

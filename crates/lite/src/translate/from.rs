@@ -4,11 +4,11 @@ use polyshard_sql::ast::{
     Expr, FunctionArg, FunctionArgExpr, JoinConstraint, JoinOperator, ObjectName, Query, SetExpr, TableAlias,
     TableFactor, TableWithJoins,
 };
-use polyshard_sql::{Placement, SqlError, Table, TypeOid};
+use polyshard_sql::{Column, Placement, SqlError, Table, TypeOid};
 
 use super::compare::Comparison;
 use super::scope::Relation;
-use super::{Ex, Translator, Visible, fold, name_parts, quoted};
+use super::{Ex, Translator, Visible, column_value, fold, name_parts, quoted, quoted_name};
 use crate::across::{Across, Attached};
 use crate::fail::{fail, unsupported};
 use crate::prepared::OutColumn;
@@ -275,9 +275,10 @@ impl Translator<'_> {
             else {
                 return Err(unsupported(format!("the view {bare}")));
             };
+            let query = crate::ddl::in_public(query, context)?;
             // A view sees nothing of the query that uses it.
             let (scopes, ctes) = (std::mem::take(&mut self.scopes), std::mem::take(&mut self.ctes));
-            let made = self.query(query, None);
+            let made = self.query(&query, None);
             (self.scopes, self.ctes) = (scopes, ctes);
             let mut made = made?;
             made.columns
@@ -303,7 +304,7 @@ impl Translator<'_> {
 
     /// A table's rows: of this file, or of all the shards that have some.
     fn rows_of_table(&self, table: &Table) -> Result<String, SqlError> {
-        let name = quoted(&table.name.name);
+        let name = quoted_name(&table.name);
         let Some(Across { databases, guard }) = &self.across else {
             return Ok(name);
         };
@@ -366,13 +367,14 @@ pub(super) fn base_columns(
     alias: Option<&TableAlias>,
 ) -> Result<Joined, SqlError> {
     let column_sql = |name: &str| format!("{}.{}", quoted(own), quoted(name));
+    let value_sql = |column: &Column| column_value(column_sql(&column.name), column.type_oid);
     let mut columns: Vec<Visible> = table
         .columns
         .iter()
         .map(|column| Visible {
             relation: Some(shown.clone()),
             name: column.name.clone(),
-            sql: column_sql(&column.name),
+            sql: value_sql(column),
             type_oid: column.type_oid,
             type_mod: column.type_mod,
             not_null: column.not_null,

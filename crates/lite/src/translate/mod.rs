@@ -1,12 +1,14 @@
 //! PostgreSQL's statements in SQLite's words: every expression gets PostgreSQL's type first.
 
 mod aggregate;
+mod array;
 mod body;
 mod call;
 mod cast;
 mod compare;
 mod cte;
 mod dml;
+mod enums;
 mod expr;
 mod from;
 mod names;
@@ -23,9 +25,11 @@ use polyshard_engine::Value;
 use polyshard_sql::{Context, SqlError, TypeOid};
 
 pub use call::NEXT_ID;
-pub(crate) use cast::{How, data_type_of};
+pub(crate) use cast::How;
+pub(crate) use enums::{MARK as ENUM_MARK, check_label, data_type_in, find as find_enum, sort_value};
 pub(crate) use expr::Ex;
-pub(crate) use names::{fold, name_parts, quoted};
+pub use names::file_name;
+pub(crate) use names::{column_value, fold, kept_value, name_parts, quoted, quoted_name};
 pub(crate) use scope::{Scope, Visible};
 
 use crate::across::Across;
@@ -207,9 +211,17 @@ pub(crate) fn is_ordered(type_oid: TypeOid) -> bool {
         )
 }
 
+/// Whether equal values are kept alike, the numeric's with its collation.
+pub(crate) fn is_comparable(type_oid: TypeOid) -> bool {
+    is_ordered(type_oid) || types::is_enum(type_oid)
+}
+
 /// Types that cannot be grouped, sorted or made distinct here.
 pub(crate) fn check_ordered(type_oid: TypeOid, what: &str) -> Result<(), SqlError> {
-    if is_ordered(type_oid) || types::is_array(type_oid) && what != "ORDER BY" {
+    // Arrays are equal if their texts are, but for elements that have several texts.
+    let same = |element| !matches!(element, TypeOid::NUMERIC | TypeOid::JSONB);
+    let is_equal = types::is_enum(type_oid) || types::element(type_oid).is_some_and(same);
+    if is_ordered(type_oid) || is_equal && what != "ORDER BY" {
         return Ok(());
     }
     if matches!(type_oid, TypeOid::JSON) {

@@ -1,9 +1,10 @@
 //! Names: folded as PostgreSQL does, quoted as SQLite reads them.
 
-use polyshard_sql::SqlError;
 use polyshard_sql::ast::{Ident, ObjectName, ObjectNamePart};
+use polyshard_sql::{SqlError, TableName, TypeOid};
 
 use crate::fail::unsupported;
+use crate::types;
 
 /// As it is stored: lower case unless it was quoted.
 pub(crate) fn fold(ident: &Ident) -> String {
@@ -16,6 +17,29 @@ pub(crate) fn fold(ident: &Ident) -> String {
 /// An identifier of SQLite's.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A column's value as expressions have it: an array is kept in PostgreSQL's own text, which travels between engines.
+pub(crate) fn column_value(sql: String, type_oid: TypeOid) -> String {
+    if types::is_array(type_oid) { format!("pg_in({sql}, {}, -1, 'UTC')", type_oid.0) } else { sql }
+}
+
+/// A value as a column keeps it.
+pub(crate) fn kept_value(sql: String, type_oid: TypeOid) -> String {
+    if types::is_array(type_oid) && sql != "NULL" {
+        return format!("pg_out({sql}, {}, 'UTC')", type_oid.0);
+    }
+    sql
+}
+
+/// What a relation is called in a file, which has no schemas: one of `public` by its name alone.
+pub fn file_name(name: &TableName) -> String {
+    if name.schema == "public" { name.name.clone() } else { format!("{}.{}", name.schema, name.name) }
+}
+
+/// Likewise, as SQLite reads it.
+pub(crate) fn quoted_name(name: &TableName) -> String {
+    quoted(&file_name(name))
 }
 
 /// Schema and name.

@@ -65,6 +65,11 @@ impl Translator<'_> {
         if name == "||" {
             return self.concatenation(left, right);
         }
+        if let "@>" | "<@" | "&&" = name
+            && given.iter().any(|oid| types::is_array(*oid))
+        {
+            return self.array_sets(name, left, right);
+        }
         let found =
             rules::operators().get(name).into_iter().flatten().filter(|rule| rule.arguments.len() == 2);
         let rule = self.chosen(rules::choose(found, &given), &format!("operator {name}"), &given)?;
@@ -89,20 +94,6 @@ impl Translator<'_> {
         }
         let (left, right) = (self.as_text(left)?, self.as_text(right)?);
         Ok(Ex::made(format!("({} || {})", left.sql, right.sql), TypeOid::TEXT, &[&left, &right]))
-    }
-
-    fn array_concatenation(&mut self, left: Ex, right: Ex) -> Result<Ex, SqlError> {
-        let array = if types::is_array(left.type_oid) { left.type_oid } else { right.type_oid };
-        let side = |this: &mut Self, ex: Ex| -> Result<Ex, SqlError> {
-            if ex.type_oid == array || ex.is_unknown() {
-                return this.coerce(ex, array, -1, How::Implicit);
-            }
-            let element = types::element(array).ok_or_else(|| fail("XX000", "not an array"))?;
-            let ex = this.coerce(ex, element, -1, How::Implicit)?;
-            Ok(Ex::made(format!("pg_array({})", ex.sql), array, &[&ex]))
-        };
-        let (left, right) = (side(self, left)?, side(self, right)?);
-        Ok(Ex::made(format!("pg_array_cat({}, {})", left.sql, right.sql), array, &[&left, &right]))
     }
 
     /// As `::text` gives it.
@@ -194,27 +185,6 @@ impl Translator<'_> {
         let sql = if negated { format!("(NOT {call})") } else { call };
         Ok(Ex::made(sql, TypeOid::BOOL, &[&subject, &pattern, &escape]))
     }
-
-    pub(super) fn array(&mut self, elements: &[Expr]) -> Result<Ex, SqlError> {
-        let mut made = Vec::with_capacity(elements.len());
-        for element in elements {
-            made.push(self.expr(element)?);
-        }
-        if made.is_empty() {
-            return Err(fail("42P18", "cannot determine type of empty array"));
-        }
-        let given: Vec<TypeOid> = made.iter().map(|ex| ex.type_oid).collect();
-        let element = self.common_type(&given, "ARRAY")?;
-        let array = types::array_of(element)
-            .ok_or_else(|| unsupported(format!("arrays of {}", types::display(element))))?;
-        let mut parts = Vec::new();
-        for ex in made {
-            parts.push(self.coerce(ex, element, -1, How::Implicit)?);
-        }
-        let sql: Vec<&str> = parts.iter().map(|part| part.sql.as_str()).collect();
-        let used: Vec<&Ex> = parts.iter().collect();
-        Ok(Ex::made(format!("pg_array({})", sql.join(", ")), array, &used).named("array"))
-    }
 }
 
 /// The operator as PostgreSQL writes it.
@@ -252,6 +222,7 @@ fn operator_name(op: &BinaryOperator) -> Result<&str, SqlError> {
         BinaryOperator::HashArrow => "#>",
         BinaryOperator::HashLongArrow => "#>>",
         BinaryOperator::HashMinus => "#-",
+        BinaryOperator::PGOverlap => "&&",
         BinaryOperator::AtArrow => "@>",
         BinaryOperator::ArrowAt => "<@",
         BinaryOperator::Question => "?",

@@ -10,8 +10,9 @@ use super::body::Body;
 use super::expr::Literal;
 use super::query::sort_text;
 use super::scope::{Aggregates, check_grouped};
-use super::{Ex, How, Ids, Scope, Translator, check_ordered, collated, fold, name_parts, quoted};
+use super::{Ex, How, Ids, Scope, Translator, check_ordered, collated, fold, name_parts, quoted, sort_value};
 use crate::fail::{fail, unsupported};
+use crate::types;
 
 impl Translator<'_> {
     pub(super) fn select(
@@ -354,8 +355,13 @@ impl Translator<'_> {
         if part.with_fill.is_some() {
             return Err(unsupported("WITH FILL"));
         }
+        let context = self.context;
         let by_place = |place: usize| -> Result<(String, Option<Ex>), SqlError> {
             let item = &items[place];
+            if types::is_enum(item.type_oid) {
+                let sql = sort_value(context, item)?;
+                return Ok((sort_text(&sql, &part.options, item.not_null)?, None));
+            }
             check_ordered(item.type_oid_or_text(), "ORDER BY")?;
             Ok((sort_text(&(place + 1).to_string(), &part.options, item.not_null)?, None))
         };
@@ -380,7 +386,9 @@ impl Translator<'_> {
         }
         let ex = self.expr(&part.expr)?;
         let ex = self.known(ex)?;
-        check_ordered(ex.type_oid, "ORDER BY")?;
+        if !types::is_enum(ex.type_oid) {
+            check_ordered(ex.type_oid, "ORDER BY")?;
+        }
         if let Some(place) = items.iter().position(|item| item.sql == ex.sql && item.type_oid == ex.type_oid)
         {
             return by_place(place);
@@ -395,7 +403,7 @@ impl Translator<'_> {
             return Err(fail("42601", "non-integer constant in ORDER BY"));
         }
         // Never a bare number, which SQLite would take for a column's place.
-        let sql = collated(&ex.sql, ex.type_oid);
+        let sql = sort_value(context, &ex)?;
         let sql = if sql.bytes().all(|byte| byte.is_ascii_digit()) { format!("(+{sql})") } else { sql };
         Ok((sort_text(&sql, &part.options, ex.not_null)?, Some(ex)))
     }

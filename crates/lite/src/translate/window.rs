@@ -7,8 +7,9 @@ use polyshard_sql::{SqlError, TypeOid};
 
 use super::call::{arguments, ordered_value};
 use super::expr::no_such;
-use super::{Ex, How, Translator, check_ordered, fold, quoted};
+use super::{Ex, How, Translator, check_ordered, fold, quoted, sort_value};
 use crate::fail::{fail, unsupported};
+use crate::types;
 
 const WINDOW_ONLY: [&str; 11] = [
     "row_number",
@@ -136,8 +137,11 @@ impl Translator<'_> {
         for sort in &spec.order_by {
             let key = self.expr(&sort.expr)?;
             let key = self.known(key)?;
-            check_ordered(key.type_oid, "ORDER BY")?;
-            sorts.push(super::query::sort_text(&ordered_value(&key), &sort.options, key.not_null)?);
+            if !types::is_enum(key.type_oid) {
+                check_ordered(key.type_oid, "ORDER BY")?;
+            }
+            let by = sort_value(self.context, &key)?;
+            sorts.push(super::query::sort_text(&by, &sort.options, key.not_null)?);
             sort_types.push(key.type_oid);
             ex.uses(&key);
         }
@@ -160,7 +164,7 @@ impl Translator<'_> {
         let bound = |bound: &WindowFrameBound, this: &mut Self| -> Result<String, SqlError> {
             let distance = |expr: &Expr, this: &mut Self| -> Result<String, SqlError> {
                 if frame.units == WindowFrameUnits::Range {
-                    let whole = sorts.len() == 1 && crate::types::is_integer(sorts[0]);
+                    let whole = sorts.len() == 1 && types::is_integer(sorts[0]);
                     if !whole {
                         return Err(unsupported("RANGE with a distance over anything but whole numbers"));
                     }

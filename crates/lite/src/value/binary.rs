@@ -155,7 +155,7 @@ pub(crate) fn send(
 
 /// Types whose binary form is their text.
 fn is_plain(type_oid: TypeOid) -> bool {
-    matches!(type_oid, TypeOid::JSON | TypeOid::UNKNOWN | oid::PG_NODE_TREE)
+    matches!(type_oid, TypeOid::JSON | TypeOid::UNKNOWN | oid::PG_NODE_TREE) || types::is_enum(type_oid)
 }
 
 fn send_array(array: TypeOid, packed: &str, settings: &Settings, out: &mut Vec<u8>) -> Result<(), SqlError> {

@@ -55,6 +55,8 @@ pub(crate) fn input(
             Value::Text(text.to_owned())
         }
         array if types::is_array(array) => array::parse(array, text, settings)?,
+        // Whether it is a label is looked at where the labels are known.
+        made if types::is_enum(made) => Value::Text(text.to_owned()),
         other => return Err(unsupported(format!("the type {}", types::display(other)))),
     };
     limit(type_oid, type_mod, value, Fit::Strict)
@@ -102,6 +104,14 @@ pub(crate) fn limit(type_oid: TypeOid, type_mod: i32, value: Value, fit: Fit) ->
                 if micros >= 0 { (micros + half) / unit * unit } else { -((-micros + half) / unit * unit) };
             Ok(Value::Int(rounded))
         }
+        (array, Value::Text(packed)) if types::is_array(array) => {
+            let element = types::element(array).unwrap_or(TypeOid::TEXT);
+            let mut values = Vec::new();
+            for value in array::elements(&packed)? {
+                values.push(limit(element, type_mod, array::from_json(element, &value)?, fit)?);
+            }
+            Ok(array::pack(&values))
+        }
         (_, value) => Ok(value),
     }
 }
@@ -129,6 +139,8 @@ pub(crate) fn output(
         (TypeOid::UUID, Value::Blob(bytes)) => write_uuid(bytes).ok_or_else(odd)?,
         (TypeOid::BYTEA, Value::Blob(bytes)) if settings.bytea_escape => escape_bytea(bytes),
         (TypeOid::BYTEA, Value::Blob(bytes)) => format!("\\x{}", hex(bytes)),
+        // As a column keeps it.
+        (array, Value::Text(text)) if types::is_array(array) && text.starts_with('{') => text.clone(),
         (array, Value::Text(packed)) if types::is_array(array) => array::write(array, packed, settings)?,
         (_, Value::Text(text)) => text.clone(),
         (_, Value::Int(value)) => value.to_string(),

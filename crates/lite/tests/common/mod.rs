@@ -53,6 +53,7 @@ pub struct Lite {
     pub db: Database,
     pub schema: Schema,
     pub settings: Settings,
+    path: Vec<String>,
     next: i64,
     _folder: tempfile::TempDir,
 }
@@ -70,7 +71,8 @@ impl Lite {
         for sql in polyshard_lite::BOOKKEEPING {
             db.write(EngineStatement::new(sql).into()).await.unwrap();
         }
-        Lite { db, schema: Schema::default(), settings: Settings::default(), next: 0, _folder: folder }
+        let (schema, settings, path) = (Schema::default(), Settings::default(), vec!["public".to_owned()]);
+        Lite { db, schema, settings, path, next: 0, _folder: folder }
     }
 
     pub fn statement(text: &str) -> Result<Arc<Statement>, SqlError> {
@@ -80,8 +82,7 @@ impl Lite {
 
     pub fn prepare(&self, text: &str, types: &[Option<TypeOid>]) -> Result<Prepared, SqlError> {
         let statement = Lite::statement(text)?;
-        let path = vec!["public".to_owned()];
-        let context = Context { schema: &self.schema, search_path: &path, strict: false };
+        let context = Context { schema: &self.schema, search_path: &self.path, strict: false };
         polyshard_lite::prepare(&statement, &context, types, &self.settings)
     }
 
@@ -98,6 +99,10 @@ impl Lite {
     }
 
     async fn try_run(&mut self, text: &str, params: &[Option<&str>]) -> Result<Answer, SqlError> {
+        if let Some(path) = text.strip_prefix("SET search_path TO ") {
+            self.path = path.split(", ").map(str::to_owned).collect();
+            return Ok(Answer::Done(0));
+        }
         let statement = Lite::statement(text)?;
         if matches!(statement.kind(), Kind::Ddl(_)) || matches!(statement.kind(), Kind::Truncate { .. }) {
             return self.ddl(&statement).await;
@@ -166,8 +171,7 @@ impl Lite {
     }
 
     async fn ddl(&mut self, statement: &Statement) -> Result<Answer, SqlError> {
-        let path = vec!["public".to_owned()];
-        let context = Context { schema: &self.schema, search_path: &path, strict: false };
+        let context = Context { schema: &self.schema, search_path: &self.path, strict: false };
         let statements = polyshard_lite::ddl(statement, &context)?;
         let mut transaction = self.db.begin(Access::Write).await.unwrap();
         for sql in statements {
