@@ -25,7 +25,9 @@ pub use kind::{
 };
 pub use literals::{is_literal, with_literals};
 pub use param::{Param, ParamValue};
-pub use plan::{Fold, Fragment, GivenColumn, Mode, Plan, Quick, Source, folded, plan, quoted};
+pub use plan::{
+    Fold, Fragment, GivenColumn, Merge, Mode, Plan, Quick, SortedBy, Source, folded, plan, quoted,
+};
 pub use route::{Analysis, Called, Context, Maps, Part, Rekey, Route, analyse, is_describing, sets_jit_alone};
 pub use schema::{
     Collation, Column, Enum, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid, View,

@@ -9,6 +9,7 @@ use sqlparser::ast::{
     visit_relations,
 };
 
+use super::merge::Sorted;
 use super::scope::{Place, Scope};
 use super::shape::{Block, Output, aggregates, order_items};
 use super::tree::{self, Facts, bare, folded, quoted, relation, whole};
@@ -135,10 +136,17 @@ impl Planner<'_> {
             .collect();
         let mut combined = tree::query(&format!("SELECT {distinct}{} FROM pg_temp.{temp}", list.join(", ")))?;
         if !order.is_empty() {
-            combined.order_by = Some(OrderBy { kind: OrderByKind::Expressions(order), interpolate: None });
+            let kind = OrderByKind::Expressions(order.clone());
+            combined.order_by = Some(OrderBy { kind, interpolate: None });
         }
         combined.limit_clause = query.limit_clause.clone();
         combined.fetch = query.fetch.clone();
+        if distinct.is_empty() {
+            // Rows that are not made distinct once more need only be put in their order.
+            let (temp, list, order) = (&temp, &list, &order[..]);
+            let sorted = Sorted { inner: &inner, names: &names, temp, list, order, combine: &combined };
+            self.note_merge(query, &sorted);
+        }
         Ok(Some(combined))
     }
 

@@ -9,6 +9,7 @@ mod exclude;
 mod fast;
 mod from;
 mod functions;
+mod merge;
 mod names;
 mod plain;
 mod prepare;
@@ -19,6 +20,7 @@ mod shape;
 mod tree;
 mod types;
 
+pub use merge::{Merge, SortedBy};
 pub use quick::{Fold, GivenColumn, Quick};
 pub use tree::{folded, quoted};
 
@@ -87,6 +89,8 @@ pub struct Plan {
     pub mode: Mode,
     /// How few rows are combined without temporary tables, if they can be.
     pub quick: Option<Quick>,
+    /// How rows are put together in their order without temporary tables, if whoever does it can compare their keys.
+    pub merge: Option<Merge>,
 }
 
 impl Plan {
@@ -108,6 +112,12 @@ impl Plan {
         }
         self.mode = Mode::Combine;
         self
+    }
+
+    /// The plan as lines for EXPLAIN, if the rows are put together in their order.
+    pub fn explain_merge(&self, merge: &Merge, shards: &[ShardId]) -> Vec<String> {
+        let all = shards.iter().map(ShardId::to_string).collect::<Vec<_>>().join(", ");
+        vec![format!("On each of {} shards ({all}): {}", shards.len(), merge.rows.sql), merge.explain()]
     }
 
     /// The plan as lines for EXPLAIN.
@@ -201,18 +211,20 @@ fn plan_here(
     // Once more, for what the views brought in.
     refuse::check(&query, context)?;
     let analyzer = Analyzer::new(context);
-    let mut planner =
-        Planner { analyzer, fragments: Vec::new(), usage: Usage::of(&query), temps: 0, shard_mark };
+    let usage = Usage::of(&query);
+    let mut planner = Planner { analyzer, fragments: Vec::new(), usage, temps: 0, shard_mark, merge: None };
     let shape = planner.analyzer.query(&query, &Scope::root());
     if matches!(shape.place, Place::Sharded(_)) && query.order_by.is_none() {
         let text = query.to_string();
         check_printed(&text, &query)?;
         planner.fragment("ps_0", text, Source::EveryShard);
+        let merge = planner.fragments.first().map(|rows| Merge::unsorted(rows, query));
         return Ok(Plan {
             fragments: planner.fragments,
             combine: String::new(),
             mode: Mode::Concat,
             quick: None,
+            merge,
         });
     }
     let mut combined = query;
@@ -238,7 +250,8 @@ fn plan_here(
         }
     }
     let quick = Quick::of(&combined, &planner.fragments);
-    Ok(Plan { fragments: planner.fragments, combine, mode: Mode::Combine, quick })
+    let merge = planner.merge.filter(|merge| merge.is_whole(&combined, &planner.fragments));
+    Ok(Plan { fragments: planner.fragments, combine, mode: Mode::Combine, quick, merge })
 }
 
 /// What we send must mean what we planned: read again, it is the same tree.
@@ -263,6 +276,8 @@ struct Planner<'r> {
     usage: Usage,
     temps: usize,
     shard_mark: String,
+    /// How the rows of the query that was looked at last could be merged.
+    merge: Option<Merge>,
 }
 
 impl Planner<'_> {

@@ -23,6 +23,18 @@ pub(super) fn forget_tables(description: &mut [u8]) {
     }
 }
 
+/// The description without its first columns; as it is if it has not as many.
+pub(super) fn without_first(description: &[u8], count: usize) -> BytesMut {
+    let places = places(description);
+    let (Some(left), Some(end)) = (places.len().checked_sub(count), count.checked_sub(1)) else {
+        return BytesMut::from(description);
+    };
+    let start = places.get(end).map_or(2, |(_, after)| after + AFTER_NAME_BYTES);
+    let mut body = BytesMut::from(&u16::try_from(left).unwrap_or(u16::MAX).to_be_bytes()[..]);
+    body.extend_from_slice(description.get(start..).unwrap_or_default());
+    body
+}
+
 /// The names of the columns.
 pub(super) fn names(description: &[u8]) -> Vec<String> {
     let name = |(start, after): (usize, usize)| {
@@ -71,4 +83,19 @@ fn places(description: &[u8]) -> Vec<(usize, usize)> {
         at += length + 1 + AFTER_NAME_BYTES;
     }
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_columns_are_left_out() {
+        let column = |name: &str, number: u8| [name.as_bytes(), &[0], &[number; AFTER_NAME_BYTES]].concat();
+        let all = [&[0, 3][..], &column("k0", 1), &column("a", 2), &column("b", 3)].concat();
+        let rest = [&[0, 1][..], &column("b", 3)].concat();
+        assert_eq!(without_first(&all, 2), &rest[..]);
+        assert_eq!(without_first(&all, 0), &all[..]);
+        assert_eq!(names(&without_first(&all, 1)), ["a", "b"]);
+    }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use polyshard_map::ShardId;
-use polyshard_sql::{Analysis, Explain, Kind, Mode, Plan, Route, Schema, SqlError, Statement};
+use polyshard_sql::{Analysis, Explain, Kind, Merge, Mode, Plan, Route, Schema, SqlError, Statement};
 
+use super::known::Known;
 use super::shards::Shards;
 use super::worker::{Trouble, Worker};
 use super::{Texts, check, concerns};
@@ -35,9 +36,35 @@ impl Session {
     }
 
     /// The plan alone, and not the shards' own plans for its parts.
-    pub(super) fn explain_across(&mut self, plan: &Plan, shards: &BTreeSet<ShardId>) {
+    pub(super) fn explain_across(&mut self, plan: &Plan, merge: Option<&Merge>, shards: &BTreeSet<ShardId>) {
         let ids: Vec<ShardId> = shards.iter().cloned().collect();
-        self.tell_plan(&plan.explain(&ids));
+        let lines = match merge {
+            Some(merge) => plan.explain_merge(merge, &ids),
+            None => plan.explain(&ids),
+        };
+        self.tell_plan(&lines);
+    }
+
+    /// The plan of rows that are put together in their order, and how each shard carries out its part.
+    pub(super) async fn analyze_merge(
+        &mut self,
+        working: &mut Shards,
+        known: &Known,
+        merge: &Merge,
+        texts: &[String],
+        prefix: &str,
+    ) -> Result<(), Trouble> {
+        let mut lines = known.plan.explain_merge(merge, &working.ids());
+        for (worker, sql) in working.all().zip(texts) {
+            worker.ask(&format!("{prefix} {sql}"));
+            worker.send().await?;
+        }
+        for worker in working.all() {
+            lines.push(format!("Shard {}:", worker.shard()));
+            add(&mut lines, worker.answer(self.client()).await?);
+        }
+        self.tell_plan(&lines);
+        Ok(())
     }
 
     fn tell_plan(&mut self, lines: &[String]) {

@@ -2,7 +2,8 @@
 //! their transaction, and all of these on SQLite shards.
 //!
 //! An answer across PostgreSQL shards is in temporary tables of one session, and a portal or cursor of PostgreSQL's own
-//! there; the sessions of the other shards are given back once they have sent their rows. A cursor WITH HOLD keeps the
+//! there; the sessions of the other shards are given back once they have sent their rows. One that only goes forward and
+//! whose order is known here is not: it stays with all of them (see `held_merge`). A cursor WITH HOLD keeps the
 //! session that it was declared on, on which PostgreSQL has its rows from COMMIT on; keys and ranges are free again.
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use polyshard_router::Access;
 use polyshard_sql::{Declare, Fetch, Kind, SqlError, Statement, quoted};
 
+use super::held_merge::HeldMerge;
 use super::worker::{Passed, Sink, Trouble, Worker};
 use super::{PORTAL_SUSPENDED, columns};
 use crate::backend::{Backend, field};
@@ -43,6 +45,8 @@ enum Source {
     Shared(u64),
     /// With the door.
     Kept(Box<Kept>),
+    /// Sorted, on a session of every shard.
+    Merge(Box<HeldMerge>),
 }
 
 /// The answers of one client that it takes in parts, by name. Portals and cursors share their names, as PostgreSQL's
@@ -77,7 +81,8 @@ impl HeldAnswers {
 
     /// Whether some of them keep sessions of shards from others.
     pub fn keeps_sessions(&self) -> bool {
-        !self.shared.is_empty() || self.by_name.values().any(|held| matches!(held.source, Source::Session(_)))
+        let keeps = |held: &Held| matches!(held.source, Source::Session(_) | Source::Merge(_));
+        !self.shared.is_empty() || self.by_name.values().any(keeps)
     }
 
     /// Notes that the savepoints from the one at this place on are forgotten: what began after them began before.
@@ -109,7 +114,7 @@ impl HeldAnswers {
                 Source::Session(worker) => Some(worker),
                 _ => None,
             },
-            Source::Taken | Source::Kept(_) => None,
+            Source::Taken | Source::Kept(_) | Source::Merge(_) => None,
         }
     }
 
@@ -121,8 +126,31 @@ impl HeldAnswers {
         }
     }
 
+    /// How many keep a session of every shard.
+    pub(super) fn merges(&self) -> usize {
+        self.by_name.values().filter(|held| matches!(held.source, Source::Merge(_))).count()
+    }
+
+    /// Takes out an answer that has a session of every shard.
+    fn take_merge(&mut self, name: &str) -> Option<Box<HeldMerge>> {
+        let held = self.by_name.get_mut(name)?;
+        if !matches!(held.source, Source::Merge(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut held.source, Source::Taken) {
+            Source::Merge(merge) => Some(merge),
+            _ => None,
+        }
+    }
+
+    pub(super) fn put_merge(&mut self, name: &str, merge: Box<HeldMerge>) {
+        if let Some(held) = self.by_name.get_mut(name) {
+            held.source = Source::Merge(merge);
+        }
+    }
+
     /// Forgets an answer; the number of the session that it shares, if others are on it too.
-    fn forget(&mut self, name: &str) -> Option<u64> {
+    pub(super) fn forget(&mut self, name: &str) -> Option<u64> {
         let Source::Shared(number) = self.by_name.remove(name)?.source else { return None };
         let is_there = |held: &Held| matches!(held.source, Source::Shared(other) if other == number);
         self.by_name.values().any(is_there).then_some(number)
@@ -184,6 +212,11 @@ impl Session {
         self.hold_source(name, Source::Session(Box::new(worker)), hold);
     }
 
+    /// Likewise, one whose rows are on a session of every shard.
+    pub(super) fn hold_merge(&mut self, name: &str, merge: HeldMerge) {
+        self.hold_source(name, Source::Merge(Box::new(merge)), false);
+    }
+
     /// Likewise, one that the door has.
     pub(crate) fn hold_kept(&mut self, name: &str, kept: Box<Kept>, hold: bool) {
         self.hold_source(name, Source::Kept(kept), hold);
@@ -237,6 +270,9 @@ impl Session {
             self.put_back_kept(name, kept);
             return done;
         }
+        if let Some(merge) = self.held.take_merge(name) {
+            return self.more_of_merge(name, merge, rows_max).await;
+        }
         let Some(mut worker) = self.held.take_session(name) else {
             reply::complete(&mut self.client().out, "SELECT 0");
             return Ok(());
@@ -282,6 +318,9 @@ impl Session {
             let done = self.fetch_kept(&mut kept, fetch).await;
             self.put_back_kept(name, kept);
             return done;
+        }
+        if let Some(merge) = self.held.take_merge(name) {
+            return self.fetch_merge(fetch, merge).await;
         }
         let Some(mut worker) = self.held.take_session(name) else {
             let message = format!("cursor \"{name}\" does not exist");
@@ -352,6 +391,11 @@ impl Session {
             }
             (_, None) => self.end_held(worker).await?,
         }
+        self.told_trouble(trouble)
+    }
+
+    /// What becomes of the client's request after that.
+    pub(super) fn told_trouble(&mut self, trouble: Trouble) -> Done {
         match trouble {
             Trouble::Said(body) => {
                 self.show_error(&body);
@@ -367,6 +411,11 @@ impl Session {
         if let Some(Held { source: Source::Kept(kept), .. }) = self.held.by_name.get(name) {
             let mut out = bytes::BytesMut::new();
             reply::row_description(&mut out, &kept.fields(), |_| false);
+            return Ok(Some(out.to_vec()));
+        }
+        if let Some(Held { source: Source::Merge(merge), .. }) = self.held.by_name.get(name) {
+            let mut out = bytes::BytesMut::new();
+            columns::tell(&mut out, merge.description());
             return Ok(Some(out.to_vec()));
         }
         let Some(mut worker) = self.held.take_session(name) else { return Ok(None) };
@@ -394,6 +443,11 @@ impl Session {
     pub(crate) async fn close_held(&mut self, name: &str) -> Result<bool, Stop> {
         if !self.held.has(name) {
             return Ok(false);
+        }
+        if let Some(merge) = self.held.take_merge(name) {
+            self.held.forget(name);
+            self.end_merge(merge).await?;
+            return Ok(true);
         }
         let shared = matches!(self.held.by_name[name].source, Source::Shared(_));
         let Some(mut worker) = self.held.take_session(name) else {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use polyshard_sql::{GivenColumn, Plan, Shape, SqlError, Statement, quoted};
 
 use super::columns::Kind;
+use super::sort_key::Form;
 use crate::cache::{Basis, Kept};
 
 /// Plans kept in each half of each part of the cache: a few thousand in all, of some kilobytes each.
@@ -29,8 +30,8 @@ pub(crate) struct Known {
     uses: AtomicU32,
     /// What the client is told of its columns, if its answer can be put together here.
     pub shown: ArcSwapOption<Bytes>,
-    /// Its number on the shards' sessions, and that of its combine step.
-    ids: [u64; 2],
+    /// Its number on the shards' sessions, that of its combine step, and that of its sorted rows.
+    ids: [u64; 3],
 }
 
 /// What is known of the rows that shards have for a question, whatever its values.
@@ -41,6 +42,8 @@ pub(crate) struct Lesson {
     rows: AtomicU64,
     /// How often it is still to be taken for a large one.
     skipped: AtomicU32,
+    /// How its keys are compared here, if its rows come sorted; none of them if they cannot be.
+    keys: ArcSwapOption<Option<Arc<Vec<Form>>>>,
 }
 
 /// A column of the rows that shards have for a question.
@@ -94,7 +97,7 @@ impl Questions {
         }
         let plan = make()?;
         let lesson = self.lesson(&plan, &basis);
-        let ids = [(); 2].map(|()| self.numbers.fetch_add(1, Ordering::Relaxed));
+        let ids = [(); 3].map(|()| self.numbers.fetch_add(1, Ordering::Relaxed));
         let (uses, shown) = (AtomicU32::new(0), ArcSwapOption::empty());
         let known = Arc::new(Known { basis, plan, lesson, uses, shown, ids });
         self.plans.put(key, known.clone());
@@ -138,11 +141,12 @@ impl Known {
     pub fn passing(basis: Basis, plan: Plan) -> Known {
         let lesson = Arc::new(Lesson::new(basis.clone()));
         let uses = AtomicU32::new(u32::MAX);
-        Known { basis, plan, lesson, uses, shown: ArcSwapOption::empty(), ids: [0; 2] }
+        Known { basis, plan, lesson, uses, shown: ArcSwapOption::empty(), ids: [0; 3] }
     }
 
-    /// The numbers of its fragment and its combine step as prepared statements, if it is worth preparing.
-    pub fn prepared(&self) -> Option<[u64; 2]> {
+    /// The numbers of its fragment, its combine step and its sorted rows as prepared statements, if it is worth
+    /// preparing.
+    pub fn prepared(&self) -> Option<[u64; 3]> {
         match self.uses.load(Ordering::Relaxed) {
             USES_MIN => Some(self.ids),
             uses if uses < USES_MIN => {
@@ -179,7 +183,18 @@ impl Lesson {
             columns: ArcSwapOption::empty(),
             rows: AtomicU64::new(u64::MAX),
             skipped: AtomicU32::new(0),
+            keys: ArcSwapOption::empty(),
         }
+    }
+
+    /// How its keys are compared here, if they can be; the outer one is none if it is not known yet.
+    pub fn keys(&self) -> Option<Option<Arc<Vec<Form>>>> {
+        self.keys.load().as_deref().cloned()
+    }
+
+    /// Notes how its keys are compared; or that this is not known, or no more.
+    pub fn note_keys(&self, keys: Option<Option<Arc<Vec<Form>>>>) {
+        self.keys.store(keys.map(Arc::new));
     }
 
     /// What there is to ask of the temporary table that has the rows.

@@ -8,12 +8,16 @@ mod check;
 mod columns;
 mod copy;
 mod explain;
+mod held_merge;
 mod hold;
 mod known;
+mod merge;
+mod merging;
 pub(crate) mod motion;
 mod quick;
 mod series;
 mod shards;
+mod sort_key;
 mod stand_in;
 mod stream;
 mod worker;
@@ -57,7 +61,7 @@ enum Delivery<'d> {
     /// As EXPLAIN ANALYZE tells of it; these are its words up to the query.
     Analyzed { prefix: &'d str },
     /// By FETCH; this is DECLARE up to the query.
-    Cursor { name: &'d str, declare: &'d str, hold: bool },
+    Cursor { name: &'d str, declare: &'d str, hold: bool, scroll: Option<bool> },
 }
 
 impl Session {
@@ -90,7 +94,9 @@ impl Session {
             Kind::Select => (false, statement),
             Kind::Declare(cursor) => {
                 let declare = self.check_declare(statement, cursor)?;
-                delivery = Delivery::Cursor { name: &cursor.name, declare, hold: cursor.hold };
+                // One in binary form is PostgreSQL's own.
+                let (hold, scroll) = (cursor.hold, if cursor.binary { Some(true) } else { cursor.scroll });
+                delivery = Delivery::Cursor { name: &cursor.name, declare, hold, scroll };
                 (false, cursor.query.as_ref())
             }
             Kind::Copy(copy) => {
@@ -110,7 +116,9 @@ impl Session {
         let context = Context { schema: &schema, search_path: &search_path, strict: true };
         if explained {
             let plan = polyshard_sql::plan(select, &context, &literals, Some("now"))?;
-            self.explain_across(&plan, shards);
+            let known = Known::passing(self.basis(schema.position), plan);
+            let order = self.order_explained(&known, route).await?;
+            self.explain_across(&known.plan, order.as_ref().map(|order| &order.merge), shards);
             return Ok(());
         }
         let question = Question { select, literals: &literals };
@@ -150,15 +158,22 @@ impl Session {
         at_once: bool,
     ) -> Result<bool, Trouble> {
         let known = self.known(working, question, context).await?;
+        let order = self.order_of(working, &known, delivery).await?;
         if at_once && matches!(delivery, Delivery::Rows) && !self.door.cache.questions.is_moving() {
             if known.plan.mode == Mode::Concat {
                 return self.concat_at_once(working, &known).await;
+            }
+            if let Some(order) = &order {
+                return self.merge_at_once(working, &known, order).await;
             }
             if self.texts_are_exact()
                 && let Some(columns) = known.few_rows(quick::ROWS_MAX)
             {
                 return self.combine_at_once(working, &known, &columns).await;
             }
+        }
+        if let Some(order) = &order {
+            return self.merge_across(working, &known, order, context, delivery).await;
         }
         let mut gathered = None;
         // Where an SQLite file has a part, its rows get PostgreSQL's types before the client sees them.

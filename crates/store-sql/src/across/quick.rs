@@ -153,15 +153,16 @@ impl Session {
     ) -> Result<bool, Trouble> {
         let Some(quick) = &known.plan.quick else { return Ok(false) };
         let ids = known.prepared();
-        let id = ids.map(|[fragment, _]| fragment);
-        // One more than fits, to see whether there are more.
-        let rows_max = i32::try_from(ROWS_MAX).unwrap_or(i32::MAX - 1) + 1;
+        let id = ids.map(|[fragment, ..]| fragment);
         let mut all = Vec::new();
         for worker in working.all() {
+            // One more than fits, to see whether there are more. In the text, since PostgreSQL works on what is asked
+            // for in parts without its parallel workers.
             let text = with_motion(&known.plan.fragments[0].sql_on(worker.shard()));
+            let text = format!("{text} LIMIT {}", ROWS_MAX + 1);
             let mut series = Series::default();
-            series
-                .ask(worker, &Asked { id, text: &text, values: &[], forms: &[], described: true, rows_max });
+            let rows = Asked { id, text: &text, values: &[], forms: &[], described: true, rows_max: 0 };
+            series.ask(worker, &rows);
             series.send(worker).await?;
             all.push(series);
         }
@@ -193,7 +194,7 @@ impl Session {
         let Some(worker) = working.all().next() else { return Ok(false) };
         let values = gathered.arrays(expected.len()).ok_or_else(|| no_copy(worker.shard()))?;
         let given: Vec<_> = expected.iter().map(|known| known.given.clone()).collect();
-        let (id, text) = (ids.map(|[_, combine]| combine), quick.over(&given));
+        let (id, text) = (ids.map(|[_, combine, _]| combine), quick.over(&given));
         let mut series = Series::default();
         let asked = Asked { id, text: &text, values: &values, forms: &forms, described: true, rows_max: 0 };
         series.ask(worker, &asked);
@@ -223,7 +224,7 @@ async fn take_rows(
     expected: &[Learnt],
     gathered: &mut Gathered,
 ) -> Result<bool, Trouble> {
-    let mut same = true;
+    let (mut same, mut rows) = (true, 0);
     loop {
         if worker.raw().head().is_ok_and(|head| head.is_some_and(|frame| frame.bytes > BYTES_MAX))
             || gathered.bytes > BYTES_MAX
@@ -237,10 +238,13 @@ async fn take_rows(
                 let kinds = columns::kinds(&body).skip(OWN_COLUMNS);
                 same = kinds.eq(expected.iter().map(|known| known.kind));
             }
-            (b'D', body) if same => gathered.add(body).ok_or_else(|| no_copy(worker.shard()))?,
-            (b's', _) => {
+            (b'D', _) if rows >= ROWS_MAX => {
                 known.lesson.too_many();
                 same = false;
+            }
+            (b'D', body) if same => {
+                rows += 1;
+                gathered.add(body).ok_or_else(|| no_copy(worker.shard()))?;
             }
             (b'E', body) => {
                 let trouble = series.fail(worker, client, body).await;

@@ -1,6 +1,8 @@
 //! The sessions that work on one statement across shards: lent together under one view, given back together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use polyshard_map::{KeyRange, MapName, ShardId};
@@ -8,7 +10,7 @@ use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Fragment, Mode, SqlError};
 
 use super::motion::{self, Motion};
-use super::worker::{Trouble, Worker};
+use super::worker::{Trouble, Worker, lost};
 use crate::backend::Backend;
 use crate::client::{Client, Gone};
 use crate::reply;
@@ -97,6 +99,34 @@ impl Shards {
     /// The sessions whose rows are to be fetched.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Worker> {
         self.workers.iter_mut().filter(|worker| !worker.idle && !worker.rowless)
+    }
+
+    /// Waits until every session has begun to answer, or one has failed: the place of that one among them. The others
+    /// may have work for hours.
+    pub async fn begun(&mut self, client: &mut Client) -> Result<Option<usize>, Trouble> {
+        loop {
+            let mut silent = Vec::new();
+            for (at, worker) in self.all().enumerate() {
+                if has_error(worker.raw().incoming()) {
+                    return Ok(Some(at));
+                }
+                if worker.raw().incoming().is_empty() {
+                    silent.push(Box::pin(worker.raw().fill()));
+                }
+            }
+            if silent.is_empty() {
+                return Ok(None);
+            }
+            let some = poll_fn(|context| {
+                let mut polled = silent.iter_mut().map(|filling| filling.as_mut().poll(context));
+                polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+            });
+            tokio::select! {
+                biased;
+                filled = some => filled.map_err(lost)?,
+                gone = client.gone() => return Err(Trouble::Gone(gone)),
+            }
+        }
     }
 
     /// The time of the client's transaction, or of this statement.
@@ -188,6 +218,18 @@ impl Shards {
         self.workers.push(combine);
     }
 
+    /// Takes out the sessions whose rows are to be fetched, in their order.
+    pub fn take_all(&mut self) -> Vec<Worker> {
+        let (taken, left) =
+            self.workers.drain(..).partition::<Vec<_>, _>(|worker| !worker.idle && !worker.rowless);
+        self.workers = left;
+        taken
+    }
+
+    pub fn put_all_back(&mut self, workers: Vec<Worker>) {
+        self.workers.splice(0..0, workers);
+    }
+
     /// An answer of nobody is none.
     pub fn check_failed(&self, failed: &[(ShardId, SqlError)]) -> Result<(), SqlError> {
         let working = self.workers.iter().filter(|worker| !worker.idle).count();
@@ -223,6 +265,18 @@ impl Shards {
     pub fn has_own(&self) -> bool {
         self.own.1 > 0
     }
+}
+
+/// Whether an error is among messages that have come.
+fn has_error(mut messages: &[u8]) -> bool {
+    while let Some((kind, after)) = messages.split_first() {
+        let Some(length) = after.first_chunk::<4>() else { return false };
+        if *kind == b'E' {
+            return true;
+        }
+        messages = after.get(u32::from_be_bytes(*length) as usize..).unwrap_or_default();
+    }
+    false
 }
 
 /// Leave for all ranges under one view.

@@ -14,8 +14,8 @@ use super::worker::{Sink, Trouble, fields, no_copy};
 use crate::reply;
 use crate::session::Session;
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
-const END: &str = "COMMIT";
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
+pub(super) const END: &str = "COMMIT";
 
 /// Where the rows stand in the series: after its beginning and the ranges in motion.
 const ROWS_AT: usize = 2;
@@ -31,7 +31,7 @@ impl Session {
         let said = self.client().said();
         let [begin, in_motion, end] = self.door.cache.questions.constant;
         let question = motion::question();
-        let id = known.prepared().map(|[fragment, _]| fragment);
+        let id = known.prepared().map(|[fragment, ..]| fragment);
         let mut all = Vec::new();
         for worker in working.all() {
             let text = known.plan.fragments[0].sql_on(worker.shard());
@@ -44,19 +44,10 @@ impl Session {
             series.send(worker).await?;
             all.push(series);
         }
-        let mut motion = Motion::default();
-        for (worker, series) in working.all().zip(&mut all) {
-            let mut ranges = Vec::new();
-            while series.ended < ROWS_AT {
-                match series.next(worker, self.client()).await? {
-                    (b'D', body) => ranges.push(fields(&body)?),
-                    (b'E', body) => return Err(series.fail(worker, self.client(), body).await),
-                    (b'Z', _) => return Err(no_copy(worker.shard())),
-                    _ => {}
-                }
-            }
-            motion.learn(ranges)?;
-        }
+        let motion = match self.hear_motion(working, &mut all).await {
+            Err(trouble) if is_stale(known, &trouble) => return Ok(false),
+            motion => motion?,
+        };
         if !motion.is_none() {
             self.door.cache.questions.note_moving(true);
             return Ok(false);
@@ -82,5 +73,39 @@ impl Session {
         }
         reply::complete(&mut self.client().out, &format!("SELECT {rows}"));
         Ok(true)
+    }
+
+    /// Which ranges are in motion, as the shards say before their rows.
+    pub(super) async fn hear_motion(
+        &mut self,
+        working: &mut Shards,
+        all: &mut [Series],
+    ) -> Result<Motion, Trouble> {
+        if let Some(failed) = working.begun(self.client()).await? {
+            // What the others have to say does not matter.
+            if let Some((worker, series)) = working.all().zip(&mut *all).nth(failed) {
+                loop {
+                    match series.next(worker, self.client()).await? {
+                        (b'E', body) => return Err(series.fail(worker, self.client(), body).await),
+                        (b'Z', _) => return Err(no_copy(worker.shard())),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let mut motion = Motion::default();
+        for (worker, series) in working.all().zip(all) {
+            let mut ranges = Vec::new();
+            while series.ended < ROWS_AT {
+                match series.next(worker, self.client()).await? {
+                    (b'D', body) => ranges.push(fields(&body)?),
+                    (b'E', body) => return Err(series.fail(worker, self.client(), body).await),
+                    (b'Z', _) => return Err(no_copy(worker.shard())),
+                    _ => {}
+                }
+            }
+            motion.learn(ranges)?;
+        }
+        Ok(motion)
     }
 }

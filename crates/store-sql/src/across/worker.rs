@@ -82,7 +82,7 @@ impl Passed {
 }
 
 /// A message's type and length.
-const MESSAGE_HEAD_BYTES: usize = 5;
+pub(super) const MESSAGE_HEAD_BYTES: usize = 5;
 /// What COPY data in binary form begins with: a mark of 11 bytes, flags, and the length of more, which is 0.
 const BINARY_HEAD_BYTES: usize = 19;
 /// What it ends with.
@@ -461,7 +461,7 @@ impl Worker {
                 if passed.bytes > bytes_max {
                     return Err(too_much(bytes_max).into());
                 }
-                if frame.kind == b'D' && self.row_patch.is_some() {
+                if frame.kind == b'D' {
                     self.patch_row(client, frame).await?;
                 }
                 self.pass_frame(client, &mut sink, frame.bytes).await?;
@@ -480,8 +480,11 @@ impl Worker {
         }
     }
 
-    /// Puts the clients' ids into a row that waits to be passed on, once it is there as a whole.
-    async fn patch_row(&mut self, client: &mut Client, frame: RawFrame) -> Result<(), Trouble> {
+    /// Puts the clients' ids into a row that waits to be passed on, once it is there as a whole; mostly there are none.
+    pub(super) async fn patch_row(&mut self, client: &mut Client, frame: RawFrame) -> Result<(), Trouble> {
+        if self.row_patch.is_none() {
+            return Ok(());
+        }
         while self.backend.raw().incoming().len() < frame.bytes {
             wait(self.backend.raw(), client).await?;
         }
@@ -491,7 +494,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn pass_frame(
+    pub(super) async fn pass_frame(
         &mut self,
         client: &mut Client,
         sink: &mut Sink<'_>,
@@ -647,7 +650,7 @@ impl Worker {
 }
 
 /// Waits for more of a shard's answer; also hears when the client is gone.
-async fn wait(raw: &mut RawLent, client: &mut Client) -> Result<(), Trouble> {
+pub(super) async fn wait(raw: &mut RawLent, client: &mut Client) -> Result<(), Trouble> {
     tokio::select! {
         biased;
         filled = raw.fill() => filled.map_err(lost),
@@ -655,7 +658,7 @@ async fn wait(raw: &mut RawLent, client: &mut Client) -> Result<(), Trouble> {
     }
 }
 
-fn lost(error: polyshard_engine::Error) -> Trouble {
+pub(super) fn lost(error: polyshard_engine::Error) -> Trouble {
     Trouble::Lost(reply::of_engine(&error))
 }
 

@@ -12,6 +12,7 @@ mod world;
 
 mod across;
 mod coverage;
+mod merge;
 mod parts;
 mod quick;
 
