@@ -305,6 +305,12 @@ impl Backend {
         self.steps.is_empty()
     }
 
+    /// Whether nothing is left on it that others should not find.
+    pub fn is_free(&self) -> bool {
+        let good = self.status == b'I' && self.is_settled() && !self.stale && self.is_as_noted();
+        good && self.cursors.is_empty()
+    }
+
     /// Whether it has not answered the BEGIN, or what else was sent quietly before everything else.
     pub fn is_beginning(&self) -> bool {
         matches!(self.steps.front(), Some(Step::Query { quiet: true }))

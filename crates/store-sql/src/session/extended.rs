@@ -531,7 +531,7 @@ impl Session {
     /// `S`.
     pub(super) async fn sync(&mut self) -> Done {
         self.skipping = false;
-        match self.end_series().await {
+        match self.end_asked_series().await {
             Ok(()) | Err(Stop::Told) => {}
             Err(Stop::Refused(error)) => {
                 self.watched.failed = true;
@@ -539,15 +539,35 @@ impl Session {
             }
             Err(stop) => return Err(stop),
         }
+        // The client need not wait until a session is given back that is as good as before.
+        let later = self.transaction.is_none() && self.backend.as_ref().is_some_and(Backend::is_free);
+        if self.transaction.is_none() && !later {
+            self.release().await;
+        }
         let status = self.status();
         reply::ready(&mut self.client.out, status);
         self.client.settle();
+        if later {
+            if self.client.whole()?.is_none() {
+                self.client.flush().await?;
+            }
+            self.release().await;
+        }
         self.client.flush_if_full().await?;
         Ok(())
     }
 
     /// Ends a series: outside a transaction, what it did is committed.
     pub(super) async fn end_series(&mut self) -> Done {
+        let ended = self.end_asked_series().await;
+        if self.transaction.is_none() {
+            self.release().await;
+        }
+        ended
+    }
+
+    /// Likewise; the session is not given back yet.
+    async fn end_asked_series(&mut self) -> Done {
         let ended = match &mut self.backend {
             Some(backend) if backend.in_series => {
                 backend.sync();
@@ -569,7 +589,6 @@ impl Session {
             self.transaction.wrote = false;
             self.portals.clear();
             self.end_cursors(false).await?;
-            self.release().await;
         }
         ended
     }
