@@ -30,12 +30,15 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Of the queue and table doors, only the operations whose name has this in it; of moves, only such tables: rate,
-    /// pause, elsewhere, fifth; of the SQL door: lookups, across, small, copy.
+    /// pause, elsewhere, watched, fifth; of the SQL door: lookups, across, small, copy.
     #[arg(long)]
     only: Option<String>,
     /// Rows beside which a fifth shard comes; a million, or a tenth of it with --quick, if nothing is said.
     #[arg(long, value_parser = clap::value_parser!(i64).range(1_000..=100_000_000))]
     rows: Option<i64>,
+    /// Percent of the time that a move works while requests are served; what the program does if nothing is said.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    share: Option<u32>,
     /// Print one JSON document at the end instead of tables as they come.
     #[arg(long)]
     json: bool,
@@ -94,7 +97,7 @@ fn main() -> ExitCode {
         (Subject::Router, &router::run),
         (Subject::Engine, &engine::run),
         (Subject::Catalog, &catalog::run),
-        (Subject::Move, &|effort| moves::run(effort, only, arguments.rows)),
+        (Subject::Move, &|effort| moves::run(effort, only, arguments.rows, arguments.share)),
         (Subject::Sql, &|effort| sql::run(effort, only)),
         (Subject::Overhead, &overhead::run),
     ];

@@ -2,6 +2,7 @@
 
 mod elsewhere;
 mod fifth;
+mod watched;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +36,13 @@ const KEYS: i64 = 1_000;
 const FILL_ROWS: i64 = 500;
 
 /// The tables of moves whose names have this in them.
-pub fn run(effort: Effort, only: &str, fifth_rows: Option<i64>) -> Result<Vec<Table>, Failure> {
+pub fn run(
+    effort: Effort,
+    only: &str,
+    fifth_rows: Option<i64>,
+    share: Option<u32>,
+) -> Result<Vec<Table>, Failure> {
+    let share = share.unwrap_or(BUSY_SHARE);
     let runtime = Runtime::new()?;
     let mut rates = Table::new(
         "move_rate",
@@ -47,25 +54,36 @@ pub fn run(effort: Effort, only: &str, fifth_rows: Option<i64>) -> Result<Vec<Ta
         format!("{WRITES_PER_S} writes/s on a range that moves to and fro: what the writers see, ms"),
         &["engine", "moves", "writes", "errors", "p50", "p99", "longest wait of a move, median", "worst"],
     );
-    let (mut elsewhere, mut fifth) = (elsewhere::table(), fifth::table());
+    let (mut elsewhere, mut steps) = (elsewhere::table(), elsewhere::steps_table());
+    let (mut watched, mut fifth) = (watched::table(), fifth::table());
     let wanted = |name: &str| name.contains(only);
     let fifth_rows = fifth_rows.unwrap_or(effort.pick(1_000_000, 100_000));
     for place in [Place::Files(tempfile::tempdir()?), Place::Server(PgServer::start())] {
         if wanted("move_rate") {
-            runtime.block_on(rate(&place, effort, &mut rates))?;
+            runtime.block_on(rate(&place, effort, share, &mut rates))?;
         }
         if wanted("move_pause") {
-            runtime.block_on(pause(&place, effort, &mut pauses))?;
+            runtime.block_on(pause(&place, effort, share, &mut pauses))?;
         }
         if wanted("move_elsewhere") {
-            runtime.block_on(elsewhere::measure(&place, effort, &mut elsewhere))?;
+            let tables = [&mut elsewhere, &mut steps];
+            runtime.block_on(elsewhere::measure(&place, effort, share, tables))?;
+        }
+        if wanted("move_watched") {
+            runtime.block_on(watched::measure(&place, effort, share, &mut watched))?;
         }
         if wanted("move_fifth") {
             runtime.block_on(fifth::run(&place, fifth_rows, &mut fifth))?;
         }
     }
-    let tables =
-        [("move_rate", rates), ("move_pause", pauses), ("move_elsewhere", elsewhere), ("move_fifth", fifth)];
+    let tables = [
+        ("move_rate", rates),
+        ("move_pause", pauses),
+        ("move_elsewhere", elsewhere),
+        ("move_elsewhere", steps),
+        ("move_watched", watched),
+        ("move_fifth", fifth),
+    ];
     Ok(tables.into_iter().filter(|(name, _)| wanted(name)).map(|(_, table)| table).collect())
 }
 
@@ -78,11 +96,11 @@ fn tenants() -> Result<MapDefinition, Failure> {
 }
 
 /// A cluster of two shards with a table on both, all of whose keys are on the first.
-async fn start(place: &Place, name: &str) -> Result<Arc<Cluster>, Failure> {
+async fn start(place: &Place, name: &str, share: u32) -> Result<Arc<Cluster>, Failure> {
     let cluster = Cluster::start(place, name, 2).await?;
     let router = cluster.router.clone();
     let mover = Mover::new(cluster.router.shard_source());
-    let mover = mover.paced(Arc::new(move || router.requests()), BUSY_SHARE);
+    let mover = mover.paced(Arc::new(move || router.requests()), share);
     cluster.driver.set_carrier(Arc::new(mover));
     let definition = tenants()?;
     let all = definition.buckets(0, BUCKETS)?;
@@ -162,9 +180,9 @@ async fn follow(cluster: &Cluster, record: &OpRecord) -> Result<f64, Failure> {
     }
 }
 
-async fn rate(place: &Place, effort: Effort, table: &mut Table) -> Result<(), Failure> {
+async fn rate(place: &Place, effort: Effort, share: u32, table: &mut Table) -> Result<(), Failure> {
     let rows: i64 = effort.pick(400_000, 40_000);
-    let cluster = start(place, "rate").await?;
+    let cluster = start(place, "rate", share).await?;
     fill(&cluster, rows).await?;
     let raw_ms = match place {
         Place::Files(folder) => raw_attached(folder.path())?,
@@ -236,9 +254,9 @@ struct Seen {
     errors: u64,
 }
 
-async fn pause(place: &Place, effort: Effort, table: &mut Table) -> Result<(), Failure> {
+async fn pause(place: &Place, effort: Effort, share: u32, table: &mut Table) -> Result<(), Failure> {
     let (rows, moves) = effort.pick((50_000, 20), (5_000, 6));
-    let cluster = start(place, "pause").await?;
+    let cluster = start(place, "pause", share).await?;
     fill(&cluster, rows).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let writing = tokio::spawn(write(cluster.clone(), stop.clone(), 0..BUCKETS));
