@@ -4,8 +4,9 @@ use polyshard_testkit::process::Setup;
 use serde_json::{Value, json as value};
 
 use crate::fleet::Fleet;
+use crate::left::leave_old_rows;
 use crate::sql::{load, rows, sql};
-use crate::support::{assert_agreed, await_quiet, eventually, json, run, running, session};
+use crate::support::{assert_agreed, eventually, json, run, session};
 
 #[test]
 fn rows_on_a_shard_that_does_not_own_them_are_found_and_put_right() {
@@ -90,18 +91,11 @@ fn what_a_move_left_is_not_read_when_its_shard_comes_back() {
     sql(&server, "CREATE TABLE orders (tenant bigint, id bigint, note text, PRIMARY KEY (tenant, id))");
     run(&server, "table shard orders --map tenants --key tenant").ok();
     load(&server, "orders", rows(4, 10, "\told"));
-    run(&server, "move tenants --range 1..3 --to b --keep 1h").ok();
-    let kept = eventually("the move keeps its old rows", || {
-        running(&server).into_iter().find(|one| one["step"] == "keeping")
-    });
-    run(&server, "shard detach a").ok();
-    run(&server, &format!("ops clean {}", kept["id"].as_str().expect("an id"))).ok();
-    await_quiet(&server);
-    sql(
+    leave_old_rows(
+        &fleet,
         &server,
         "UPDATE orders SET note = 'new' WHERE tenant = 1; DELETE FROM orders WHERE tenant = 2 AND id > 7",
     );
-    run(&server, &format!("shard attach a --url {}", fleet.url(0, "a"))).ok();
     assert_eq!(fleet.servers[0].execute("a", "SELECT count(*) FROM orders"), "40", "the old rows are there");
     // E4: no request sees them.
     assert_eq!(sql(&server, "SELECT count(*) FROM orders"), "37");

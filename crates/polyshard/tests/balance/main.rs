@@ -7,6 +7,7 @@ mod check;
 #[allow(dead_code, reason = "these scenarios use a part of it")]
 mod fleet;
 mod isolate;
+mod left;
 mod offline;
 mod rates;
 mod reader;

@@ -5,8 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use serde_json::Value;
 
 use crate::fleet::Fleet;
+use crate::left::leave_old_rows;
 use crate::sql::{load, rows, sql};
-use crate::support::{await_quiet, eventually, json, run, running, session};
+use crate::support::{await_quiet, json, run, session};
 
 /// SIGABRT, by which a server ends itself at a failpoint.
 const ABORTED: i32 = 6;
@@ -90,18 +91,11 @@ fn old_rows_are_listed_and_then_carried_or_removed() {
     let fleet = Fleet::start(1, &[("a", 0), ("b", 0)]);
     begin(&fleet);
     let mut server = fleet.setup().start();
-    run(&server, "move tenants --range 1..3 --to b --keep 1h").ok();
-    let kept = eventually("the move keeps its old rows", || {
-        running(&server).into_iter().find(|one| one["step"] == "keeping")
-    });
-    run(&server, "shard detach a").ok();
-    run(&server, &format!("ops clean {}", kept["id"].as_str().expect("an id"))).ok();
-    await_quiet(&server);
-    sql(
+    leave_old_rows(
+        &fleet,
         &server,
         "DELETE FROM orders WHERE tenant = 1 AND id <= 2; DELETE FROM orders WHERE tenant = 2 AND id = 1",
     );
-    run(&server, &format!("shard attach a --url {}", fleet.url(0, "a"))).ok();
     // They are listed first, with their keys; nothing is done to them unless it is said.
     let looked = run(&server, "check --repair --dry-run").stdout;
     assert!(looked.contains("1, 1; 1, 2; 2, 1") && looked.contains("--carry-old"), "{looked}");
