@@ -1,6 +1,7 @@
 //! Plain tables for people: columns in line, no frames, no colours, so that they can be cut and searched.
 
 use comfy_table::{Table, presets};
+use polyshard_server::Timestamp;
 
 /// A table with these columns.
 pub fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
@@ -44,6 +45,23 @@ pub fn size(bytes: u64) -> String {
     format!("{scaled:.1} TiB")
 }
 
+/// A time as it is in UTC: `2026-11-15T16:00:00Z`.
+pub fn time(ms: i64) -> String {
+    let iso = Timestamp::from_unix_ms(ms).map_or_else(|| format!("{ms} ms."), Timestamp::iso);
+    format!("{}Z", iso.split('.').next().unwrap_or_default())
+}
+
+/// `0.4 s`, `12 s`, `3 min 5 s`, `2 h 0 min`.
+pub fn duration(ms: i64) -> String {
+    let (ms, seconds) = (ms.max(0), ms.max(0) / 1000);
+    match seconds {
+        0..10 => format!("{:.1} s", ms as f64 / 1000.0),
+        10..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
 fn lines(table: &Table) -> String {
     let mut text = String::new();
     for line in table.to_string().lines() {
@@ -60,5 +78,12 @@ mod tests {
     fn sizes_are_as_people_read_them() {
         let sizes = [0, 1_023, 1_536, 5 << 20, 3 << 40].map(super::size);
         assert_eq!(sizes, ["0 B", "1023 B", "1.5 KiB", "5.0 MiB", "3.0 TiB"]);
+    }
+
+    #[test]
+    fn times_are_as_people_read_them() {
+        assert_eq!(super::time(1_794_744_005_999), "2026-11-15T12:00:05Z");
+        let durations = [340, 12_900, 185_000, 7_260_000].map(super::duration);
+        assert_eq!(durations, ["0.3 s", "12 s", "3 min 5 s", "2 h 1 min"]);
     }
 }

@@ -13,7 +13,7 @@ use super::moves;
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
 use crate::selector::{Buckets, Ends, SegmentFlag, Selector};
-use crate::table::{or_dash, table};
+use crate::table::{size, table};
 
 /// `drain`.
 #[derive(Debug, Args)]
@@ -257,22 +257,16 @@ fn rule_table(answer: &RulesAnswer) -> String {
 }
 
 fn plan_words(plan: &BalanceAnswer, nothing: &str) -> String {
-    let after = |now: u64, after: u64| match now == after {
-        true => now.to_string(),
-        false => format!("{now} → {after}"),
-    };
+    let after = |now: String, after: String| if now == after { now } else { format!("{now} → {after}") };
     let loads = table(
         ["shard", "rows", "bytes", "requests/s", "room"],
         plan.shards.iter().map(|load| {
             [
                 load.shard.to_string(),
-                after(load.rows, load.rows_after),
-                after(load.bytes, load.bytes_after),
-                match load.requests_per_s == load.requests_per_s_after {
-                    true => load.requests_per_s.to_string(),
-                    false => format!("{} → {}", load.requests_per_s, load.requests_per_s_after),
-                },
-                or_dash(&load.room_bytes),
+                after(load.rows.to_string(), load.rows_after.to_string()),
+                after(size(load.bytes), size(load.bytes_after)),
+                after(load.requests_per_s.to_string(), load.requests_per_s_after.to_string()),
+                load.room_bytes.map_or_else(|| "-".to_owned(), size),
             ]
         }),
     );
@@ -286,7 +280,7 @@ fn plan_words(plan: &BalanceAnswer, nothing: &str) -> String {
                     planned.from.to_string(),
                     planned.to.to_string(),
                     planned.rows.to_string(),
-                    planned.bytes.to_string(),
+                    size(planned.bytes),
                     planned.why.clone(),
                 ]
             }),

@@ -1,10 +1,11 @@
 //! `polyshard move`: rows that change their shard while requests go on.
 
-use std::time::Duration;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use polyshard_admin::types::{Meanwhile, MoveAnswer, MoveRequest, OperationState, OperationView};
-use polyshard_admin::{Client, ErrorCode, Problem};
+use polyshard_admin::{Client, ClientError, ErrorCode, Problem};
 use polyshard_map::{MapName, ShardId};
 
 use super::BasisFlag;
@@ -12,10 +13,14 @@ use super::change::Lease;
 use crate::exit::{Exit, Failure};
 use crate::output::{Format, Output};
 use crate::selector::Selector;
-use crate::table::table;
+use crate::table::{size, table};
 
 /// How often a move that is waited for is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often a line of it is written where lines stay, as in a file.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// How long a server that has answered before may be away: longer than it takes to start it again.
+const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// `move`.
 #[derive(Debug, Args)]
@@ -86,24 +91,80 @@ pub fn wait_for_all(answer: &MoveAnswer, client: &Client, output: &Output) -> Re
     Ok(())
 }
 
-/// Waits for an operation to end, showing how far it is; a failure if it was rolled back.
+/// Waits for an operation to end, showing how far it is; a failure if it was rolled back. A server that is started
+/// again meanwhile is waited for: the operation goes on with it.
 pub fn wait(id: &str, client: &Client, output: &Output) -> Result<OperationView, Failure> {
-    let mut shown = String::new();
+    let mut shown = Shown::new(output);
+    let mut answered: Option<Instant> = None;
     loop {
-        let operation = client.operation(id)?;
-        let line = super::ops::progress(&operation);
-        if output.format() == Format::People && line != shown {
-            output.text(&line)?;
-            shown = line;
-        }
+        let operation = match client.operation(id).map_err(ClientError::into_problem) {
+            Ok(operation) => operation,
+            Err(problem)
+                if problem.code == ErrorCode::Unavailable
+                    && answered.is_some_and(|at| at.elapsed() < AWAY_MAX) =>
+            {
+                std::thread::sleep(LOOK_EVERY);
+                continue;
+            }
+            Err(problem) => {
+                shown.end()?;
+                return Err(problem.into());
+            }
+        };
+        answered = Some(Instant::now());
+        shown.show(&operation)?;
         match operation.state {
             OperationState::Running => std::thread::sleep(LOOK_EVERY),
-            OperationState::Done => return Ok(operation),
+            OperationState::Done => {
+                shown.end()?;
+                return Ok(operation);
+            }
             OperationState::RolledBack => {
+                shown.end()?;
                 let why = operation.message.unwrap_or_else(|| "no reason was recorded".to_owned());
                 return Err(Problem::new(ErrorCode::Conflict, format!("it was rolled back: {why}")).into());
             }
         }
+    }
+}
+
+/// What people have been shown of an operation: on a terminal one line that changes, elsewhere a line for each step
+/// and one now and then.
+struct Shown<'a> {
+    output: &'a Output,
+    live: bool,
+    line: String,
+    step: String,
+    at: Instant,
+}
+
+impl<'a> Shown<'a> {
+    fn new(output: &'a Output) -> Shown<'a> {
+        let live = output.format() == Format::People && std::io::stdout().is_terminal();
+        Shown { output, live, line: String::new(), step: String::new(), at: Instant::now() }
+    }
+
+    fn show(&mut self, operation: &OperationView) -> Result<(), Failure> {
+        let line = super::ops::progress(operation);
+        if self.output.format() != Format::People || line == self.line {
+            return Ok(());
+        }
+        if self.live {
+            // A line that is wider than the terminal would not be written over.
+            let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
+            let line: String = line.chars().take(width.saturating_sub(1)).collect();
+            self.output.bytes(format!("\r\x1b[K{line}").as_bytes())?;
+        } else if operation.step != self.step || self.at.elapsed() >= LINE_EVERY {
+            self.output.text(&line)?;
+            self.at = Instant::now();
+        }
+        (self.line, self.step) = (line, operation.step.clone());
+        Ok(())
+    }
+
+    /// What comes next begins a line of its own.
+    fn end(&self) -> Result<(), Failure> {
+        if self.live && !self.line.is_empty() { self.output.text("\n") } else { Ok(()) }
     }
 }
 
@@ -119,7 +180,7 @@ pub fn words(answer: &MoveAnswer, dry_run: bool) -> String {
                 part.from.to_string(),
                 part.to.to_string(),
                 part.datasets.iter().map(|load| load.rows).sum::<u64>().to_string(),
-                part.datasets.iter().map(|load| load.bytes).sum::<u64>().to_string(),
+                size(part.datasets.iter().map(|load| load.bytes).sum()),
                 part.operation.clone().unwrap_or_else(|| "-".to_owned()),
             ]
         }),
@@ -127,6 +188,9 @@ pub fn words(answer: &MoveAnswer, dry_run: bool) -> String {
     if dry_run {
         text.push_str("It can be done:\n");
         text.push_str(&step_words(&answer.steps));
+    }
+    if answer.parts.iter().any(|part| part.operation.is_some()) {
+        text.push_str("See how far it is with 'polyshard ops follow ID'.\n");
     }
     text + &begun_words(answer.procedure.as_deref())
 }

@@ -1,13 +1,13 @@
 //! `polyshard ops`: look at operations, and steer moves.
 
 use clap::Subcommand;
-use polyshard_admin::Client;
 use polyshard_admin::types::{MoveWish, OperationState, OperationView};
+use polyshard_admin::{Client, Problem};
 
 use super::moves;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
-use crate::table::{or_dash, pairs, table};
+use crate::table::{or_dash, pairs, size, table, time};
 
 /// Operations: changes under way and done.
 #[derive(Debug, Subcommand)]
@@ -18,43 +18,43 @@ pub enum OpsCommand {
     /// One operation
     #[command(after_help = "Examples:\n  polyshard ops show 8f14e45f")]
     Show {
-        /// Its id
+        /// Its id, or the beginning of it
         id: String,
     },
     /// Show how far a move is until it ends; exit with 4 if it is rolled back
     #[command(after_help = "Examples:\n  polyshard ops follow 8f14e45f")]
     Follow {
-        /// Its id
+        /// Its id, or the beginning of it
         id: String,
     },
     /// Have a move wait where it is; it still notes what changes
     #[command(after_help = "Examples:\n  polyshard ops pause 8f14e45f")]
     Pause {
-        /// Its id
+        /// Its id, or the beginning of it
         id: String,
     },
     /// Let a paused move go on
     #[command(after_help = "Examples:\n  polyshard ops resume 8f14e45f")]
     Resume {
-        /// Its id
+        /// Its id, or the beginning of it
         id: String,
     },
     /// Give a move up; possible until its range has left the old shard
     #[command(after_help = "Examples:\n  polyshard ops cancel 8f14e45f")]
     Cancel {
-        /// Its id
+        /// Its id, or the beginning of it
         id: String,
     },
     /// Take a move back with all that was written since; possible while the old rows are kept
     #[command(after_help = "Examples:\n  polyshard ops undo 8f14e45f")]
     Undo {
-        /// Its id
+        /// Its id, or the beginning of it
         id: String,
     },
     /// Do not keep a move's old rows any longer
     #[command(after_help = "Examples:\n  polyshard ops clean 8f14e45f")]
     Clean {
-        /// Its id
+        /// Its id, or the beginning of it
         id: String,
     },
 }
@@ -62,7 +62,7 @@ pub enum OpsCommand {
 /// Runs the command.
 pub fn run(command: &OpsCommand, client: &Client, output: &Output) -> Result<Exit, Failure> {
     let wish = |id: &str, wish, said: &str| {
-        output.answer(&client.wish(id, wish)?, |op| format!("{said} {}", progress(op)))
+        output.answer(&client.wish(&whole_id(id, client)?, wish)?, |op| format!("{said} {}", progress(op)))
     };
     match command {
         OpsCommand::List => output.answer(&client.operations()?, |answer| {
@@ -72,9 +72,9 @@ pub fn run(command: &OpsCommand, client: &Client, output: &Output) -> Result<Exi
                 operation_table(&answer.operations)
             }
         }),
-        OpsCommand::Show { id } => output.answer(&client.operation(id)?, show),
+        OpsCommand::Show { id } => output.answer(&client.operation(&whole_id(id, client)?)?, show),
         OpsCommand::Follow { id } => {
-            let ended = moves::wait(id, client, output)?;
+            let ended = moves::wait(&whole_id(id, client)?, client, output)?;
             match output.format() {
                 crate::output::Format::People => Ok(Exit::Ok),
                 crate::output::Format::Json => output.answer(&ended, show),
@@ -88,6 +88,27 @@ pub fn run(command: &OpsCommand, client: &Client, output: &Output) -> Result<Exi
     }
 }
 
+/// Characters of a whole id.
+const ID_CHARS: usize = 36;
+
+/// The id that begins so. What no listed operation begins with is left to the server, which says so.
+fn whole_id(begins: &str, client: &Client) -> Result<String, Failure> {
+    if begins.len() >= ID_CHARS {
+        return Ok(begins.to_owned());
+    }
+    let known = client.operations()?.operations.into_iter().map(|op| op.id);
+    let mut fitting: Vec<String> = known.filter(|id| id.starts_with(begins)).collect();
+    match (fitting.len(), fitting.pop()) {
+        (1, Some(id)) => Ok(id),
+        (0, _) | (_, None) => Ok(begins.to_owned()),
+        (count, Some(_)) => {
+            let problem =
+                Problem::invalid("id", format!("{count} operations have an id that begins with {begins}"));
+            Err(problem.with_remedy("give more of it; see 'polyshard ops list'").into())
+        }
+    }
+}
+
 fn show(op: &OperationView) -> String {
     let mut rows = vec![
         ("id", op.id.clone()),
@@ -95,7 +116,7 @@ fn show(op: &OperationView) -> String {
         ("map", or_dash(&op.map)),
         ("state", op.state.to_string()),
         ("step", op.step.clone()),
-        ("started", format!("{} ms since 1970", op.started_ms)),
+        ("started", time(op.started_ms)),
         ("message", or_dash(&op.message)),
     ];
     if let (Some(from), Some(to)) = (&op.from, &op.to) {
@@ -104,7 +125,7 @@ fn show(op: &OperationView) -> String {
     }
     if let Some(progress) = &op.progress {
         rows.push(("copied", format!("{} of {} rows", progress.copied_rows, progress.total_rows)));
-        rows.push(("bytes", progress.copied_bytes.to_string()));
+        rows.push(("bytes", size(progress.copied_bytes)));
         rows.push(("compared", format!("{} rows", progress.verified_rows)));
         rows.push(("lag", format!("{} changed rows", progress.lag_rows)));
         let left = progress.left_ms.map(|ms| format!("about {} s", ms.div_ceil(1000)));
@@ -122,16 +143,19 @@ const BAR_WIDTH: u64 = 20;
 /// Where an operation is, in one line; of a move with a bar.
 pub fn progress(op: &OperationView) -> String {
     let id = op.id.get(..8).unwrap_or(&op.id);
-    let Some(progress) = op.progress.as_ref().filter(|_| op.state == OperationState::Running) else {
-        return format!("{id} {} {}", op.kind, op.step);
-    };
     let mut line = format!("{id} {} {}", op.kind, op.step);
-    if let Some(part) = (progress.copied_rows * BAR_WIDTH).checked_div(progress.total_rows) {
+    let Some(progress) = &op.progress else { return line };
+    if op.state == OperationState::RolledBack {
+        return line;
+    }
+    if op.state == OperationState::Done {
+        line.push_str(&format!(": {} rows", progress.copied_rows));
+    } else if let Some(part) = (progress.copied_rows * BAR_WIDTH).checked_div(progress.total_rows) {
         let part = part.min(BAR_WIDTH) as usize;
         let bar = "#".repeat(part) + &".".repeat(BAR_WIDTH as usize - part);
         line.push_str(&format!(" [{bar}] {}/{} rows", progress.copied_rows, progress.total_rows));
     }
-    line.push_str(&format!(", {} bytes", progress.copied_bytes));
+    line.push_str(&format!(", {}", size(progress.copied_bytes)));
     if progress.lag_rows > 0 {
         line.push_str(&format!(", {} rows behind", progress.lag_rows));
     }
@@ -149,16 +173,28 @@ pub fn progress(op: &OperationView) -> String {
 
 fn operation_table(operations: &[OperationView]) -> String {
     table(
-        ["id", "kind", "map", "state", "step", "message"],
+        ["id", "started", "kind", "map", "from", "to", "state", "step", "copied", "message"],
         operations.iter().map(|op| {
             [
                 op.id.clone(),
+                time(op.started_ms),
                 op.kind.clone(),
                 or_dash(&op.map),
+                or_dash(&op.from),
+                or_dash(&op.to),
                 op.state.to_string(),
                 op.step.clone(),
+                copied(op),
                 or_dash(&op.message),
             ]
         }),
     )
+}
+
+/// How much of its rows an operation has copied.
+fn copied(op: &OperationView) -> String {
+    let part = op.progress.as_ref().and_then(|progress| {
+        (progress.copied_rows.min(progress.total_rows) * 100).checked_div(progress.total_rows)
+    });
+    part.map_or_else(|| "-".to_owned(), |percent| format!("{percent} %"))
 }

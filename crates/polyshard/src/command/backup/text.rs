@@ -1,9 +1,9 @@
 //! Backups and restorations as tables for people.
 
 use polyshard_admin::types::{BackupView, BackupsAnswer, ScheduleView};
-use polyshard_server::{DepotBackup, Timestamp};
+use polyshard_server::DepotBackup;
 
-use crate::table::{size, table};
+use crate::table::{duration, size, table, time};
 
 /// The backups and restorations of the cluster, and its schedules.
 pub fn list(answer: &BackupsAnswer) -> String {
@@ -95,33 +95,4 @@ pub fn depot(found: &[DepotBackup]) -> String {
             ]
         }),
     )
-}
-
-/// A time as it is in UTC: `2026-11-15T16:00:00Z`.
-fn time(ms: i64) -> String {
-    let iso = Timestamp::from_unix_ms(ms).map_or_else(|| format!("{ms} ms."), Timestamp::iso);
-    format!("{}Z", iso.split('.').next().unwrap_or_default())
-}
-
-/// `0.4 s`, `12 s`, `3 min 5 s`, `2 h 0 min`.
-fn duration(ms: i64) -> String {
-    let (ms, seconds) = (ms.max(0), ms.max(0) / 1000);
-    match seconds {
-        0..10 => format!("{:.1} s", ms as f64 / 1000.0),
-        10..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_as_people_read_them() {
-        assert_eq!(time(1_794_744_005_999), "2026-11-15T12:00:05Z");
-        let durations = [340, 12_900, 185_000, 7_260_000].map(duration);
-        assert_eq!(durations, ["0.3 s", "12 s", "3 min 5 s", "2 h 1 min"]);
-    }
 }
