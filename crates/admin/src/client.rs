@@ -4,6 +4,7 @@ mod checker;
 mod moves;
 mod quotas;
 mod watch;
+mod users;
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 
-use crate::auth::{self, Auth};
+use crate::auth::{self, Auth, Bearer};
 use crate::extract::{BODY_BYTES_MAX, IMPORT_BYTES_MAX};
 use crate::operator::Operator;
 use crate::problem::{ErrorCode, Problem};
@@ -79,8 +79,9 @@ async fn note_changes(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let by = request.extensions().get::<Bearer>().map(|bearer| bearer.name.to_string()).unwrap_or_default();
     let response = next.run(request).await;
-    tracing::info!(%method, path, status = response.status().as_u16(), "operator request");
+    tracing::info!(%method, path, by, status = response.status().as_u16(), "operator request");
     response
 }
 

@@ -18,9 +18,10 @@ mod quotas;
 mod reply;
 mod serve;
 pub mod types;
+mod users;
 mod watch;
 
-pub use auth::{Auth, AuthError, DEVELOPMENT_TOKEN, TOKEN_BYTES_MIN};
+pub use auth::{Auth, AuthError, Bearer, DEVELOPMENT_TOKEN, TOKEN_BYTES_MIN, Tokens};
 pub use backups::{Backups, backup_router};
 pub use balancer::{Balancer, balancer_router};
 pub use checker::{Checker, checker_router};
@@ -34,4 +35,5 @@ pub use problem::{ErrorBody, ErrorCode, Problem};
 pub use quotas::{Quotas, quota_router};
 pub use reply::RETRY_AFTER_S;
 pub use serve::{Clock, serve};
+pub use users::{Users, user_router};
 pub use watch::{Events, Watch, watch_router};

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
-use crate::{backups, balancer, checker, quotas, watch};
+use crate::{backups, balancer, checker, quotas, users, watch};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -62,6 +62,17 @@ use crate::{backups, balancer, checker, quotas, watch};
         quotas::list,
         quotas::set,
         quotas::remove,
+        users::list,
+        users::show,
+        users::add,
+        users::password,
+        users::remove,
+        users::grant,
+        users::revoke,
+        users::tokens,
+        users::add_token,
+        users::remove_token,
+        users::whoami,
         operations::list,
         backups::begin,
         backups::list,

@@ -11,6 +11,8 @@ pub enum ErrorCode {
     Invalid,
     /// Give the right token.
     Unauthorized,
+    /// Use a token of a higher role.
+    Forbidden,
     /// Name something that exists.
     NotFound,
     /// Use another HTTP method.
@@ -39,9 +41,10 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for documents and tests.
-    pub const ALL: [ErrorCode; 14] = [
+    pub const ALL: [ErrorCode; 15] = [
         ErrorCode::Invalid,
         ErrorCode::Unauthorized,
+        ErrorCode::Forbidden,
         ErrorCode::NotFound,
         ErrorCode::MethodNotAllowed,
         ErrorCode::Exists,

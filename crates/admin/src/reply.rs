@@ -17,6 +17,7 @@ impl ErrorCode {
         match self {
             ErrorCode::Invalid => StatusCode::BAD_REQUEST,
             ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
+            ErrorCode::Forbidden => StatusCode::FORBIDDEN,
             ErrorCode::NotFound => StatusCode::NOT_FOUND,
             ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ErrorCode::ChangedMeanwhile => StatusCode::PRECONDITION_FAILED,

@@ -18,6 +18,7 @@ mod shard;
 mod status;
 mod traffic;
 mod window;
+mod user;
 
 pub use adopt::{AdoptAnswer, AdoptRequest, AdoptedTable};
 pub use backup::{
@@ -63,6 +64,10 @@ pub use window::{
 };
 
 use utoipa::ToSchema;
+pub use user::{
+    GrantRange, GrantView, MadeToken, NewPassword, NewToken, NewUser, Right, Role, StoreName, TokenView,
+    TokensAnswer, UserName, UserView, UsersAnswer,
+};
 
 /// How a state reads in the OpenAPI document; the value itself is `polyshard_map::State`.
 #[derive(ToSchema)]

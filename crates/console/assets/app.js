@@ -49,7 +49,9 @@ async function show() {
   document.title = `${TITLES[name]} – Polyshard`;
   const into = h("div", { className: `page-${name}` });
   try {
-    const status = await get("/v1/status");
+    const [status, bearer] = await Promise.all([get("/v1/status"), get("/v1/whoami")]);
+    leave.textContent = bearer.role === "admin" ? "Sign out" : `Sign out (${bearer.role} ${bearer.name})`;
+    leave.title = bearer.role === "viewer" ? "A viewer looks on; changes take a token of a higher role." : "";
     know(status.shards.map((shard) => shard.id));
     await page(into, rest, { status, signal: left.signal });
     if (mine !== turn) return;

@@ -7,7 +7,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
 use crate::command::{
-    adopt, backup, balance, check, config, dataset, hot, map, moves, ops, quota, schema, shard, top, up,
+    adopt, backup, balance, check, config, dataset, hot, map, moves, ops, quota, schema, shard, token, top,
+    up, user,
 };
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
@@ -119,6 +120,12 @@ pub enum Command {
     /// Quotas: how many requests a second a key, a table or a queue may have
     #[command(subcommand)]
     Quota(quota::QuotaCommand),
+    /// Users: who may come in at the front doors, and what each may do
+    #[command(subcommand)]
+    User(Box<user::UserCommand>),
+    /// Tokens: who may operate, and how far
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Look for rows in the wrong place, tables that differ and links that name nothing; put them right if asked to
     Check(check::CheckArgs),
     /// Links: columns that name rows of another table, whose shard may be another too

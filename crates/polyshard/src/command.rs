@@ -16,8 +16,10 @@ pub mod quota;
 pub mod schema;
 pub mod shard;
 pub mod status;
+pub mod token;
 pub mod top;
 pub mod up;
+pub mod user;
 
 use crate::args::{Cli, Command, shape};
 use crate::exit::{Exit, Failure};
@@ -43,6 +45,8 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Adopt(args) => adopt::run(args, &cli.global.client()?, output),
         Command::Rule(command) => balance::run_rule(command, &cli.global.client()?, output),
         Command::Quota(command) => quota::run(command, &cli.global.client()?, output),
+        Command::User(command) => user::run(command, &cli.global.client()?, output),
+        Command::Token(command) => token::run(command, &cli.global.client()?, output),
         Command::Check(args) => check::run(args, &cli.global.client()?, output),
         Command::Link(command) => check::run_link(command, &cli.global.client()?, output),
         Command::Table(command) => schema::run_table(command, &cli.global.client()?, output),

@@ -40,6 +40,7 @@ impl From<ErrorCode> for Exit {
             | ErrorCode::HoldsData => Exit::Conflict,
             ErrorCode::Busy | ErrorCode::Unavailable => Exit::Unavailable,
             ErrorCode::Unauthorized
+            | ErrorCode::Forbidden
             | ErrorCode::MethodNotAllowed
             | ErrorCode::TooLarge
             | ErrorCode::Unsupported

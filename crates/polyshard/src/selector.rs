@@ -70,8 +70,14 @@ pub struct Ends {
 impl Ends {
     /// The range as the API writes it.
     pub fn range(&self) -> RangeView {
+        let (from, to) = self.keys();
+        RangeView::Keys { from, to }
+    }
+
+    /// The two keys.
+    pub fn keys(&self) -> (Option<KeyText>, Option<KeyText>) {
         let key = |side: &Option<String>| side.as_ref().map(KeyText::text);
-        RangeView::Keys { from: key(&self.from), to: key(&self.to) }
+        (key(&self.from), key(&self.to))
     }
 }
 

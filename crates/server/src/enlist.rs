@@ -5,6 +5,7 @@ use std::sync::Arc;
 use polyshard_engine::{Dialect, Rows};
 use polyshard_map::{Key, MapName};
 use polyshard_router::Access;
+use polyshard_router::rights::StoreName;
 use polyshard_shard::Dataset;
 use polyshard_sql::{SqlError, SqlState};
 use polyshard_store_queue::transact::{Enqueue, enqueue_statements};
@@ -48,6 +49,15 @@ pub(crate) struct OtherStores {
 impl Stores for OtherStores {
     fn functions(&self) -> &'static [StoreFunction] {
         FUNCTIONS
+    }
+
+    fn concerned(&self, function: &str, arguments: &[Option<String>]) -> (StoreName, String) {
+        let store = if function == "enqueue" { StoreName::Queues } else { StoreName::Tables };
+        let named = arguments.first().and_then(Option::as_deref).unwrap_or_default();
+        let own =
+            |(account, name): (&str, &str)| (account == self.azure.first_account()).then(|| name.to_owned());
+        let name = named.split_once('/').and_then(own).unwrap_or_else(|| named.to_owned());
+        (store, name.to_ascii_lowercase())
     }
 
     fn enlist<'a>(&'a self, function: &'a str, arguments: Vec<Option<String>>) -> Enlisting<'a> {

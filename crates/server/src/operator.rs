@@ -12,6 +12,7 @@ mod room;
 mod rules;
 mod schema;
 mod shards;
+mod users;
 mod views;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use polyshard_router::Router;
 
 pub(crate) use balance::Manner;
 pub(crate) use datasets::is_shown as is_shown_dataset;
+pub(crate) use users::Bearers;
 pub(crate) use views::shard_engine;
 
 use crate::checking::Found;

@@ -21,7 +21,7 @@ use crate::config::{Config, ShardConfig};
 use crate::data_dir::DataDir;
 use crate::doors::Doors;
 use crate::error::ServerError;
-use crate::operator::Operations;
+use crate::operator::{Bearers, Operations};
 use crate::traces::Traces;
 use crate::watch::{Sources, SqlClient, Watcher};
 use crate::{RunOptions, checking, connect, doors, failpoint, logging, rebalancing, sql_door};
@@ -88,9 +88,11 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         Taking::new(server.router.clone(), server.catalog.clone(), &config, &options, shard_options);
     backups.mark_left().await;
     let scheduling = Scheduling::start(&backups);
+    let auth = auth.with_tokens(Arc::new(Bearers(server.router.clone())));
     let routes = polyshard_admin::router(operator.clone(), auth.clone())
         .merge(polyshard_admin::checker_router(operator.clone(), auth.clone()))
         .merge(polyshard_admin::quota_router(operator.clone(), auth.clone()))
+        .merge(polyshard_admin::user_router(operator.clone(), auth.clone()))
         .merge(polyshard_admin::balancer_router(operator, auth.clone()))
         .merge(polyshard_admin::watch_router(watcher, auth.clone()))
         .merge(polyshard_admin::backup_router(Arc::new(backups::Door(backups.clone())), auth))

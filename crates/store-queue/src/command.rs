@@ -9,6 +9,7 @@ use polyshard_azure_http::{
     Context, Endpoint, Method, Need, PropertiesPatch, Request, ResourceType, SasOperation, ServiceError,
     parse_policies, xml,
 };
+use polyshard_router::rights::Right;
 
 use crate::message::{
     MESSAGE_BYTES_MAX, MESSAGES_PER_GET_MAX, MessageId, NewMessage, PopReceipt, TTL_DEFAULT_MS, Ttl,
@@ -16,7 +17,7 @@ use crate::message::{
 };
 use crate::name::QueueName;
 use crate::reply;
-use crate::store::{Metadata, Policy};
+use crate::store::{Doing, Metadata, Policy};
 use metadata::read_metadata;
 use parameters::{Range, required, whole_number};
 
@@ -73,6 +74,25 @@ impl Command {
             [name, "messages"] | [name, "messages", ""] => messages_command(request, queue(name)?),
             [name, "messages", id] => message_command(request, queue(name)?, id),
             _ => Err(ServiceError::invalid_uri("expected /queue, /queue/messages or /queue/messages/id")),
+        }
+    }
+
+    /// What it needs of the account itself.
+    pub fn doing(&self) -> Doing<'_> {
+        match self {
+            Command::ListQueues { .. } | Command::GetProperties | Command::GetStats => Doing::Anything,
+            Command::CreateQueue { .. }
+            | Command::DeleteQueue { .. }
+            | Command::SetMetadata { .. }
+            | Command::GetPolicies { .. }
+            | Command::SetPolicies { .. }
+            | Command::SetProperties(_) => Doing::Whole(Right::Schema),
+            Command::GetMetadata { queue } | Command::Peek { queue, .. } => Doing::Queue(Right::Read, queue),
+            Command::Put { queue, .. }
+            | Command::Get { queue, .. }
+            | Command::Clear { queue }
+            | Command::Update { queue, .. }
+            | Command::DeleteMessage { queue, .. } => Doing::Queue(Right::Write, queue),
         }
     }
 

@@ -9,6 +9,7 @@ use polyshard_azure_http::{
 use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
+use polyshard_router::rights::Missing;
 
 use crate::command::Include;
 use crate::message::{MESSAGE_BYTES_MAX, Message};
@@ -266,6 +267,12 @@ pub(crate) fn no_such_message() -> ServiceError {
         "MessageNotFound",
         "The specified message does not exist: it was deleted or has expired.",
     )
+}
+
+/// An account whose rights are not enough.
+pub(crate) fn not_permitted(missing: &Missing) -> ServiceError {
+    let message = format!("This request is not authorized to perform this operation: {missing}. {}", missing.hint);
+    ServiceError::new(403, "AuthorizationFailure", message)
 }
 
 pub(crate) fn bad_name(error: NameError) -> ServiceError {

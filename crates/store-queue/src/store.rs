@@ -4,6 +4,7 @@ mod ask;
 mod error;
 mod messages;
 mod queues;
+mod rights;
 mod service;
 mod statements;
 mod sweep;
@@ -21,6 +22,7 @@ use tokio::sync::Notify;
 pub use error::StoreError;
 pub use messages::Updated;
 pub use queues::{Created, Listed, Metadata, Page, Policy};
+pub(crate) use rights::Doing;
 
 use crate::message::{MessageId, PopReceipt};
 use crate::name::QueueName;

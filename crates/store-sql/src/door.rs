@@ -195,6 +195,11 @@ impl Door {
         (self.clock)() / 1000
     }
 
+    /// Fills bytes with randomness.
+    pub(crate) fn fill(&self, bytes: &mut [u8]) {
+        (self.random)(bytes);
+    }
+
     /// Random bytes.
     pub(crate) fn random<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];

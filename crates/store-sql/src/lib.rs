@@ -27,6 +27,6 @@ mod type_ids;
 pub use door::{Clock, Door, Limits, Login, Parts, Random, Serving, Undeclared};
 pub use embedded::{schema, with_functions};
 pub use enlist::{Enlisted, Enlisting, Refusal, Step, StoreFunction, Stores};
-pub use scram::Verifier;
+pub use scram::{Verifier, kept_password};
 pub use tls::{TlsError, tls_from_pem};
 pub use tokio_rustls::TlsAcceptor;

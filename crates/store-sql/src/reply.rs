@@ -26,6 +26,7 @@ pub(crate) mod state {
     pub const INVALID_CURSOR_NAME: SqlState = SqlState("34000");
     pub const DUPLICATE_CURSOR: SqlState = SqlState("42P03");
     pub const INVALID_SAVEPOINT: SqlState = SqlState("3B001");
+    pub const INSUFFICIENT_PRIVILEGE: SqlState = SqlState("42501");
     pub const INVALID_PASSWORD: SqlState = SqlState("28P01");
     pub const INVALID_AUTHORIZATION: SqlState = SqlState("28000");
     pub const INVALID_CATALOG: SqlState = SqlState("3D000");

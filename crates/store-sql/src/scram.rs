@@ -1,5 +1,7 @@
 //! The server's side of SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -32,7 +34,38 @@ impl Verifier {
     }
 }
 
+impl fmt::Debug for Verifier {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("Verifier(***)")
+    }
+}
+
+/// As PostgreSQL writes it.
+const TEXT_PREFIX: &str = "SCRAM-SHA-256$";
+
 impl Verifier {
+    /// As PostgreSQL writes it: `SCRAM-SHA-256$4096:salt$stored key:server key`.
+    pub fn to_text(&self) -> String {
+        let [salt, stored, server] =
+            [self.salt.as_slice(), &self.stored_key, &self.server_key].map(|bytes| STANDARD.encode(bytes));
+        format!("{TEXT_PREFIX}{ITERATIONS}:{salt}${stored}:{server}")
+    }
+
+    /// Reads it back; none if it is not of this form.
+    pub fn parse(text: &str) -> Option<Verifier> {
+        let (rounds, keys) = text.strip_prefix(TEXT_PREFIX)?.split_once('$')?;
+        let (rounds, salt) = rounds.split_once(':')?;
+        let (stored, server) = keys.split_once(':')?;
+        if rounds != ITERATIONS.to_string() {
+            return None;
+        }
+        Some(Verifier {
+            salt: STANDARD.decode(salt).ok()?.try_into().ok()?,
+            stored_key: STANDARD.decode(stored).ok()?.try_into().ok()?,
+            server_key: STANDARD.decode(server).ok()?.try_into().ok()?,
+        })
+    }
+
     /// Of somebody who does not exist: the same salt for a name every time, and no password fits.
     pub fn unknown(user: &str, secret: &Verifier) -> Verifier {
         let digest = hmac(&secret.server_key, &[b"unknown", user.as_bytes()]);
@@ -128,6 +161,27 @@ impl Exchange {
     }
 }
 
+/// Shortest password: anything shorter is found by trying.
+const PASSWORD_CHARS_MIN: usize = 8;
+/// Longest password: hashing it takes time for each character.
+const PASSWORD_CHARS_MAX: usize = 1_000;
+
+/// What is kept of a new password, as text; a verifier that the client has made is taken as it is. Refused in words.
+pub fn kept_password(password: &str, random: &dyn Fn(&mut [u8])) -> Result<String, String> {
+    if let Some(verifier) = Verifier::parse(password) {
+        return Ok(verifier.to_text());
+    }
+    let length = password.chars().count();
+    if !(PASSWORD_CHARS_MIN..=PASSWORD_CHARS_MAX).contains(&length) {
+        return Err(format!(
+            "the password has {length} characters; {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} are needed"
+        ));
+    }
+    let mut salt = [0; SALT_BYTES];
+    random(&mut salt);
+    Ok(Verifier::new(password, salt).to_text())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +203,21 @@ mod tests {
                      p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
         let answer = exchange.finish(server_first, last).unwrap();
         assert_eq!(answer, "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
+    }
+
+    #[test]
+    fn a_verifier_is_read_back_and_shown_to_nobody() {
+        let text = kept_password("a long password", &|bytes| bytes.fill(7)).unwrap();
+        assert!(text.starts_with("SCRAM-SHA-256$4096:"), "{text}");
+        let verifier = Verifier::parse(&text).unwrap();
+        assert_eq!(verifier.to_text(), text);
+        assert_eq!(format!("{verifier:?}"), "Verifier(***)");
+        // As `psql`'s \\password sends it.
+        assert_eq!(kept_password(&text, &|_| panic!("not needed")).unwrap(), text);
+        assert!(kept_password("short", &|_| ()).is_err());
+        for wrong in ["", "SCRAM-SHA-256$1:YQ==$YQ==:YQ==", "md5abc"] {
+            assert!(Verifier::parse(wrong).is_none(), "{wrong}");
+        }
     }
 
     #[test]

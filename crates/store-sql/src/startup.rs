@@ -12,7 +12,7 @@ use crate::codec::{self, Startup};
 use crate::door::Door;
 use crate::reply::{self, Severity, state};
 use crate::scram::{Exchange, Verifier};
-use crate::session::Session;
+use crate::session::{Session, Who};
 
 /// SCRAM's name in the protocol.
 const MECHANISM: &str = "SCRAM-SHA-256";
@@ -72,9 +72,13 @@ pub(crate) async fn login(stream: TcpStream, door: &Arc<Door>) -> Result<Option<
     let value =
         |name: &str| parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
     let user = value("user").unwrap_or_default();
-    if let Err(error) = authenticate(&mut client, door, user).await? {
-        return refuse(client, error).await;
-    }
+    let who = match authenticate(&mut client, door, user).await? {
+        Ok(who) => who,
+        Err(error) => {
+            tracing::info!(user, "a login was refused");
+            return refuse(client, error).await;
+        }
+    };
     let database = value("database").filter(|name| !name.is_empty()).unwrap_or(user);
     if database != door.login.database {
         let error = SqlError::new(state::INVALID_CATALOG, format!("database \"{database}\" does not exist"))
@@ -87,7 +91,7 @@ pub(crate) async fn login(stream: TcpStream, door: &Arc<Door>) -> Result<Option<
         return refuse(client, error).await;
     }
     reply::authentication(&mut client.out, AUTH_OK, &[]);
-    Session::begin(client, door, &parameters).await
+    Session::begin(client, door, who, &parameters).await
 }
 
 /// The next start-up packet.
@@ -121,17 +125,22 @@ fn negotiate(client: &mut Client, minor: u16, parameters: &[(String, String)]) {
 }
 
 /// Asks for a proof of the password. Somebody unknown is asked just the same, so that names cannot be found out.
-async fn authenticate(client: &mut Client, door: &Door, user: &str) -> Result<Result<(), SqlError>, Gone> {
+///
+/// Of a user that the catalog has, it is said who; the one of the configuration has all rights.
+async fn authenticate(
+    client: &mut Client,
+    door: &Door,
+    user: &str,
+) -> Result<Result<Option<Who>, SqlError>, Gone> {
     let wrong = || {
         let message = format!("password authentication failed for user \"{user}\"");
         Ok(Err(SqlError::new(state::INVALID_PASSWORD, message)))
     };
-    let known = user == door.login.user;
-    let verifier = if known {
-        door.login.verifier.clone()
-    } else {
+    let known = known(door, user);
+    let verifier = match &known {
+        Some((verifier, _)) => verifier.clone(),
         // The salt must be the same every time, and nobody's password fits.
-        Verifier::unknown(user, &door.login.verifier)
+        None => Verifier::unknown(user, &door.login.verifier),
     };
     let mut mechanisms = bytes::BytesMut::new();
     reply::text(&mut mechanisms, MECHANISM);
@@ -151,13 +160,24 @@ async fn authenticate(client: &mut Client, door: &Door, user: &str) -> Result<Re
     if kind != b'p' {
         return Err(Gone::Malformed(codec::Malformed::Form));
     }
-    match exchange.finish(&answer, &body) {
-        Ok(last) if known => {
+    match (exchange.finish(&answer, &body), known) {
+        (Ok(last), Some((_, who))) => {
             reply::authentication(&mut client.out, AUTH_SASL_FINAL, last.as_bytes());
-            Ok(Ok(()))
+            Ok(Ok(who))
         }
         _ => wrong(),
     }
+}
+
+/// What a user's password is checked with, and who that is.
+fn known(door: &Door, user: &str) -> Option<(Verifier, Option<Who>)> {
+    if user == door.login.user {
+        return Some((door.login.verifier.clone(), None));
+    }
+    let users = door.router.users();
+    let known = users.user(user)?;
+    let verifier = Verifier::parse(known.scram.as_deref()?)?;
+    Some((verifier, Some(Who { name: known.name.clone(), id: known.id })))
 }
 
 async fn refuse(mut client: Client, error: SqlError) -> Result<Option<Session>, Gone> {

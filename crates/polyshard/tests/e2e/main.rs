@@ -13,6 +13,7 @@ mod outages;
 mod postgres;
 mod processes;
 mod restores;
+mod rights;
 mod support;
 mod traces;
 mod watch;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use polyshard_admin::Problem;
 use polyshard_admin::types::{BindRequest, DatasetView, KeyRuleText, UnbindRequest};
-use polyshard_catalog::{BINDING_SUFFIX, Binding, DatasetRecord, KeyPart, KeyRule, QUOTA_STORE};
+use polyshard_catalog::{BINDING_SUFFIX, Binding, DatasetRecord, KeyPart, KeyRule, places_nothing};
 use polyshard_store_queue::QueueName;
 use polyshard_store_table::TableName;
 
@@ -115,7 +115,7 @@ impl Operations {
 /// Bindings, quotas, what is gone, and what stores keep about accounts are no datasets to an operator.
 pub(crate) fn is_shown(record: &DatasetRecord) -> bool {
     let inner = [BINDING_SUFFIX, "-gone", "-service"].iter().any(|suffix| record.store.ends_with(suffix));
-    !inner && record.store != QUOTA_STORE && !record.name.contains('$')
+    !inner && !places_nothing(&record.store) && !record.name.contains('$')
 }
 
 fn dataset_view(record: &DatasetRecord, exists: bool, bound: bool) -> DatasetView {

@@ -25,7 +25,11 @@ impl Session {
                 Argument::Parameter(number) => parameter(params, *number)?,
             });
         }
-        let answer = match self.store_function(call) {
+        let function = self.store_function(call);
+        if function.is_none() {
+            self.check_schema_right()?;
+        }
+        let answer = match function {
             Some(function) => Box::pin(self.call_store(function, call, &arguments)).await?,
             None => self.carry_out(call, &arguments).await?,
         };

@@ -135,7 +135,7 @@ impl Session {
 
     /// What was set by statements, where nobody else keeps it. What SQLite shards do not know is left as it is there.
     fn carry_to_files(&mut self) {
-        self.lite_settings = Arc::new(lite_settings(&self.door));
+        self.lite_settings = Arc::new(lite_settings(&self.door, self.user_name()));
         let parsed = self.settings.statements().filter_map(|text| polyshard_sql::statements(text).ok());
         let parsed: Vec<_> = parsed.flatten().collect();
         for statement in parsed {

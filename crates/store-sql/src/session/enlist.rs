@@ -2,6 +2,7 @@
 
 use polyshard_engine::{Dialect, Rows, Statement};
 use polyshard_map::{Key, MapName};
+use polyshard_router::rights::{Asked, Right};
 use polyshard_router::{Access, RouterError};
 use polyshard_shard::Dataset;
 use polyshard_sql::{PolyshardCall, SqlError, SqlState};
@@ -27,12 +28,20 @@ impl Session {
     ) -> Result<Option<String>, Stop> {
         let arguments = in_order(function, call, given)?;
         let Some(stores) = self.door.stores.clone() else { return Ok(None) };
+        let (store, table) = stores.concerned(function.name, &arguments);
         let mut enlisted = match stores.enlist(function.name, arguments).await {
             Ok(enlisted) => enlisted,
             Err(Refusal::Sql(error)) => return Err(error.into()),
             Err(Refusal::Router(error)) => return Err(reply::of_router(&error).into()),
         };
         let writes = enlisted.access() == Access::Write;
+        self.check_right(&Asked {
+            right: if writes { Right::Write } else { Right::Read },
+            store,
+            table: Some(&table),
+            map: Some(enlisted.map()),
+            keys: Some(std::slice::from_ref(enlisted.key())),
+        })?;
         if writes {
             self.check_may_write()?;
         }

@@ -14,7 +14,7 @@ impl Session {
     /// Carries out a text that goes to one shard as it is, by what is known of others of its shape. False, and nothing
     /// done, if it must be looked at by itself.
     pub(super) async fn run_in_lane(&mut self, text: &str) -> Result<bool, Stop> {
-        if self.embedded || self.transaction.failed || self.own.shard.is_some() {
+        if self.embedded || self.transaction.failed || self.own.shard.is_some() || self.is_limited() {
             return Ok(false);
         }
         let Some(shape) = Shape::of(text) else { return Ok(false) };

@@ -22,6 +22,7 @@ mod prepare;
 mod reference;
 mod rekey;
 mod savepoint;
+mod rights;
 mod set;
 mod several;
 mod simple;
@@ -31,6 +32,7 @@ mod statement;
 mod target;
 mod transaction;
 mod watch;
+mod users;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -59,6 +61,7 @@ pub(crate) use inside::{Leave, open as open_inside, write_ticket};
 pub(crate) use load::{check_client, given_columns};
 pub(crate) use place::{Wanted, other_engine, other_file};
 pub(crate) use savepoint::Extent;
+pub(crate) use rights::Who;
 pub(crate) use several::PREPARED_PREFIX;
 pub(crate) use snapshot::moved;
 pub(crate) use spool::Spool;
@@ -72,6 +75,8 @@ pub(crate) struct Session {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Client,
     cancel: Cancellable,
+    /// A user of the catalog's, whose rights are looked at; none for the one of the configuration, who has all.
+    who: Option<Who>,
     settings: Arc<Settings>,
     pub(crate) own: Own,
     pub(crate) search_path: Arc<[String]>,
@@ -171,6 +176,7 @@ impl Session {
         mut client: Client,
         door: &Arc<Door>,
         parameters: &[(String, String)],
+        who: Option<Who>,
     ) -> Result<Option<Session>, Gone> {
         let defaults = match door.defaults().await {
             Ok(defaults) => defaults,
@@ -183,11 +189,14 @@ impl Session {
             }
         };
         // The shards are under another role; to the client, it is who it logged in as.
-        set(&mut reported, "session_authorization", &door.login.user);
+        let user = who.as_ref().map_or(&door.login.user, |who| &who.name);
+        set(&mut reported, "session_authorization", user);
         set(&mut reported, "application_name", "");
         let mut session = Session::new(client, door, defaults.embedded, defaults.search_path.clone());
         session.one_snapshot = defaults.one_snapshot;
         match session.take_settings(parameters, &mut reported).await {
+        session.lite_settings = Arc::new(lite_settings(door, user));
+        session.who = who;
             Ok(()) => {}
             Err(Stop::Refused(error) | Stop::Fatal(error)) => return refuse(session.client, &error).await,
             Err(Stop::Gone(gone)) => return Err(gone),
@@ -213,6 +222,7 @@ impl Session {
             door: door.clone(),
             client,
             cancel: door.cancels.enter(i32::from_be_bytes(door.random())),
+            who: None,
             settings: Arc::default(),
             own: Own::default(),
             search_path,
@@ -223,7 +233,7 @@ impl Session {
             embedded,
             under: None,
             lite: None,
-            lite_settings: Arc::new(lite_settings(door)),
+            lite_settings: Arc::new(lite_settings(door, &door.login.user)),
             parked: BTreeMap::new(),
             held: HeldAnswers::default(),
             asked: None,
@@ -255,6 +265,7 @@ impl Session {
             }
             set::check_value(&name, Some(&value))?;
             if name == "client_encoding" {
+            self.check_setting(&name)?;
                 continue;
             }
             if name == "search_path" {
@@ -398,9 +409,9 @@ impl Session {
     }
 }
 
-fn lite_settings(door: &Door) -> polyshard_lite::Settings {
+fn lite_settings(door: &Door, user: &str) -> polyshard_lite::Settings {
     polyshard_lite::Settings {
-        user: door.login.user.clone(),
+        user: user.to_owned(),
         database: door.login.database.clone(),
         ..polyshard_lite::Settings::default()
     }

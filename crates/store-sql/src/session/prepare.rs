@@ -180,6 +180,7 @@ impl Session {
         let schema = self.current_schema().await?;
         let context = Context { schema: &schema, search_path: &self.search_path, strict: self.own.strict };
         let analysis = polyshard_sql::analyse(statement, &context)?;
+        self.judge(statement, &analysis, &polyshard_sql::Route::Anywhere, &schema)?;
         if analysis.tables().is_empty() && *statement.kind() == Kind::Select {
             return Ok(());
         }

@@ -22,6 +22,7 @@ impl Session {
             return Ok(());
         }
         check_value(name, value.as_deref())?;
+        self.check_setting(name)?;
         if name == "transaction_isolation" && value.as_deref().is_some_and(settings::is_one_snapshot) {
             let serializable = value.as_deref().is_some_and(settings::is_serializable);
             let isolation =
@@ -122,7 +123,7 @@ impl Session {
         let path = self.search_path.clone();
         self.transaction.note_search_path(false, &path);
         if self.embedded {
-            self.lite_settings = Arc::new(super::lite_settings(&self.door));
+            self.lite_settings = Arc::new(super::lite_settings(&self.door, self.user_name()));
             self.settings = Arc::default();
         } else if !self.settings.is_empty() {
             self.settings = Arc::default();

@@ -82,6 +82,7 @@ impl Session {
             self.routed_by = Some(schema);
         }
         Ok((route, analysis))
+        self.judge(&analysed.statement, &analysis, &route, &schema)?;
     }
 
     /// Refuses what a failed transaction does not allow.
@@ -235,6 +236,9 @@ impl Session {
     }
 
     /// Runs a statement on one shard, by a text that says it.
+            Kind::Ddl(ddl) if self.under.is_none() && super::users::is_about_users(ddl) => {
+                Box::pin(self.user_statement(statement, ddl)).await?;
+            }
     pub(super) async fn run_here(
         &mut self,
         wanted: &Wanted<'_>,

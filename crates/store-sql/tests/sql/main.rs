@@ -15,6 +15,7 @@ mod moving;
 mod point;
 mod prepared;
 mod programs;
+mod rights;
 mod savepoints;
 mod series;
 mod session;
