@@ -8,6 +8,7 @@ use polyshard_azure_http::{
     AccountName, Answer, BodyFormat, Context, Endpoint, Identity, Policies, Request, Response, Service,
     ServiceError, ServiceProperties, StoreKind, StoredPolicy, TableKeyRange, Timestamp, write_policies,
 };
+use polyshard_router::rights::Right;
 
 use crate::batch::{self, Answered, Batch, Part};
 use crate::command::{Command, READ};
@@ -16,7 +17,7 @@ use crate::filter::Filter;
 use crate::name::TableName;
 use crate::odata::Level;
 use crate::reply::{self, Prefer, store_error};
-use crate::store::{CHANGES_MAX, Change, ChangeKind, Policy, Query, StoreError, TableStore};
+use crate::store::{CHANGES_MAX, Change, ChangeKind, Doing, Policy, Query, StoreError, TableStore};
 
 /// The table service of a cluster, to be put behind a door.
 pub struct TableService {
@@ -44,6 +45,9 @@ impl TableService {
 
     async fn carry_out(&self, context: &Context, command: Command) -> Result<Response, ServiceError> {
         authorize(context, &command)?;
+        if self.store.is_limited(context.account.as_str()) {
+            Box::pin(self.permit(context, &command)).await?;
+        }
         let failed = |error: StoreError| store_error(&error);
         match command {
             Command::ListTables { filter, from, top, level } => {
@@ -144,6 +148,8 @@ impl TableService {
 
     async fn changes(&self, context: &Context, parts: Vec<Part>) -> Result<Vec<Answered>, ServiceError> {
         let set = ChangeSet::parse(context, parts)?;
+        let doing = Doing::Table(Right::Write, &set.table, Some(set.keys[0].partition.as_str()));
+        Box::pin(self.permit_doing(context, doing)).await?;
         let changes: Arc<[Change]> = set.changes.into();
         let changed = self.store.change(&set.table, &set.keys[0].partition, changes.clone()).await;
         let times = changed.map_err(|(at, error)| reply::numbered(at, store_error(&error)))?;
@@ -155,6 +161,37 @@ impl TableService {
             answers.push(Answered { content_id, response });
         }
         Ok(answers)
+    }
+
+    /// Whether the account itself may do this, however the request was signed.
+    async fn permit(&self, context: &Context, command: &Command) -> Result<(), ServiceError> {
+        let partition;
+        let doing = match command {
+            Command::ListTables { .. } | Command::GetProperties | Command::GetStats => Doing::Anything,
+            Command::GetTable { table, .. } => Doing::Looking(table),
+            Command::CreateTable { .. }
+            | Command::DeleteTable { .. }
+            | Command::GetPolicies { .. }
+            | Command::SetPolicies { .. }
+            | Command::SetProperties(_) => Doing::Whole(Right::Schema),
+            Command::Query { table, query, .. } => {
+                partition = query.filter.as_ref().map(|filter| filter.bounds().partition);
+                let only = partition.as_ref().and_then(|partition| partition.only());
+                Doing::Table(Right::Read, table, only)
+            }
+            Command::Get { table, key, .. } => Doing::Table(Right::Read, table, Some(key.partition.as_str())),
+            Command::Change { table, key, .. } => {
+                Doing::Table(Right::Write, table, Some(key.partition.as_str()))
+            }
+            // The operations in a batch are asked about one by one.
+            Command::Batch | Command::Preflight => return Ok(()),
+        };
+        self.permit_doing(context, doing).await
+    }
+
+    async fn permit_doing(&self, context: &Context, doing: Doing<'_>) -> Result<(), ServiceError> {
+        let permitted = self.store.permit(context.account.as_str(), doing).await;
+        permitted.map_err(|error| store_error(&error))?.map_err(|missing| reply::not_permitted(&missing))
     }
 
     async fn properties(&self, context: &Context) -> Result<ServiceProperties, ServiceError> {

@@ -3,6 +3,7 @@
 use polyshard_azure_http::{Context, Response, ServiceError};
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
+use polyshard_router::rights::Missing;
 
 use crate::continuation;
 use crate::entity::{Entity, EntityKey, InputError};
@@ -268,6 +269,12 @@ pub(crate) fn atom() -> ServiceError {
 pub(crate) fn no_such_operation() -> ServiceError {
     let message = "The requested operation is not implemented on the specified resource.";
     ServiceError::new(501, "NotImplemented", message)
+}
+
+/// An account whose rights are not enough.
+pub(crate) fn not_permitted(missing: &Missing) -> ServiceError {
+    let message = format!("This request is not authorized to perform this operation: {missing}. {}", missing.hint);
+    ServiceError::new(403, "AuthorizationFailure", message)
 }
 
 /// A shared access signature that is for other keys.

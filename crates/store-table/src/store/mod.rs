@@ -4,6 +4,7 @@ mod changes;
 mod entities;
 mod error;
 mod query;
+mod rights;
 mod rows;
 mod statements;
 mod sweep;
@@ -23,6 +24,7 @@ use tokio::sync::{Mutex, Notify};
 pub use changes::{CHANGES_MAX, Change, ChangeKind};
 pub use error::StoreError;
 pub use query::{PAGE_ROWS_MAX, Page, Query};
+pub(crate) use rights::Doing;
 pub use tables::{Listed, Policy};
 
 use crate::entity::PartitionKey;
