@@ -322,12 +322,7 @@ pub(crate) fn table_in(from: Dialect, to: Dialect, table: &str) -> String {
                 // A file has no schemas, and calls tables of others than public by both names.
                 Some((schema, name)) if schema != "\"public" => format!("{schema}.{name}"),
                 Some((_, name)) => format!("\"{name}"),
-                None => match table.split_once("\".\"") {
-                // A file has no schemas, and calls tables of others than public by both names.
-                Some((schema, name)) if schema != "\"public" => format!("{schema}.{name}"),
-                Some((_, name)) => format!("\"{name}"),
                 None => table.rsplit_once('.').map_or(table, |(_, name)| name).to_owned(),
-            },
             },
         },
         _ => table.to_owned(),

@@ -19,8 +19,10 @@ pub(crate) struct Side {
     /// As it is written in SQL.
     pub table: String,
     pub columns: Vec<Column>,
-    /// Places of the primary key's columns.
+    /// Places of the columns of the source's primary key.
     pub key: Vec<usize>,
+    /// Places of the columns of this side's own, which may be of other columns on another engine.
+    own_key: Vec<usize>,
     /// Places of the columns that rows are read in the order of.
     pub order: Vec<usize>,
     /// The condition that a row is in the move's ranges.
@@ -70,6 +72,7 @@ impl Side {
             columns.iter().position(|column| column.name.trim_matches('"') == plain)
         };
         let key = like.primary_key.clone();
+        let own_key = shape.key().filter_map(|column| place(&column.name)).collect();
         let mut order = Vec::new();
         if let Placement::Column(column) = &dataset.placement {
             order.push(place(column).ok_or_else(|| refuse(format!("it has no column {column}")))?);
@@ -100,6 +103,7 @@ impl Side {
             table,
             columns,
             key,
+            own_key,
             order,
             inside,
             leads,
@@ -167,9 +171,9 @@ impl Side {
 
     /// Replaces what is there only if it is in the ranges, too: another tenant's row is never touched.
     fn upsert_text(&self) -> String {
-        let key: Vec<&str> = self.key.iter().map(|place| self.columns[*place].name.as_str()).collect();
+        let key: Vec<&str> = self.own_key.iter().map(|place| self.columns[*place].name.as_str()).collect();
         let mut set: Vec<String> = (0..self.columns.len())
-            .filter(|place| !self.key.contains(place))
+            .filter(|place| !self.key.contains(place) && !self.own_key.contains(place))
             .map(|place| format!("{0} = excluded.{0}", self.columns[place].name))
             .collect();
         if set.is_empty() {

@@ -94,6 +94,49 @@ async fn with_the_number_of_a_dataset_in_front() {
 }
 
 #[tokio::test]
+async fn with_the_placement_in_the_key() {
+    let definition = map(Scheme::Hash(HashSpec::new(0, 16).unwrap()));
+    let shape = shape(&["dataset", "pk", "rk", "placement", "props"], &[0, 3, 1, 2]);
+    let placement = Placement::Column("placement".to_owned());
+    let side = side(placement, Some("dataset"), &shape, &definition, definition.buckets(2, 9).unwrap());
+    let table = "CREATE TABLE item (dataset INTEGER, pk TEXT, rk TEXT, placement BLOB, props TEXT, \
+                 PRIMARY KEY (dataset, placement, pk, rk)) WITHOUT ROWID";
+    let after =
+        [Value::Blob(vec![0, 0, 0, 3]), Value::Int(7), Value::Text("p".into()), Value::Text("r".into())];
+    let plan = page_plan(table, &side, Some(7), RowKey(after.to_vec())).await;
+    assert_eq!(
+        plan,
+        "SEARCH item USING PRIMARY KEY (dataset=? AND (placement,pk,rk)>(?,?,?) AND placement<?)"
+    );
+}
+
+/// Engines, and files of earlier versions, may have another key for the same rows.
+#[test]
+fn a_row_is_put_over_another_by_the_key_of_the_table_that_it_is_put_into() {
+    let definition = map(Scheme::Hash(HashSpec::new(0, 16).unwrap()));
+    let columns = ["dataset", "pk", "rk", "placement", "props"];
+    let (short, long) = (shape(&columns, &[0, 1, 2]), shape(&columns, &[0, 3, 1, 2]));
+    let dataset = Dataset {
+        name: "items".to_owned(),
+        map: definition.name().clone(),
+        table: "item".to_owned(),
+        placement: Placement::Column("placement".to_owned()),
+        rows: None,
+    };
+    let range = [definition.buckets(2, 9).unwrap()];
+    let text = |own: &Shape, source: &Shape| {
+        let side = Side::new(Dialect::Sqlite, &dataset, own, source, &definition, &range).unwrap();
+        side.upsert.to_string()
+    };
+    let (into_short, into_long) = (text(&short, &long), text(&long, &short));
+    assert!(into_short.contains("ON CONFLICT (dataset, pk, rk) DO UPDATE SET props = "), "{into_short}");
+    assert!(
+        into_long.contains("ON CONFLICT (dataset, placement, pk, rk) DO UPDATE SET props = "),
+        "{into_long}"
+    );
+}
+
+#[tokio::test]
 async fn with_the_tenant_in_front() {
     let definition = map(Scheme::List);
     let shape = shape(&["tenant", "id", "body"], &[0, 1]);
