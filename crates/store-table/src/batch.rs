@@ -6,6 +6,8 @@ use polyshard_azure_http::{Headers, Method, RawPath, Request, Response, decode_q
 const PARTS_MAX: usize = 200;
 /// Headers of one part, which are a handful.
 const HEADERS_MAX: usize = 32;
+/// What is laid ready for each answer; most are shorter.
+const ANSWER_BYTES: usize = 768;
 
 /// Why a batch cannot be read; the client must send another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -192,12 +194,14 @@ pub(crate) struct Answered {
 
 /// The answers to a change set, or the one error that undid it all.
 pub(crate) fn changes_response(id: uuid::Uuid, answers: &[Answered]) -> Response {
-    let mut body = format!(
+    let mut body = Vec::with_capacity((answers.len() + 1) * ANSWER_BYTES);
+    let open = format!(
         "--batchresponse_{id}\r\nContent-Type: multipart/mixed; boundary=changesetresponse_{id}\r\n\r\n"
-    )
-    .into_bytes();
+    );
+    body.extend_from_slice(open.as_bytes());
+    let next = format!("--changesetresponse_{id}\r\n");
     for answer in answers {
-        body.extend_from_slice(format!("--changesetresponse_{id}\r\n").as_bytes());
+        body.extend_from_slice(next.as_bytes());
         write_answer(answer, &mut body);
     }
     body.extend_from_slice(format!("--changesetresponse_{id}--\r\n--batchresponse_{id}--\r\n").as_bytes());

@@ -33,21 +33,49 @@ impl TableService {
     async fn answer(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
         let command = Command::parse(context.account.as_str(), &context.resource, request)?;
         let response = match command {
-            Command::Preflight => return self.properties(context).await?.preflight(request),
-            Command::Batch => self.batch(context, request).await?,
+            Command::Preflight => {
+                return Box::pin(self.properties(context)).await?.preflight(request);
+            }
+            Command::Batch => {
+                let batch: Answer<'_> = Box::pin(self.batch(context, request));
+                batch.await?
+            }
             command => self.carry_out(context, command).await?,
         };
         if request.headers.get("Origin").is_none() {
             return Ok(response);
         }
-        Ok(self.properties(context).await?.open_to_origin(request, response))
+        Ok(Box::pin(self.properties(context)).await?.open_to_origin(request, response))
     }
 
+    /// What is asked most is done here; the rest is put elsewhere, since the room that a request takes in memory is
+    /// that of the largest.
     async fn carry_out(&self, context: &Context, command: Command) -> Result<Response, ServiceError> {
         authorize(context, &command)?;
         if self.store.is_limited(context.account.as_str()) {
             Box::pin(self.permit(context, &command)).await?;
         }
+        let failed = |error: StoreError| store_error(&error);
+        match command {
+            Command::Get { table, key, select, level } => {
+                let entity = self.store.get(&table, &key).await.map_err(failed)?;
+                Ok(reply::entity(context, table.name(), &entity, level, &select))
+            }
+            command @ Command::Change { .. } => {
+                let (table, key, change, level, prefer) = command.into_change().expect("it is a change");
+                let changes: Arc<[Change]> = [change].into();
+                let changed = self.store.change(&table, &key.partition, changes.clone()).await;
+                let times = changed.map_err(|(_, error)| store_error(&error))?;
+                Ok(changed_reply(context, &table, key, &changes[0].kind, times[0], level, prefer))
+            }
+            other => {
+                let other: Answer<'_> = Box::pin(self.carry_out_other(context, other));
+                other.await
+            }
+        }
+    }
+
+    async fn carry_out_other(&self, context: &Context, command: Command) -> Result<Response, ServiceError> {
         let failed = |error: StoreError| store_error(&error);
         match command {
             Command::ListTables { filter, from, top, level } => {
@@ -96,19 +124,10 @@ impl TableService {
                 let page = self.store.query(&table, &query).await.map_err(failed)?;
                 Ok(reply::page(context, table.name(), &page, level, &select))
             }
-            Command::Get { table, key, select, level } => {
-                let entity = self.store.get(&table, &key).await.map_err(failed)?;
-                Ok(reply::entity(context, table.name(), &entity, level, &select))
+            // They have answers of their own.
+            Command::Batch | Command::Preflight | Command::Get { .. } | Command::Change { .. } => {
+                Err(reply::no_such_operation())
             }
-            command @ Command::Change { .. } => {
-                let (table, key, change, level, prefer) = command.into_change().expect("it is a change");
-                let changes: Arc<[Change]> = [change].into();
-                let changed = self.store.change(&table, &key.partition, changes.clone()).await;
-                let times = changed.map_err(|(_, error)| store_error(&error))?;
-                Ok(changed_reply(context, &table, key, &changes[0].kind, times[0], level, prefer))
-            }
-            // Both have answers of their own.
-            Command::Batch | Command::Preflight => Err(reply::no_such_operation()),
         }
     }
 

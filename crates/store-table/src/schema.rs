@@ -1,4 +1,4 @@
-//! The table that entities have on every shard.
+//! The tables that entities have on every shard.
 
 use polyshard_engine::Dialect;
 use polyshard_shard::StoreSchema;
@@ -9,40 +9,83 @@ pub(crate) const ENTITIES: &str = "entity";
 /// The column of entities that holds their PartitionKey.
 pub const PARTITION_KEY_COLUMN: &str = "pk";
 
+/// The list of partitions that a shard on SQLite has entities of.
+pub(crate) const PARTITIONS: &str = "entity_partition";
+
 /// The tables to be made on every shard.
 pub fn schema() -> StoreSchema {
     StoreSchema { statements }
 }
 
-/// The primary key is the order in which entities are read; the index finds what belongs to a range of a map. `ts` is
-/// the time of the last change in ticks of 100 ns since 1970, later with every change of the row, and so its version.
-/// `props` is in the format of `stored.rs`.
 fn statements(dialect: Dialect) -> Vec<String> {
+    match dialect {
+        Dialect::Sqlite => sqlite(),
+        Dialect::Postgres => postgres(),
+    }
+}
+
+/// The columns of entities. `ts` is the time of the last change in ticks of 100 ns since 1970, later with every change
+/// of the row, and so its version. `props` is in the format of `stored.rs`.
+fn columns(dialect: Dialect) -> String {
     let (int, blob, text) = (dialect.bigint(), dialect.blob(), dialect.text());
-    let table = dialect.own_table(ENTITIES);
-    let on = format!("ON {table} (dataset, placement)");
-    let (index, clustered) = match dialect {
-        Dialect::Sqlite => {
-            (format!("CREATE INDEX IF NOT EXISTS polyshard_entity_placement {on}"), " WITHOUT ROWID, STRICT")
-        }
-        // Even to find that an index is there PostgreSQL waits for all who write to the table, and others wait behind
-        // it: a process could not start while a transaction is open, or is left undecided by one that was killed.
-        Dialect::Postgres => (
-            format!(
-                "DO $$ BEGIN IF to_regclass('polyshard.entity_placement') IS NULL THEN \
-                 CREATE INDEX IF NOT EXISTS entity_placement {on}; END IF; END $$"
-            ),
-            "",
+    format!(
+        "dataset {int} NOT NULL, pk {text} NOT NULL, rk {text} NOT NULL, placement {blob} NOT NULL, \
+         ts {int} NOT NULL, props {text} NOT NULL"
+    )
+}
+
+/// Entities lie in the order in which moves read them, by placement, so that an insert changes one tree and not two. A
+/// placement is made of the partition key, so a partition is in one piece, in the order of its row keys. Partitions are
+/// listed in the order of their own keys, for scans over all of them: one row for each, which triggers keep, since
+/// rows also come and go by moves and restores.
+///
+/// A file that an earlier version made has its entities in the order of their keys and an index by placement
+/// (`PRIMARY KEY (dataset, pk, rk)`), and stays so: every statement is for both.
+fn sqlite() -> Vec<String> {
+    let dialect = Dialect::Sqlite;
+    let (table, partitions) = (dialect.own_table(ENTITIES), dialect.own_table(PARTITIONS));
+    vec![
+        format!(
+            "CREATE TABLE IF NOT EXISTS {table} ({}, PRIMARY KEY (dataset, placement, pk, rk)) WITHOUT ROWID, STRICT",
+            columns(dialect)
         ),
-    };
+        // Columns have other names than those of entities, so that a condition on these may be used with both.
+        format!(
+            "CREATE TABLE IF NOT EXISTS {partitions} (number INTEGER NOT NULL, name TEXT NOT NULL, \
+             place BLOB NOT NULL, PRIMARY KEY (number, name)) WITHOUT ROWID, STRICT"
+        ),
+        // Of a file without the list.
+        format!(
+            "INSERT INTO {partitions} (number, name, place) SELECT DISTINCT dataset, pk, placement FROM {table} \
+             WHERE NOT EXISTS (SELECT 1 FROM {partitions}) ON CONFLICT DO NOTHING"
+        ),
+        format!(
+            "CREATE TRIGGER IF NOT EXISTS {table}_added AFTER INSERT ON {table} \
+             WHEN NOT EXISTS (SELECT 1 FROM {partitions} WHERE number = NEW.dataset AND name = NEW.pk) \
+             BEGIN INSERT INTO {partitions} (number, name, place) VALUES (NEW.dataset, NEW.pk, NEW.placement); END"
+        ),
+        format!(
+            "CREATE TRIGGER IF NOT EXISTS {table}_removed AFTER DELETE ON {table} \
+             WHEN NOT EXISTS (SELECT 1 FROM {table} WHERE dataset = OLD.dataset AND placement = OLD.placement \
+             AND pk = OLD.pk) \
+             BEGIN DELETE FROM {partitions} WHERE number = OLD.dataset AND name = OLD.pk; END"
+        ),
+    ]
+}
+
+/// The primary key is the order in which entities are read; the index finds what belongs to a range of a map.
+fn postgres() -> Vec<String> {
+    let dialect = Dialect::Postgres;
+    let table = dialect.own_table(ENTITIES);
     let mut out: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
     out.extend([
+        format!("CREATE TABLE IF NOT EXISTS {table} ({}, PRIMARY KEY (dataset, pk, rk))", columns(dialect)),
+        // Even to find that an index is there PostgreSQL waits for all who write to the table, and others wait behind
+        // it: a process could not start while a transaction is open, or is left undecided by one that was killed.
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (dataset {int} NOT NULL, pk {text} NOT NULL, rk {text} NOT NULL, \
-             placement {blob} NOT NULL, ts {int} NOT NULL, props {text} NOT NULL, \
-             PRIMARY KEY (dataset, pk, rk)){clustered}"
+            "DO $$ BEGIN IF to_regclass('polyshard.entity_placement') IS NULL THEN \
+             CREATE INDEX IF NOT EXISTS entity_placement ON {table} (dataset, placement); END IF; END $$"
         ),
-        index,
     ]);
     out
 }

@@ -100,13 +100,13 @@ impl TableStore {
                 Attempt::Lost(lost) => lost,
             };
             for at in lost {
-                let reason = self.reason(&home, partition, &changes[at]).await;
+                let reason = Box::pin(self.reason(&home, partition, &changes[at])).await;
                 if let Some(error) = reason.map_err(|error| (at, error))? {
                     return Err((at, error));
                 }
             }
             if turn.is_none() {
-                turn = Some(self.turns[turn_of(&home, partition)].lock().await);
+                turn = Some(Box::pin(self.turns[turn_of(&home, partition)].lock()).await);
             }
         }
         Err((0, StoreError::Contended))
@@ -210,9 +210,11 @@ impl Work {
         Target { dataset, placement, partition: &self.partition, now: self.now }
     }
 
-    /// As the rows lie in the database.
+    /// As the rows lie in the database: on SQLite by placement, and so by what it is made of. On PostgreSQL it is only
+    /// the order that everybody locks rows in.
     fn order_key(&self) -> Vec<u8> {
         let mut order = number(self.home.record.id).to_be_bytes().to_vec();
+        order.extend_from_slice(&self.home.placement);
         order.extend_from_slice(self.partition.as_str().as_bytes());
         order.push(0);
         order.extend_from_slice(self.changes[0].row.as_str().as_bytes());

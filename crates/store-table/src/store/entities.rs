@@ -30,9 +30,13 @@ impl TableStore {
     ) -> Result<Option<Row>, StoreError> {
         let (dataset, partition, row) =
             (number(home.record.id), partition.to_owned(), row.as_str().to_owned());
+        let placement = home.placement.clone();
         let work = async move |ticket: &Ticket| {
-            let get = Statement::new(texts(ticket.dialect()).get.clone());
-            ticket.read(get.bind(dataset).bind(partition.clone()).bind(row.clone())).await
+            let texts = texts(ticket.dialect());
+            let get =
+                Statement::new(texts.get.clone()).bind(dataset).bind(partition.clone()).bind(row.clone());
+            let get = if texts.by_placement { get.bind(placement.clone()) } else { get };
+            ticket.read(get).await
         };
         let rows = self.router.call(&home.record.map, &home.key, Access::Read, work).await?;
         Ok(rows.into_iter().next())

@@ -34,7 +34,7 @@ pub(super) fn reads_first(kind: &ChangeKind) -> bool {
 impl Target<'_> {
     /// Reads the entity of a change: its time of change and its properties.
     pub fn read(&self, texts: &Texts, change: &Change) -> Statement {
-        self.at(&texts.get, change)
+        self.placed(texts, self.at(&texts.get, change))
     }
 
     /// The statement of a change, whose answer [`ticks_of`] reads. `found` is what [`Target::read`] found.
@@ -47,12 +47,16 @@ impl Target<'_> {
         Ok(match &change.kind {
             ChangeKind::Insert(properties) => self.add(&texts.insert, change, properties),
             ChangeKind::UpsertReplace(properties) => self.add(&texts.upsert, change, properties),
-            ChangeKind::Replace(properties, IfMatch::Any) => self.set(&texts.replace, change, properties),
-            ChangeKind::Replace(properties, IfMatch::At(time)) => {
-                self.set(&texts.replace_at, change, properties).bind(time.ticks())
+            ChangeKind::Replace(properties, IfMatch::Any) => {
+                self.placed(texts, self.set(&texts.replace, change, properties))
             }
-            ChangeKind::Delete(IfMatch::Any) => self.at(&texts.delete, change),
-            ChangeKind::Delete(IfMatch::At(time)) => self.at(&texts.delete_at, change).bind(time.ticks()),
+            ChangeKind::Replace(properties, IfMatch::At(time)) => {
+                self.placed(texts, self.set(&texts.replace_at, change, properties).bind(time.ticks()))
+            }
+            ChangeKind::Delete(IfMatch::Any) => self.placed(texts, self.at(&texts.delete, change)),
+            ChangeKind::Delete(IfMatch::At(time)) => {
+                self.placed(texts, self.at(&texts.delete_at, change).bind(time.ticks()))
+            }
             ChangeKind::Merge(over, if_match) => {
                 let found = found.ok_or(StoreError::NoSuchEntity)?;
                 if !if_match.is_met_by(timestamp(found.0)?) {
@@ -98,7 +102,12 @@ impl Target<'_> {
     ) -> Result<Statement, StoreError> {
         let merged = read_properties(stored)?.merged(over);
         merged.check_with(&key(self.partition, change))?;
-        Ok(self.set(&texts.replace_at, change, &merged).bind(ticks))
+        Ok(self.placed(texts, self.set(&texts.replace_at, change, &merged).bind(ticks)))
+    }
+
+    /// With the placement as the last parameter, where the engine finds rows by it.
+    fn placed(&self, texts: &Texts, statement: Statement) -> Statement {
+        if texts.by_placement { statement.bind(self.placement) } else { statement }
     }
 
     fn at(&self, text: &Arc<str>, change: &Change) -> Statement {

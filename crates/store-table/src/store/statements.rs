@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use polyshard_engine::Dialect;
 
-use crate::schema::ENTITIES;
+use crate::schema::{ENTITIES, PARTITIONS};
 
 /// Where a scan begins: at the key given, or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,11 @@ pub(super) enum From {
 /// keeps each of them prepared, so there are few.
 pub(super) const INSERT_ROWS: [usize; 4] = [64, 16, 4, 1];
 
-/// The statements of one engine.
+/// The statements of one engine. Those that name an entity by its key have its placement as their last parameter, if
+/// the engine finds rows by it.
 pub(super) struct Texts {
+    /// Whether they do.
+    pub by_placement: bool,
     /// `$1` dataset, `$2` pk, `$3` rk.
     pub get: Arc<str>,
     /// Dataset, pk, rk, placement, ts, props; nothing is changed if there is one. It answers with no row, which takes
@@ -40,7 +43,7 @@ pub(super) struct Texts {
     pub any: Arc<str>,
     /// `$1` dataset, `$2` how many.
     pub remove_some: Arc<str>,
-    table: String,
+    dialect: Dialect,
     scans: [Arc<str>; 8],
 }
 
@@ -76,7 +79,12 @@ impl Texts {
     fn new(dialect: Dialect) -> Texts {
         let table = dialect.own_table(ENTITIES);
         let text = |text: String| Arc::<str>::from(text);
-        let one = "dataset = $1 AND pk = $2 AND rk = $3";
+        let by_placement = dialect == Dialect::Sqlite;
+        // The conditions of one entity, with so many parameters before that of its placement.
+        let one = |before: usize| match by_placement {
+            true => format!("dataset = $1 AND placement = ${} AND pk = $2 AND rk = $3", before + 1),
+            false => "dataset = $1 AND pk = $2 AND rk = $3".to_owned(),
+        };
         let names = "(dataset, pk, rk, placement, ts, props)";
         let columns = format!("{names} VALUES ($1, $2, $3, $4, $5, $6)");
         let insert = |rows: usize| {
@@ -91,49 +99,65 @@ impl Texts {
             };
             let rows: Vec<String> = (0..rows).map(row).collect();
             let rows = rows.join(", ");
-            text(format!(
-                "INSERT INTO {table} {names} VALUES {rows} ON CONFLICT (dataset, pk, rk) DO NOTHING"
-            ))
+            // SQLite need not be able to undo one that ignores what is there, though triggers may change another table.
+            text(match dialect {
+                Dialect::Sqlite => format!("INSERT OR IGNORE INTO {table} {names} VALUES {rows}"),
+                Dialect::Postgres => {
+                    format!(
+                        "INSERT INTO {table} {names} VALUES {rows} ON CONFLICT (dataset, pk, rk) DO NOTHING"
+                    )
+                }
+            })
+        };
+        // Files of SQLite may have one key or the other: see the schema.
+        let conflict = match dialect {
+            Dialect::Sqlite => "",
+            Dialect::Postgres => "(dataset, pk, rk) ",
         };
         // Every change of a row is later than the one before, whatever the clocks say.
-        let replace = format!(
-            "UPDATE {table} SET ts = CASE WHEN ts >= $4 THEN ts + 1 ELSE $4 END, props = $5 WHERE {one}"
-        );
+        let replace = |before: usize| {
+            let one = one(before);
+            format!(
+                "UPDATE {table} SET ts = CASE WHEN ts >= $4 THEN ts + 1 ELSE $4 END, props = $5 WHERE {one}"
+            )
+        };
         let mut scans = Vec::new();
         for over in [Over::Partition, Over::Partitions] {
             for from in [From::At, From::After] {
                 for until in [Until::End, Until::Last] {
-                    scans.push(text(scan(&table, over, from, until, "")));
+                    scans.push(text(scan(dialect, over, from, until, "")));
                 }
             }
         }
         Texts {
-            get: text(format!("SELECT ts, props FROM {table} WHERE {one}")),
+            by_placement,
+            get: text(format!("SELECT ts, props FROM {table} WHERE {}", one(3))),
             insert: insert(1),
             insert_rows: INSERT_ROWS.map(insert),
             upsert: text(format!(
-                "INSERT INTO {table} AS kept {columns} ON CONFLICT (dataset, pk, rk) DO UPDATE SET \
+                "INSERT INTO {table} AS kept {columns} ON CONFLICT {conflict}DO UPDATE SET \
                  ts = CASE WHEN kept.ts >= excluded.ts THEN kept.ts + 1 ELSE excluded.ts END, \
                  props = excluded.props RETURNING ts"
             )),
-            replace: text(format!("{replace} RETURNING ts")),
-            replace_at: text(format!("{replace} AND ts = $6 RETURNING ts")),
-            delete: text(format!("DELETE FROM {table} WHERE {one} RETURNING ts")),
-            delete_at: text(format!("DELETE FROM {table} WHERE {one} AND ts = $4 RETURNING ts")),
+            replace: text(format!("{} RETURNING ts", replace(5))),
+            replace_at: text(format!("{} AND ts = $6 RETURNING ts", replace(6))),
+            delete: text(format!("DELETE FROM {table} WHERE {} RETURNING ts", one(3))),
+            delete_at: text(format!("DELETE FROM {table} WHERE {} AND ts = $4 RETURNING ts", one(4))),
             any: text(format!("SELECT 1 FROM {table} WHERE dataset = $1 LIMIT 1")),
             remove_some: text(format!(
-                "DELETE FROM {table} WHERE dataset = $1 AND (pk, rk) IN \
-                 (SELECT pk, rk FROM {table} WHERE dataset = $1 ORDER BY pk, rk LIMIT $2)"
+                "DELETE FROM {table} WHERE dataset = $1 AND ({key}) IN \
+                 (SELECT {key} FROM {table} WHERE dataset = $1 ORDER BY {key} LIMIT $2)",
+                key = if by_placement { "placement, pk, rk" } else { "pk, rk" }
             )),
             scans: scans.try_into().expect("two of three kinds are eight"),
-            table,
+            dialect,
         }
     }
 
     /// A scan, with a condition on the keys if there is one, whose parameters come after the scan's own.
     pub fn scan(&self, over: Over, from: From, until: Until, condition: &str) -> Arc<str> {
         if !condition.is_empty() {
-            return scan(&self.table, over, from, until, condition).into();
+            return scan(self.dialect, over, from, until, condition).into();
         }
         let at = usize::from(over == Over::Partitions) * 4
             + usize::from(from == From::After) * 2
@@ -142,17 +166,44 @@ impl Texts {
     }
 }
 
-fn scan(table: &str, over: Over, from: From, until: Until, condition: &str) -> String {
+fn scan(dialect: Dialect, over: Over, from: From, until: Until, condition: &str) -> String {
+    let (table, partitions) = (dialect.own_table(ENTITIES), dialect.own_table(PARTITIONS));
     let above = if from == From::At { ">=" } else { ">" };
-    let (columns, start, last, order) = match over {
-        Over::Partition => ("rk, ts, props", format!("pk = $2 AND rk {above} $3"), " AND rk <= $5", "rk"),
-        Over::Partitions => {
-            ("rk, ts, props, pk, placement", format!("(pk, rk) {above} ($2, $3)"), " AND pk <= $5", "pk, rk")
-        }
-    };
-    let last = if until == Until::Last { last } else { "" };
     let condition = if condition.is_empty() { String::new() } else { format!(" AND {condition}") };
-    format!(
-        "SELECT {columns} FROM {table} WHERE dataset = $1 AND {start}{last}{condition} ORDER BY {order} LIMIT $4"
-    )
+    let last = |column: &str| match until {
+        Until::Last => format!(" AND {column} <= $5"),
+        Until::End => String::new(),
+    };
+    // Where SQLite has the partition `$2`.
+    let place = format!("placement = (SELECT place FROM {partitions} WHERE number = $1 AND name = $2)");
+    match (over, dialect) {
+        (Over::Partition, _) => {
+            let place = if dialect == Dialect::Sqlite { format!("{place} AND ") } else { String::new() };
+            format!(
+                "SELECT rk, ts, props FROM {table} WHERE dataset = $1 AND {place}pk = $2 AND rk {above} $3{}{condition} \
+                 ORDER BY rk LIMIT $4",
+                last("rk")
+            )
+        }
+        (Over::Partitions, Dialect::Postgres) => format!(
+            "SELECT rk, ts, props, pk, placement FROM {table} WHERE dataset = $1 AND (pk, rk) {above} ($2, $3)\
+             {}{condition} ORDER BY pk, rk LIMIT $4",
+            last("pk")
+        ),
+        // The rest of the partition where it begins, and then those that are listed after it, each in one piece. Both
+        // are read as far as they are wanted, and not sorted: without the plus SQLite would search for what it knows of
+        // `name` beside, and not for the name itself.
+        (Over::Partitions, Dialect::Sqlite) => format!(
+            "SELECT rk, ts, props, pk, placement FROM {table} WHERE dataset = $1 AND {place} AND pk = $2 \
+             AND rk {above} $3{}{condition} UNION ALL \
+             SELECT rk, ts, props, name, place FROM {partitions} CROSS JOIN {table} \
+             WHERE number = $1 AND name > $2{} AND dataset = $1 AND placement = place AND pk = +name{condition} \
+             ORDER BY 4, 1 LIMIT $4",
+            last("pk"),
+            last("name")
+        ),
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,6 +121,7 @@ impl EntityChange {
 pub struct EntityRead {
     record: Arc<DatasetRecord>,
     key: Key,
+    placement: Vec<u8>,
     partition: PartitionKey,
     row: RowKey,
 }
@@ -143,8 +144,10 @@ impl EntityRead {
 
     /// The statement that reads it.
     pub fn read(&self, dialect: Dialect) -> Statement {
-        let statement = Statement::new(texts(dialect).get.clone()).bind(number(self.record.id));
-        statement.bind(self.partition.as_str()).bind(self.row.as_str())
+        let texts = texts(dialect);
+        let statement = Statement::new(texts.get.clone()).bind(number(self.record.id));
+        let statement = statement.bind(self.partition.as_str()).bind(self.row.as_str());
+        if texts.by_placement { statement.bind(self.placement.as_slice()) } else { statement }
     }
 
     /// Its properties as [`read_properties`] reads them, of what the statement of [`EntityRead::read`] answered; none
@@ -218,7 +221,7 @@ impl TableStore {
         partition: PartitionKey,
         row: RowKey,
     ) -> Result<EntityRead, StoreError> {
-        let Home { record, key: [key], .. } = self.home(table, &partition).await?;
-        Ok(EntityRead { record, key, partition, row })
+        let Home { record, key: [key], placement } = self.home(table, &partition).await?;
+        Ok(EntityRead { record, key, placement, partition, row })
     }
 }
