@@ -1,6 +1,7 @@
 //! One connection: requests read one after the other within limits, each passed to the store and answered.
 
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 
 use polyshard_meter::{Requests, trace};
 use polyshard_wire::Shutdown;
@@ -29,8 +30,9 @@ pub(crate) async fn run<S>(
 {
     let stream = Stream::new(stream, door.limits);
     let mut connection = Exchange { stream, peer, shutdown, door, scheme, requests };
+    let mut stop = pin!(shutdown.started());
     loop {
-        match connection.next().await {
+        match connection.next(stop.as_mut()).await {
             Ok(After::Next) => {}
             Ok(After::Close) if connection.stream.is_empty() => return connection.stream.close().await,
             Ok(After::Close | After::Drain) => return connection.stream.drain(shutdown).await,
@@ -74,8 +76,8 @@ struct Asked {
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange<'_, S> {
     /// Reads one request and answers it.
-    async fn next(&mut self) -> Result<After, Closed> {
-        let head = self.stream.head(self.shutdown).await?;
+    async fn next(&mut self, stop: Pin<&mut impl Future<Output = ()>>) -> Result<After, Closed> {
+        let head = self.stream.head(stop).await?;
         let (request_id, now) = (self.door.surroundings.request_id(), self.door.surroundings.now());
         let kind = self.door.service.kind();
         let head = match head {

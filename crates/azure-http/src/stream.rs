@@ -1,6 +1,7 @@
 //! The bytes of one connection: heads and bodies read within limits of size and time, responses written.
 
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -65,16 +66,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
         self.buffer.is_empty()
     }
 
-    /// Waits for the next request and reads its head; the inner error is to be told to the client.
+    /// Waits for the next request and reads its head; the inner error is to be told to the client. `stop` ends when the
+    /// shutdown starts: one for the whole connection, since to begin waiting anew for each request would cost.
     pub(crate) async fn head(
         &mut self,
-        shutdown: &Shutdown,
+        stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Result<Box<Head>, ServiceError>, Closed> {
         if self.buffer.is_empty() {
             let idle_time = self.limits.idle_time;
             tokio::select! {
                 biased;
-                () = shutdown.started() => return Err(Closed::Quiet),
+                () = stop => return Err(Closed::Quiet),
                 read = timeout(idle_time, self.read()) => match read {
                     Ok(Ok(0)) | Err(_) => return Err(Closed::Quiet),
                     Ok(read) => read?,

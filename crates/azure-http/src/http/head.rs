@@ -1,7 +1,12 @@
 //! Request heads: from bytes to a head, or to the answer that says what is wrong with them.
 
+use std::borrow::Cow;
+
 use crate::http::Limits;
 use crate::{Headers, Method, RawPath, ServiceError, decode_query};
+
+/// Headers that there is always room for; no SDK sends more, but for metadata.
+const HEADERS_FEW: usize = 32;
 
 /// A request without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,22 +44,39 @@ pub(crate) enum Parsed {
 /// Parses the head at the start of `bytes`. After an error the connection cannot be used any more: nobody knows where
 /// the next request starts.
 pub(crate) fn parse_head(bytes: &[u8], limits: &Limits) -> Result<Parsed, ServiceError> {
-    let mut slots = vec![httparse::EMPTY_HEADER; limits.headers_max];
-    let mut parsed = httparse::Request::new(&mut slots);
+    let mut few = [httparse::EMPTY_HEADER; HEADERS_FEW];
+    let few = &mut few[..limits.headers_max.min(HEADERS_FEW)];
+    if let Some(parsed) = parse_within(bytes, limits, few)? {
+        return Ok(parsed);
+    }
+    let mut many = vec![httparse::EMPTY_HEADER; limits.headers_max];
+    let too_many = || head_too_large(&format!("it has more than {} headers", limits.headers_max));
+    parse_within(bytes, limits, &mut many)?.ok_or_else(too_many)
+}
+
+/// The same with so many places for headers; none if there are more of them.
+fn parse_within<'b>(
+    bytes: &'b [u8],
+    limits: &Limits,
+    slots: &mut [httparse::Header<'b>],
+) -> Result<Option<Parsed>, ServiceError> {
+    let mut parsed = httparse::Request::new(slots);
     let length = match parsed.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length <= limits.head_bytes_max => length,
-        Ok(httparse::Status::Partial) if bytes.len() <= limits.head_bytes_max => return Ok(Parsed::Partial),
-        Ok(_) => return Err(head_too_large(&format!("it is longer than {} bytes", limits.head_bytes_max))),
-        Err(httparse::Error::TooManyHeaders) => {
-            return Err(head_too_large(&format!("it has more than {} headers", limits.headers_max)));
+        Ok(httparse::Status::Partial) if bytes.len() <= limits.head_bytes_max => {
+            return Ok(Some(Parsed::Partial));
         }
+        Ok(_) => return Err(head_too_large(&format!("it is longer than {} bytes", limits.head_bytes_max))),
+        Err(httparse::Error::TooManyHeaders) => return Ok(None),
         Err(httparse::Error::Version) => {
             return Err(ServiceError::new(505, "UnsupportedHttpVersion", "Only HTTP/1.1 is spoken here."));
         }
         Err(error) => return Err(bad_request(&format!("this is no HTTP/1.1 request ({error})"))),
     };
-    let headers: Headers =
-        parsed.headers.iter().map(|header| (header.name.to_owned(), text(header.value))).collect();
+    let mut headers = Headers::with_capacity(parsed.headers.len(), length);
+    for header in parsed.headers.iter() {
+        headers.push(header.name, text(header.value));
+    }
     let minor = parsed.version.unwrap_or(1);
     let method = parsed.method.and_then(Method::parse).ok_or_else(ServiceError::unsupported_verb)?;
     let target = origin_form(parsed.path.unwrap_or_default())?;
@@ -84,7 +106,7 @@ pub(crate) fn parse_head(bytes: &[u8], limits: &Limits) -> Result<Parsed, Servic
         close: minor == 0 || asks_to_close(&headers),
         headers,
     };
-    Ok(Parsed::Whole(Box::new(head), length))
+    Ok(Some(Parsed::Whole(Box::new(head), length)))
 }
 
 /// The path and query of a target. Proxies send absolute URLs, of which these are the end (RFC 9112, section 3.2.2).
@@ -132,9 +154,9 @@ fn asks_to_close(headers: &Headers) -> bool {
 
 /// A header's value: UTF-8 as most clients send it, otherwise ISO 8859-1 as Python's `http.client` does. Either way
 /// nothing is lost, and the signature is over the same characters.
-fn text(value: &[u8]) -> String {
+fn text(value: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(value) {
-        Ok(text) => text.to_owned(),
+        Ok(text) => Cow::Borrowed(text),
         Err(_) => value.iter().map(|byte| char::from(*byte)).collect(),
     }
 }

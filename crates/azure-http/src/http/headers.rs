@@ -2,7 +2,12 @@
 
 /// The headers of a request, in order, with names as the client wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(Vec<(String, String)>);
+pub struct Headers {
+    /// Names and values one after the other, so that a request's headers are one piece of memory and not dozens.
+    text: String,
+    /// Where each name and each value ends.
+    ends: Vec<(usize, usize)>,
+}
 
 impl Headers {
     /// No headers.
@@ -11,8 +16,16 @@ impl Headers {
     }
 
     /// Adds one at the end.
-    pub fn push(&mut self, name: impl Into<String>, value: impl Into<String>) {
-        self.0.push((name.into(), value.into()));
+    pub fn push(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) {
+        self.text.push_str(name.as_ref());
+        let name = self.text.len();
+        self.text.push_str(value.as_ref());
+        self.ends.push((name, self.text.len()));
+    }
+
+    /// None, with room for so many of so many bytes.
+    pub(crate) fn with_capacity(headers: usize, bytes: usize) -> Headers {
+        Headers { text: String::with_capacity(bytes), ends: Vec::with_capacity(headers) }
     }
 
     /// The first value of that name, in whatever case.
@@ -27,7 +40,8 @@ impl Headers {
 
     /// All headers in order, names as they came.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        starts.zip(&self.ends).map(|(start, (name, end))| (&self.text[start..*name], &self.text[*name..*end]))
     }
 
     /// The user's metadata: every `x-ms-meta-*` without its prefix, in order, the names' case kept.
@@ -42,7 +56,10 @@ impl Headers {
 
 impl FromIterator<(String, String)> for Headers {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(headers: I) -> Self {
-        Headers(headers.into_iter().collect())
+        headers.into_iter().fold(Headers::new(), |mut all, (name, value)| {
+            all.push(name, value);
+            all
+        })
     }
 }
 
