@@ -36,7 +36,7 @@ pub use session::{HookFuture, SessionHandle, SessionHook};
 pub use snapshot::{CopyProgress, Snapshot, Version};
 pub use statement::{Batch, Expect, NOTIFY_CHANNEL_BYTES_MAX, NOTIFY_PAYLOAD_BYTES_MAX, Statement};
 pub use target::{PostgresTarget, SqliteTarget, SslMode, Target};
-pub use transaction::{Access, Transaction, TransactionScan};
+pub use transaction::{Access, Stopper, Transaction, TransactionScan};
 pub use value::Value;
 
 /// The result of asking a database something.

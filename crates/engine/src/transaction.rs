@@ -1,5 +1,7 @@
 //! An interactive transaction: statements decided one after the other, applied together.
 
+use std::sync::Arc;
+
 use crate::statement::Action;
 use crate::{Error, Rows, Statement, postgres, sqlite};
 
@@ -29,6 +31,16 @@ pub struct Transaction {
     failed: bool,
 }
 
+/// Stops the statement that a transaction runs at the moment: it fails as one that ran for too long.
+pub struct Stopper(Arc<sqlite::StatementStopper>);
+
+impl Stopper {
+    /// Stops it; nothing happens if none runs.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
 enum Inner {
     SqliteRead(sqlite::ReadTransaction),
     SqliteWrite(sqlite::WriteTransaction),
@@ -46,6 +58,15 @@ impl Transaction {
 
     pub(crate) fn postgres(inner: postgres::PostgresTransaction) -> Transaction {
         Transaction { inner: Inner::Postgres(Box::new(inner)), failed: false }
+    }
+
+    /// What stops the statement that it runs at the moment; nothing where that cannot be stopped so. A write that is
+    /// stopped may take the whole transaction with it.
+    pub fn stopper(&self) -> Option<Stopper> {
+        match &self.inner {
+            Inner::SqliteWrite(transaction) => Some(Stopper(transaction.stopper())),
+            Inner::SqliteRead(_) | Inner::Postgres(_) => None,
+        }
     }
 
     /// Runs one statement.

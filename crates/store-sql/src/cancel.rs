@@ -20,7 +20,7 @@ pub(crate) struct Cancels {
 pub(crate) struct Running {
     on: tokio::sync::Mutex<Vec<RawCancel>>,
     /// Wakes whoever works for the session in this process.
-    here: tokio::sync::Notify,
+    here: Arc<tokio::sync::Notify>,
 }
 
 /// A session's place in the list, until it is dropped.
@@ -66,6 +66,11 @@ impl Cancels {
 }
 
 impl Running {
+    /// What is notified when the session is asked to stop.
+    pub fn here(&self) -> Arc<tokio::sync::Notify> {
+        self.here.clone()
+    }
+
     /// Ready once the session is asked to stop, from when this is first polled or enabled on.
     pub fn stopped(&self) -> tokio::sync::futures::Notified<'_> {
         self.here.notified()

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
 use tokio_rustls::client::TlsStream;
 
 use super::raw_connect::RawCancel;
@@ -48,14 +49,18 @@ pub struct RawFrame {
 
 impl RawSession {
     /// A session with whoever answers at the other end of a pipe in this process.
-    pub(super) fn piped(stream: DuplexStream, target: std::sync::Arc<str>) -> RawSession {
+    pub(super) fn piped(
+        stream: DuplexStream,
+        target: std::sync::Arc<str>,
+        stop: std::sync::Arc<Notify>,
+    ) -> RawSession {
         RawSession {
             stream: RawStream::Pipe(stream),
             incoming: BytesMut::new(),
             outgoing: BytesMut::new(),
             generation: 0,
             parameters: Vec::new(),
-            cancel: RawCancel::nobody(),
+            cancel: RawCancel::here(stop),
             target,
             notes: None,
         }

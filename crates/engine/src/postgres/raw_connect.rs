@@ -10,6 +10,7 @@ use postgres_protocol::message::{backend, frontend};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 
 use super::connect::Connector;
@@ -20,11 +21,18 @@ use crate::{Error, PostgresTarget, SslMode};
 /// How long a cancel request may take.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
 
+/// Who is asked to stop a statement.
+#[derive(Clone)]
+enum Whom {
+    Server(Arc<PostgresTarget>, Arc<rustls::ClientConfig>),
+    /// Somebody in this process.
+    Here(Arc<Notify>),
+}
+
 /// What stops the statement that runs on a session; clones are cheap, and outlive it.
 #[derive(Clone)]
 pub struct RawCancel {
-    /// The server to ask; nobody, if what runs ends by itself.
-    server: Option<(Arc<PostgresTarget>, Arc<rustls::ClientConfig>)>,
+    whom: Whom,
     process: i32,
     secret: i32,
 }
@@ -32,7 +40,13 @@ pub struct RawCancel {
 impl RawCancel {
     /// Asks the server to stop. An answer comes on the session itself: the statement's end, or its error.
     pub async fn send(&self) -> Result<(), Error> {
-        let Some((target, tls)) = &self.server else { return Ok(()) };
+        let (target, tls) = match &self.whom {
+            Whom::Server(target, tls) => (target, tls),
+            Whom::Here(stop) => {
+                stop.notify_waiters();
+                return Ok(());
+            }
+        };
         let ask = async {
             let mut stream = open(target, tls).await?;
             let mut message = BytesMut::new();
@@ -51,9 +65,9 @@ impl RawCancel {
         }
     }
 
-    /// For a session whose statements end by themselves.
-    pub(super) fn nobody() -> RawCancel {
-        RawCancel { server: None, process: 0, secret: 0 }
+    /// For a session with somebody in this process, who stops what he runs when this is notified.
+    pub(super) fn here(stop: Arc<Notify>) -> RawCancel {
+        RawCancel { whom: Whom::Here(stop), process: 0, secret: 0 }
     }
 
     pub(super) fn process(&self) -> i32 {
@@ -104,8 +118,8 @@ impl Connector {
             message: format!("PostgreSQL at {}: {why}", self.target),
         };
         let stream = open(target, &self.raw_tls).await.map_err(|error| away(&error))?;
-        let server = Some((target.clone(), self.raw_tls.clone()));
-        let cancel = RawCancel { server, process: 0, secret: 0 };
+        let whom = Whom::Server(target.clone(), self.raw_tls.clone());
+        let cancel = RawCancel { whom, process: 0, secret: 0 };
         let mut session = RawSession {
             stream,
             incoming: BytesMut::new(),

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::DuplexStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::connect::Connector;
@@ -102,9 +102,9 @@ impl RawPool {
 
 impl RawLent {
     /// A session with whoever answers at the other end of a pipe in this process, in the same protocol: it ends when it
-    /// is given back.
-    pub fn piped(stream: DuplexStream, target: &str) -> RawLent {
-        RawLent { pool: None, session: Some(RawSession::piped(stream, target.into())), permit: None }
+    /// is given back. Whoever wants its statement stopped has `stop` notified.
+    pub fn piped(stream: DuplexStream, target: &str, stop: Arc<Notify>) -> RawLent {
+        RawLent { pool: None, session: Some(RawSession::piped(stream, target.into(), stop)), permit: None }
     }
 
     /// Gives the session back: nothing is open or under way on it.

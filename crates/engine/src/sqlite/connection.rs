@@ -42,6 +42,8 @@ struct Clock {
     /// Which use of the connection this is, and the last one that nobody waits for any more.
     turn: AtomicU64,
     stopped: AtomicU64,
+    /// The use that was begun last for a statement of a transaction.
+    statement: AtomicU64,
 }
 
 /// Stops what a connection does in one use of it, and nothing that comes later.
@@ -53,6 +55,16 @@ pub(crate) struct Stopper {
 impl Stopper {
     pub fn stop(&self) {
         self.clock.stopped.fetch_max(self.turn, Ordering::Relaxed);
+    }
+}
+
+/// Stops the statement that a transaction runs at the moment, if it runs one, and nothing else.
+pub(crate) struct StatementStopper(Arc<Clock>);
+
+impl StatementStopper {
+    pub fn stop(&self) {
+        let turn = self.0.statement.load(Ordering::Relaxed);
+        self.0.stopped.fetch_max(turn, Ordering::Relaxed);
     }
 }
 
@@ -71,6 +83,7 @@ impl Connection {
                 deadline_ms: AtomicU64::new(u64::MAX),
                 turn: AtomicU64::new(1),
                 stopped: AtomicU64::new(0),
+                statement: AtomicU64::new(0),
             }),
         };
         connection.set_up(role, options).map_err(translate)?;
@@ -155,6 +168,15 @@ impl Connection {
     pub fn begin_turn(&self) -> Stopper {
         let turn = self.clock.turn.fetch_add(1, Ordering::Relaxed) + 1;
         Stopper { clock: self.clock.clone(), turn }
+    }
+
+    /// Likewise for statements of a transaction: what [`Connection::statement_stopper`] gives stops them.
+    pub fn begin_statements(&self) {
+        self.clock.statement.store(self.begin_turn().turn, Ordering::Relaxed);
+    }
+
+    pub fn statement_stopper(&self) -> StatementStopper {
+        StatementStopper(self.clock.clone())
     }
 
     /// Runs a statement that returns nothing, such as BEGIN.

@@ -208,7 +208,7 @@ impl Engine {
             lent.await.map_err(|_| Error::Closed)?
         };
         match tokio::time::timeout(self.options.acquire_timeout, wait).await {
-            Ok(asks) => Ok(WriteTransaction::new(asks?, self.clone())),
+            Ok(lent) => Ok(WriteTransaction::new(lent?, self.clone())),
             Err(_) => Err(Error::Busy {
                 message: format!("the writer was not free within {:?}", self.options.acquire_timeout),
             }),

@@ -13,6 +13,7 @@ mod transaction;
 mod version;
 mod writer;
 
+pub(crate) use connection::StatementStopper;
 pub(crate) use engine::Engine;
 pub(crate) use moment::Moment;
 pub(crate) use scan::SqliteScan;

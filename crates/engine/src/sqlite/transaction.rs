@@ -5,10 +5,11 @@ use std::sync::mpsc::SyncSender;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::connection::Connection;
+use super::connection::{Connection, StatementStopper};
 use super::engine::Engine;
 use super::error::translate;
 use super::scan::SqliteScan;
+use super::writer::Lent;
 use crate::group::{self, Answer};
 use crate::statement::Action;
 use crate::{Error, Rows, Statement};
@@ -92,13 +93,18 @@ pub(crate) enum Ask {
 /// The writer thread belongs to this transaction until it ends; a dropped sender is a rollback.
 pub(crate) struct WriteTransaction {
     asks: SyncSender<Ask>,
+    stopper: Arc<StatementStopper>,
     /// Keeps the database open.
     _engine: Arc<Engine>,
 }
 
 impl WriteTransaction {
-    pub fn new(asks: SyncSender<Ask>, engine: Arc<Engine>) -> WriteTransaction {
-        WriteTransaction { asks, _engine: engine }
+    pub fn new((asks, stopper): Lent, engine: Arc<Engine>) -> WriteTransaction {
+        WriteTransaction { asks, stopper: Arc::new(stopper), _engine: engine }
+    }
+
+    pub fn stopper(&self) -> Arc<StatementStopper> {
+        self.stopper.clone()
     }
 
     pub async fn run_all(&mut self, statements: Vec<Statement>) -> Answer {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::connection::Connection;
+use super::connection::{Connection, StatementStopper};
 use super::error::{leaves_commit_open, translate};
 use super::transaction::{Ask, Notices, run_all};
 use crate::group::{self, Answer, Counters, Op};
@@ -24,7 +24,7 @@ const GATHER_NAP: Duration = Duration::from_micros(30);
 /// What the queue carries.
 pub(crate) enum Command {
     Write(Op),
-    Begin(oneshot::Sender<Result<std::sync::mpsc::SyncSender<Ask>, Error>>),
+    Begin(oneshot::Sender<Result<Lent, Error>>),
     /// A batch that reads another file, which is there under a name meanwhile.
     WriteBeside {
         op: Op,
@@ -33,6 +33,9 @@ pub(crate) enum Command {
     },
     Close,
 }
+
+/// What whoever begins a transaction gets: the way to ask the writer, and to stop what it runs for him.
+pub(crate) type Lent = (std::sync::mpsc::SyncSender<Ask>, StatementStopper);
 
 /// The channels somebody has listened to.
 pub(crate) type Channels = Mutex<HashMap<String, broadcast::Sender<Event>>>;
@@ -356,7 +359,7 @@ impl Writer {
     }
 
     /// Serves one interactive transaction until it ends, is dropped, or sits idle too long.
-    fn lend(&mut self, reply: oneshot::Sender<Result<std::sync::mpsc::SyncSender<Ask>, Error>>) {
+    fn lend(&mut self, reply: oneshot::Sender<Result<Lent, Error>>) {
         if reply.is_closed() {
             return;
         }
@@ -365,7 +368,7 @@ impl Writer {
             return;
         }
         let (sender, asks) = sync_channel(1);
-        if reply.send(Ok(sender)).is_err() {
+        if reply.send(Ok((sender, self.connection.statement_stopper()))).is_err() {
             self.roll_back();
             return;
         }
@@ -374,9 +377,12 @@ impl Writer {
             match asks.recv_timeout(self.options.transaction_idle_max) {
                 Ok(Ask::Run(statements, reply)) => {
                     let limit = self.options.statement_timeout;
+                    self.connection.begin_statements();
                     let result = run_all(&mut self.connection, &statements, |connection| {
                         connection.limit(Some(limit));
                     });
+                    // Whoever stops it from here on stops nothing that comes later.
+                    drop(self.connection.begin_turn());
                     self.connection.limit(None);
                     let answer = result.map(|(rows, mut sent)| {
                         notices.append(&mut sent);

@@ -1,11 +1,11 @@
 //! SELECT over several SQLite shards: one connection that sees all their files, in one read of each.
 
-use polyshard_engine::{Dialect, Rows, Scan, Statement as EngineStatement};
-use polyshard_lite::{Across, Attached, Prepared, QUIET, prepare_across};
+use polyshard_engine::{Dialect, Statement as EngineStatement};
+use polyshard_lite::{Across, Attached, QUIET, prepare_across};
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Param, Route, Schema, SqlError, SqlState, TypeOid};
 
-use super::run::PAGE_ROWS;
+use super::pages::PAGE_ROWS;
 use super::translate::statement_of;
 use crate::across::motion::Motion;
 use crate::cache::Analysed;
@@ -60,6 +60,7 @@ impl Session {
             types.iter().map(|oid| (*oid != 0).then_some(TypeOid(*oid))).collect();
         // Moves are rare: it is tried as if there were none, and the query itself says if there are.
         let mut said = vec![QUIET.to_owned(); firsts.len()];
+        let beside = others(&firsts);
         let mut tries = 0;
         loop {
             let across = self.parts_of(&firsts, &said, &schema)?;
@@ -68,7 +69,8 @@ impl Session {
             let moment = self.moment(&prepared, main.shard()).await?;
             let statement = statement_of(&prepared, prepared.bind(params, &moment)?);
             let mut told = false;
-            match self.answer_attached(&firsts, &prepared, statement, &mut told).await {
+            let scan = main.scan_attached(&beside, statement, PAGE_ROWS);
+            match self.pass_pages(scan, &prepared, &schema, &mut told).await {
                 Err(Stop::Refused(error)) if error.state == SqlState::SERIALIZATION_FAILURE => {
                     tries += 1;
                     if told || tries >= TRIES_MAX {
@@ -93,48 +95,6 @@ impl Session {
             Ok((Attached { database: name_of(at), foreign }, said.clone()))
         });
         Ok(Across::new(files.collect::<Result<_, SqlError>>()?))
-    }
-
-    async fn answer_attached(
-        &mut self,
-        tickets: &[&Ticket],
-        prepared: &Prepared,
-        statement: EngineStatement,
-        told: &mut bool,
-    ) -> Done {
-        // Of the whole statement: whoever asks for its end between two pages is heard, too.
-        let running = self.running();
-        let mut stopped = std::pin::pin!(running.stopped());
-        stopped.as_mut().enable();
-        let mut scan =
-            tickets[0].scan_attached(&others(tickets), statement, PAGE_ROWS).await.map_err(wrong)?;
-        let formats = self.formats.clone();
-        let mut count = 0;
-        let mut page = next_page(&mut scan, stopped.as_mut()).await?;
-        self.tell_columns(prepared);
-        *told = true;
-        while let Some(rows) = page {
-            count += rows.len();
-            self.put_rows(prepared, &rows, &formats)?;
-            self.client.flush_if_full().await?;
-            page = next_page(&mut scan, stopped.as_mut()).await?;
-        }
-        self.tell_selected(count as u64);
-        Ok(())
-    }
-}
-
-/// The next rows, unless the client wants no more of them. The scan is then dropped, which stops it.
-pub(super) async fn next_page(
-    scan: &mut Scan,
-    stopped: impl Future<Output = ()>,
-) -> Result<Option<Rows>, Stop> {
-    tokio::select! {
-        page = scan.next() => page.map_err(wrong),
-        () = stopped => Err(Stop::Refused(SqlError::new(
-            reply::state::QUERY_CANCELED,
-            "canceling statement due to user request",
-        ))),
     }
 }
 

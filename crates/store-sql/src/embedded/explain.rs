@@ -9,8 +9,8 @@ use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Explain, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TypeOid};
 
-use super::across::{TRIES_MAX, ask_motion, name_of, next_page, others, wrong};
-use super::run::PAGE_ROWS;
+use super::across::{TRIES_MAX, ask_motion, name_of, others, wrong};
+use super::pages::{PAGE_ROWS, next_page};
 use super::translate::statement_of;
 use crate::across::motion::Motion;
 use crate::cache::Analysed;
@@ -228,7 +228,7 @@ async fn read_all(tickets: &[&Ticket], statement: EngineStatement, running: &Run
     stopped.as_mut().enable();
     let mut scan = tickets[0].scan_attached(&others(tickets), statement, PAGE_ROWS).await.map_err(wrong)?;
     let mut rows = 0;
-    while let Some(page) = next_page(&mut scan, stopped.as_mut()).await? {
+    while let Some(page) = next_page(&mut scan, &Schema::default(), stopped.as_mut()).await? {
         rows += page.len();
     }
     Ok(rows)

@@ -6,6 +6,7 @@ mod cursor;
 mod enlist;
 mod everywhere;
 mod explain;
+mod pages;
 mod run;
 mod settings;
 mod translate;
@@ -15,7 +16,7 @@ use polyshard_shard::StoreSchema;
 
 pub(crate) use cursor::Kept;
 pub(crate) use everywhere::LiteTurn;
-pub(crate) use run::Lite;
+pub(crate) use run::{Lite, enter_briefly};
 
 /// The tables that SQLite shards keep descriptions of the users' tables in.
 pub fn schema() -> StoreSchema {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use polyshard_engine::{Rows, Transaction, Value};
@@ -10,14 +11,15 @@ use polyshard_map::{Key, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, TypeOid, quoted};
 
+use super::pages::{PAGE_ROWS, run_stoppable};
 use super::translate::statement_of;
 use crate::cache::{Analysed, Description, Prepared as Known};
 use crate::out_form::OutForm;
 use crate::reply::{self, Field};
 use crate::session::{Done, Session, Stop, Wanted, write_ticket};
 
-/// Rows fetched at once from a long answer.
-pub(super) const PAGE_ROWS: usize = 100;
+/// How long a transaction that has begun on a file waits for a range: as long as a switch that goes well takes.
+const HELD_WAIT: Duration = Duration::from_millis(500);
 
 /// A shard at work for a client.
 pub(crate) struct Lite {
@@ -276,7 +278,11 @@ impl Session {
         }
         for (map, ranges) in ranges.iter() {
             for range in ranges {
-                let entered = self.door.router.enter_shard(map, range, shard, access).await;
+                let entering = self.door.router.enter_shard(map, range, shard, access);
+                let entered = match lite.transaction {
+                    Some(_) => enter_briefly(entering, map).await,
+                    None => entering.await,
+                };
                 lite.tickets.push(Arc::new(entered.map_err(|error| reply::of_router(&error))?));
             }
         }
@@ -307,10 +313,10 @@ impl Session {
         if self.under.is_some() && !writes && self.lite.as_ref().is_some_and(reads) {
             return self.run_in_pages(prepared, statement, schema).await;
         }
-        let formats = self.formats.clone();
+        let running = self.running();
         let Some(lite) = &mut self.lite else { return Ok(()) };
         if let Some(transaction) = &mut lite.transaction {
-            let rows = transaction.get().run(statement).await.map_err(wrong)?;
+            let rows = run_stoppable(transaction.get(), statement, &running, schema).await?;
             self.transaction.wrote |= writes;
             return self.answer(prepared, &rows);
         }
@@ -323,20 +329,12 @@ impl Session {
                 }
             };
             let mut transaction = ticket.begin().await.map_err(wrong)?;
-            let rows = transaction.run(statement).await.map_err(wrong)?;
+            let rows = run_stoppable(&mut transaction, statement, &running, schema).await?;
             transaction.commit().await.map_err(wrong)?;
             return self.answer(prepared, &rows);
         }
-        let mut scan = lite.tickets[0].scan(statement, PAGE_ROWS).await.map_err(wrong)?;
-        self.tell_columns(prepared);
-        let mut count = 0;
-        while let Some(page) = scan.next().await.map_err(wrong)? {
-            count += page.len();
-            self.put_rows(prepared, &page, &formats)?;
-            self.client.flush_if_full().await?;
-        }
-        self.tell_selected(count as u64);
-        Ok(())
+        let ticket = lite.tickets[0].clone();
+        self.pass_pages(ticket.scan(statement, PAGE_ROWS), prepared, schema, &mut false).await
     }
 
     /// Reads in the transaction a page at a time, so that no answer is in memory as a whole.
@@ -348,32 +346,12 @@ impl Session {
     ) -> Done {
         let taken = self.lite.as_mut().and_then(|lite| lite.transaction.take());
         let Some(mut transaction) = taken else { return Ok(()) };
-        let done = self.scan_within(transaction.get(), prepared, statement, schema).await;
+        let scan = transaction.get().scan(statement, PAGE_ROWS);
+        let done = self.pass_pages(scan, prepared, schema, &mut false).await;
         if let Some(lite) = &mut self.lite {
             lite.transaction = Some(transaction);
         }
         done
-    }
-
-    async fn scan_within(
-        &mut self,
-        transaction: &mut Transaction,
-        prepared: &Prepared,
-        statement: polyshard_engine::Statement,
-        schema: &Schema,
-    ) -> Done {
-        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
-        let formats = self.formats.clone();
-        let mut scan = transaction.scan(statement, PAGE_ROWS).await.map_err(wrong)?;
-        self.tell_columns(prepared);
-        let mut count = 0;
-        while let Some(page) = scan.next().await.map_err(wrong)? {
-            count += page.len();
-            self.put_rows(prepared, &page, &formats)?;
-            self.client.flush_if_full().await?;
-        }
-        self.tell_selected(count as u64);
-        Ok(())
     }
 
     /// Begins the transaction on the shard, if it has not begun, with the savepoints so far.
@@ -544,6 +522,16 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Enters a range for a transaction that has begun on a file. If it is being switched, there is no waiting for the end
+/// of that: whoever switches it may be waiting for the file's only writer.
+pub(crate) async fn enter_briefly(
+    entering: impl Future<Output = Result<Ticket, RouterError>>,
+    map: &MapName,
+) -> Result<Ticket, RouterError> {
+    let entered = tokio::time::timeout(HELD_WAIT, entering).await;
+    entered.unwrap_or_else(|_| Err(RouterError::Moving(map.clone())))
 }
 
 /// A savepoint's statement.

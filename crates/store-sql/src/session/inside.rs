@@ -1,7 +1,8 @@
 //! An SQLite shard beside PostgreSQL ones: a session of this door answers for it, in PostgreSQL's protocol through a
 //! pipe, under the leave that the client's own session has.
 //!
-//! It asks the router for nothing and places nothing: whatever it is told is about its shard.
+//! It places nothing: whatever it is told is about its shard. Of the router it asks at most for leave to write there, for
+//! no range, when a transaction begins that was given tickets to read.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -120,8 +121,9 @@ pub(crate) fn open(door: &Arc<Door>, tickets: &[Arc<Ticket>]) -> Result<(RawLent
     session.own.shard = Some(shard.clone());
     session.under = Some(leave.clone());
     session.take_defaults()?;
+    let stop = session.cancel.running.here();
     door.keep_inside(session.serve_inside());
-    Ok((RawLent::piped(ours, shard.as_str()), leave))
+    Ok((RawLent::piped(ours, shard.as_str(), stop), leave))
 }
 
 impl Session {

@@ -9,6 +9,7 @@ use polyshard_sql::{Analysis, Kind, Route, Schema, SqlError, SqlState, Statement
 use super::extended::Portal;
 use super::{Done, Session, Stop};
 use crate::backend::{Backend, Broken, Drained};
+use crate::embedded::enter_briefly;
 use crate::reply::{self, state};
 
 /// Tries of a statement that provably was not carried out.
@@ -263,7 +264,12 @@ impl Session {
                 for (map, ranges) in ranges.iter() {
                     let router = &self.door.router;
                     for range in ranges {
-                        match Box::pin(router.enter_shard(map, range, shard, access)).await {
+                        let entering = Box::pin(router.enter_shard(map, range, shard, access));
+                        let entered = match backend.is_inside() {
+                            true => enter_briefly(entering, map).await,
+                            false => entering.await,
+                        };
+                        match entered {
                             Ok(ticket) => backend.add(ticket, map.clone(), Vec::new(), access),
                             Err(error) => return Err(reply::of_router(&error).into()),
                         }
