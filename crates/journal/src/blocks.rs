@@ -5,12 +5,14 @@ use std::ops::Range;
 
 use polyshard_engine::{self as engine, Dialect, Statement};
 use polyshard_map::ShardId;
-use polyshard_sql::{Column, Placement, TypeOid};
+use polyshard_sql::{Column, Placement, Table, TableName, TypeOid};
 
 use crate::JournalError;
+use crate::counts::count_name;
 use crate::ids::{COUNT_BITS, IDS_SINCE_MS, SHARD_BITS};
+use crate::introspect::OwnedSequence;
 use crate::journal::{Inner, Journal};
-use crate::quote::{identifier, text};
+use crate::quote::text;
 
 /// Ids in one block: large enough that a lease, one write in the catalog, is seldom; small enough that int4 ids last,
 /// since what a shard or process has not used when it goes is lost.
@@ -52,7 +54,8 @@ impl Journal {
         let left = own.entry(sequence.clone()).or_insert(0..0);
         if left.end - left.start < wanted || left.start < least {
             let size = count.max(BLOCK_IDS);
-            let start = self.inner.lease_of(&sequence, size, least).await?;
+            let names = self.inner.names_of_count(sequence).await?;
+            let start = self.inner.lease_of(&names, size, least).await?;
             *left = start..start + size as i64;
         }
         let given = left.start..left.start + wanted;
@@ -93,57 +96,23 @@ impl Journal {
     }
 }
 
-/// What a sequence's count is called in the catalog, however the sequence is written: `'public.t_id_seq'::regclass` and
-/// `t_id_seq` are one, and so are `public."T_id_seq"`, as PostgreSQL writes it, and `T_id_seq`.
-fn count_name(sequence: &str) -> String {
-    let written = sequence.strip_suffix("::regclass").unwrap_or(sequence);
-    let literal = written.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
-    let written = literal.map_or_else(|| written.to_owned(), |inner| inner.replace("''", "'"));
-    let written = written.strip_prefix("public.").unwrap_or(&written);
-    let mut name = String::with_capacity(written.len());
-    let mut letters = written.chars().peekable();
-    let mut inside = false;
-    while let Some(letter) = letters.next() {
-        match letter {
-            // Two are one of the name itself.
-            '"' if inside && letters.next_if_eq(&'"').is_some() => name.push('"'),
-            '"' => inside = !inside,
-            letter => name.push(letter),
-        }
-    }
-    name
-}
-
 /// A sequence whose ids come from blocks.
 struct Filled {
-    sequence: String,
+    table: TableName,
+    owned: OwnedSequence,
     id_max: i64,
 }
 
 impl Inner {
-    /// Leases ids of a sequence: of one count, whichever engine asks.
-    pub(crate) async fn lease(&self, sequence: &str, count: u64, least: i64) -> Result<i64, JournalError> {
-        self.lease_of(&count_name(sequence), count, least).await
-    }
-
-    /// Likewise, by the name of its count.
-    async fn lease_of(&self, name: &str, count: u64, mut least: i64) -> Result<i64, JournalError> {
-        // PostgreSQL shards once had counts of their own, by the name with its schema, and by the name in quotes where
-        // it needs them: it goes on behind those.
-        let quoted = name.contains(|letter: char| !matches!(letter, 'a'..='z' | '0'..='9' | '_'));
-        let before = [Some(format!("public.{name}")), quoted.then(|| identifier(name))];
-        for before in before.into_iter().flatten() {
-            least = self.catalog.lease_ids(&before, 0, least).await?.max(least);
-        }
-        Ok(self.catalog.lease_ids(name, count, least).await?)
-    }
-
     /// The sequences of sharded tables, as far as the schema is known.
     fn filled(&self) -> Vec<Filled> {
         let Some(known) = self.known.load_full() else { return Vec::new() };
         let sharded =
             known.schema.tables.values().filter(|table| matches!(table.placement, Placement::Sharded { .. }));
-        sharded.flat_map(|table| table.columns.iter().filter_map(filled)).collect()
+        let of = |table: &Table| -> Vec<Filled> {
+            table.columns.iter().filter_map(|column| filled(table, column)).collect()
+        };
+        sharded.flat_map(|table| of(table)).collect()
     }
 
     /// Lays blocks ready on a shard for the sequences that have few left.
@@ -163,8 +132,9 @@ impl Inner {
         if !mine {
             return Ok(());
         }
-        for Filled { sequence, id_max } in sequences {
-            let name = text(&sequence);
+        for Filled { table, owned, id_max } in sequences {
+            let sequence = &owned.sequence;
+            let name = text(sequence);
             let state = format!(
                 "SELECT coalesce(pg_sequence_last_value({name}::regclass), 0), \
                  (SELECT max(local_from + size) FROM polyshard.id_block WHERE sequence = {name})"
@@ -174,11 +144,12 @@ impl Inner {
             let (counted, covered) = (row.int(0).map_err(fail)?, row.opt_int(1).map_err(fail)?);
             // Whoever has counted further than this waits for his id: no number may be left out.
             let covered = covered.unwrap_or(1);
-            let size = self.wanted(id, &sequence, counted, covered);
+            let size = self.wanted(id, sequence, counted, covered);
             if size == 0 {
                 continue;
             }
-            let start = self.lease(&sequence, size, 1).await?;
+            let names = self.names_of_column(&table, &owned).await?;
+            let start = self.lease_of(&names, size, 1).await?;
             if start + size as i64 - 1 > id_max {
                 tracing::error!(sequence, "its ids have come to an end; make the column bigint");
                 continue;
@@ -213,36 +184,22 @@ impl Inner {
 
 /// Whether a column takes its ids from blocks.
 pub(crate) fn is_filled(column: &Column) -> bool {
-    filled(column).is_some()
+    block_sequence(column).is_some()
 }
 
 /// The sequence behind a column whose default is `polyshard.nextval('…'::regclass)`.
-fn filled(column: &Column) -> Option<Filled> {
+fn block_sequence(column: &Column) -> Option<String> {
     let call = column.default.as_ref()?.strip_prefix("polyshard.nextval('")?;
-    let sequence = call.strip_suffix("'::regclass)")?.replace("''", "'");
+    Some(call.strip_suffix("'::regclass)")?.replace("''", "'"))
+}
+
+fn filled(table: &Table, column: &Column) -> Option<Filled> {
+    let sequence = block_sequence(column)?;
     let id_max = match column.type_oid {
         TypeOid::INT2 => i16::MAX.into(),
         TypeOid::INT4 => i32::MAX.into(),
         _ => i64::MAX,
     };
-    Some(Filled { sequence, id_max })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::count_name;
-
-    #[test]
-    fn a_sequence_has_one_count_however_it_is_written() {
-        for written in ["t_id_seq", "public.t_id_seq", "'t_id_seq'::regclass", "'public.t_id_seq'::regclass"]
-        {
-            assert_eq!(count_name(written), "t_id_seq");
-        }
-        for written in ["Orders_id_seq", "public.\"Orders_id_seq\"", "'\"Orders_id_seq\"'::regclass"] {
-            assert_eq!(count_name(written), "Orders_id_seq");
-        }
-        assert_eq!(count_name("app.\"Orders_id_seq\""), "app.Orders_id_seq");
-        assert_eq!(count_name("public.\"it's \"\"so\"\"_id_seq\""), "it's \"so\"_id_seq");
-        assert_eq!(count_name("'\"it''s \"\"so\"\"_id_seq\"'::regclass"), "it's \"so\"_id_seq");
-    }
+    let owned = OwnedSequence { column: column.name.clone(), sequence, identity: false };
+    Some(Filled { table: table.name.clone(), owned, id_max })
 }

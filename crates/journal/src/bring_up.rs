@@ -6,11 +6,12 @@ use std::sync::Arc;
 use polyshard_engine as engine;
 use polyshard_engine::{Dialect, Statement, Transaction};
 use polyshard_map::ShardId;
-use polyshard_shard::{Dataset, Placement as Placing, Shard};
+use polyshard_shard::{Dataset, Placement as Placing, Shard, ShardError};
 use polyshard_sql::{Generated, Schema, Table, TableName};
 use uuid::Uuid;
 
 use crate::JournalError;
+use crate::catch_up::TRIES;
 use crate::declaration::{STORE, key};
 use crate::entry::{Entry, EntryKind};
 use crate::introspect;
@@ -50,9 +51,7 @@ impl Inner {
         let fail = |error: engine::Error| JournalError::on(&id, error);
         let open =
             || async { shard.patient_transaction().await.map_err(|error| JournalError::on(&id, error)) };
-        let mut tx = open().await?;
-        tx.run_all(tables::creation(dialect)).await.map_err(fail)?;
-        tx.commit().await.map_err(fail)?;
+        self.make_own_tables(shard).await?;
         let number = self.catalog.shard_number(&id).await?;
         let cluster = self.catalog.cluster().await?.to_string();
 
@@ -103,10 +102,13 @@ impl Inner {
         }
         self.make_schema(&id, dialect, &mut tx, after, position).await?;
         if dialect == Dialect::Postgres {
-            self.blocks_on_new(&id, &mut tx).await?;
+            self.blocks_on_new(&id, position, &mut tx).await?;
         }
         self.empty_tables(&id, dialect, &mut tx, &before).await?;
         if let Some((from, mut from_tx, _)) = source {
+            if (from.dialect(), dialect) == (Dialect::Postgres, Dialect::Sqlite) {
+                self.align_counts(&mut from_tx, &mut tx).await?;
+            }
             self.copy_reference(&from, &mut from_tx, &id, dialect, &mut tx, position).await?;
         }
         tx.run(tables::begin(dialect, &cluster, position, number)).await.map_err(fail)?;
@@ -114,6 +116,33 @@ impl Inner {
         tx.commit().await.map_err(fail)?;
         tracing::info!(shard = %id, position, "a new shard has the schema and the reference tables");
         Ok(position)
+    }
+
+    /// Makes the journal's own tables with those of the stores, which are made when a shard is first used: maybe at this
+    /// moment, by somebody else. PostgreSQL refuses who makes a table that another is making, so all take one lock.
+    async fn make_own_tables(&self, shard: &Arc<Shard>) -> Result<(), JournalError> {
+        let id = shard.id();
+        let mut tries = 0;
+        while let Err(error) = shard.ensure_tables().await {
+            tries += 1;
+            match error {
+                // Somebody else is still at it.
+                ShardError::Engine(engine::Error::Timeout { .. } | engine::Error::Conflict { .. })
+                    if tries < TRIES.0 =>
+                {
+                    tokio::time::sleep(TRIES.1).await;
+                }
+                error => return Err(JournalError::on(id, error)),
+            }
+        }
+        if self.has_own_tables(shard).await? {
+            return Ok(());
+        }
+        // The stores do not have them among theirs.
+        let fail = |error: engine::Error| JournalError::on(id, error);
+        let mut tx = shard.patient_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        tx.run_all(tables::creation(shard.dialect())).await.map_err(fail)?;
+        tx.commit().await.map_err(fail)
     }
 
     /// Another shard, of the same engine if there is one, with a snapshot of it open and the position that it is of.
@@ -149,10 +178,16 @@ impl Inner {
         }
     }
 
+    /// What a shard has at one moment, and the position that it is of. A file's only writer is left to whoever has it:
+    /// he may be waiting for what is copied from here.
     pub(crate) async fn snapshot(&self, shard: &Arc<Shard>) -> Result<(Transaction, u64), JournalError> {
         let id = shard.id();
         let fail = |error: engine::Error| JournalError::on(id, error);
-        let mut tx = shard.patient_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        let opened = match shard.dialect() {
+            Dialect::Sqlite => shard.control_snapshot().await,
+            Dialect::Postgres => shard.patient_transaction().await,
+        };
+        let mut tx = opened.map_err(|error| JournalError::on(id, error))?;
         if shard.dialect() == Dialect::Postgres {
             tx.run_all(introspect::preamble()).await.map_err(fail)?;
         }

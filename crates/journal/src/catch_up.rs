@@ -19,11 +19,14 @@ use crate::tables::{self, Lock};
 const ENTRIES_PAGE: u32 = 64;
 /// How often an entry is tried again because others are in the way on the shard, and the pause between: the transaction
 /// of whoever decided may still be open there.
-const TRIES: (u32, Duration) = (40, Duration::from_millis(100));
+pub(crate) const TRIES: (u32, Duration) = (40, Duration::from_millis(100));
 
 impl Inner {
     /// Brings a shard to the last position in the catalog.
     pub(crate) async fn catch_up(&self, id: &ShardId) -> Result<(), JournalError> {
+        if self.is_ready(id) {
+            return Ok(());
+        }
         let one = self.shards.lock().expect("no panic while held").entry(id.clone()).or_default().clone();
         let _one = one.lock().await;
         if self.is_ready(id) {
@@ -59,8 +62,13 @@ impl Inner {
             });
         }
         self.learn_position(position);
-        self.learn_applied(id, position);
-        self.bind_tables(&shard).await
+        // Whoever hears that the shard has everything writes to its tables: a move must know of them by then.
+        let bound = self.bind_tables(&shard).await;
+        // What lasts is told to the one who met it: until it is mended, no range of the map moves.
+        if !bound.as_ref().is_err_and(JournalError::is_retryable) {
+            self.learn_applied(id, position);
+        }
+        bound
     }
 
     /// How far a shard is; nothing if it is new here.
@@ -84,6 +92,16 @@ impl Inner {
             });
         }
         Ok(Some(row.int(0).map_err(fail)? as u64))
+    }
+
+    /// Whether the journal's tables are on a shard.
+    pub(crate) async fn has_own_tables(&self, shard: &Arc<Shard>) -> Result<bool, JournalError> {
+        let id = shard.id();
+        let mut tx = shard.control_snapshot().await.map_err(|error| JournalError::on(id, error))?;
+        let fail = |error: engine::Error| JournalError::on(id, error);
+        let there = exists(&mut tx, shard.dialect()).await.map_err(fail)?;
+        tx.rollback().await.map_err(fail)?;
+        Ok(there)
     }
 
     /// Runs one entry on a shard that lacks it.

@@ -289,7 +289,7 @@ impl Inner {
     async fn rows_on_first(&self, turn: &Turn, table: &TableName) -> Result<i64, JournalError> {
         let Some(first) = turn.shards().first() else { return Ok(0) };
         let shard = self.shard(first).await?;
-        let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(first, error))?;
+        let mut tx = shard.control_snapshot().await.map_err(|error| JournalError::on(first, error))?;
         let sql = format!("SELECT count(*) FROM {}", table_name(shard.dialect(), table));
         let count = tx.run(Statement::new(sql)).await.and_then(|rows| rows.one()?.int(0));
         count.map_err(|error| JournalError::on(first, error))

@@ -130,7 +130,7 @@ impl Inner {
         let shard = self.shard(id).await?;
         let dialect = shard.dialect();
         let fail = |error: engine::Error| JournalError::on(id, error);
-        let mut tx = shard.control_transaction().await.map_err(|error| JournalError::on(id, error))?;
+        let mut tx = shard.control_snapshot().await.map_err(|error| JournalError::on(id, error))?;
         if dialect == Dialect::Postgres {
             tx.run_all(introspect::preamble()).await.map_err(fail)?;
         }

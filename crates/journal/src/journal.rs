@@ -61,6 +61,8 @@ pub(crate) struct Inner {
     pub known_of_files: ArcSwapOption<Known>,
     /// One reads it at a time.
     pub reading: tokio::sync::Mutex<()>,
+    /// Likewise of files, which is not to wait for a PostgreSQL shard that is being brought up.
+    pub reading_of_files: tokio::sync::Mutex<()>,
     /// The last position that this process knows to be decided, beside what the router has heard.
     pub decided: AtomicU64,
     /// Whether there is a PostgreSQL shard, by the view's number: twice that, and one if there is.
@@ -107,6 +109,7 @@ impl Journal {
             known: ArcSwapOption::empty(),
             known_of_files: ArcSwapOption::empty(),
             reading: tokio::sync::Mutex::default(),
+            reading_of_files: tokio::sync::Mutex::default(),
             decided: AtomicU64::new(0),
             engines: AtomicU64::new(u64::MAX),
             applied: RwLock::default(),

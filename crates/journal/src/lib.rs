@@ -9,6 +9,7 @@ mod bring_up;
 mod catch_up;
 mod changing;
 mod checks;
+mod counts;
 mod declaration;
 mod declare;
 mod drift;

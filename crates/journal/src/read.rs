@@ -86,11 +86,11 @@ impl Inner {
     }
 
     async fn read_schema_as(&self, want: u64, teller: Teller) -> Result<Arc<Known>, JournalError> {
-        let _one = self.reading.lock().await;
-        let kept = match teller {
-            Teller::Any => &self.known,
-            Teller::File => &self.known_of_files,
+        let (reading, kept) = match teller {
+            Teller::Any => (&self.reading, &self.known),
+            Teller::File => (&self.reading_of_files, &self.known_of_files),
         };
+        let _one = reading.lock().await;
         for _ in 0..LOOKS.0 {
             let of_postgres = teller == Teller::Any && self.has_postgres();
             if let Some(known) = kept.load_full()
@@ -102,7 +102,7 @@ impl Inner {
             let state = self.catalog.journal_state().await?;
             self.learn_position(state.position);
             let serving = self.serving();
-            let found = match self.told(teller).await {
+            let found = match self.told(teller, state.position).await {
                 Ok(found) => found.unwrap_or_else(|| (state.position, Found::default())),
                 // One that is being taken out says so.
                 Err(_) if self.serving() != serving => continue,
@@ -123,12 +123,18 @@ impl Inner {
 
     /// What the first shard has that can be asked, and at which position: all have the same, and one that is down is
     /// not to keep the others from being read. Nothing if there is none.
-    async fn told(&self, teller: Teller) -> Result<Option<(u64, Found)>, JournalError> {
+    ///
+    /// One that has everything is read as it is. Whoever brings it up, or has its tables known to moves, may wait for a
+    /// client's transaction on it, which may wait for this.
+    async fn told(&self, teller: Teller, want: u64) -> Result<Option<(u64, Found)>, JournalError> {
         let of_files = teller == Teller::File || !self.has_postgres();
         let mut failed = None;
         for id in self.serving().into_iter().filter(|id| self.is_file(id) == of_files) {
             let asked = async {
-                self.catch_up(&id).await?;
+                let lacks = |has: Option<u64>| has.is_none_or(|has| has < want);
+                if !self.is_ready(&id) && lacks(self.applied_on(&self.shard(&id).await?).await?) {
+                    self.catch_up(&id).await?;
+                }
                 self.read_shard(&id).await
             };
             match asked.await {

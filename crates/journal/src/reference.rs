@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use polyshard_engine::Dialect;
 use polyshard_sql::ast::{self, Expr, SetExpr};
-use polyshard_sql::{Context, Generated, Kind, Placement, SqlError, SqlState, Statement, Table};
+use polyshard_sql::{Column, Context, Generated, Kind, Placement, SqlError, SqlState, Statement, Table};
 
 use crate::entry::Recorded;
 use crate::quote::{identifier, text};
@@ -32,6 +32,8 @@ pub struct Ask {
     pub times: usize,
     /// The sequence that it would take numbers from, for shards that have no sequences.
     pub sequence: Option<String>,
+    /// The query for the highest number in use, where there is a sequence: a shard that has some may have given it.
+    pub highest: Option<String>,
 }
 
 impl Ask {
@@ -322,8 +324,9 @@ fn plan_values(
             let query = format!("SELECT CAST(CAST({value} AS {kind}) AS text)");
             let words = value.to_string();
             let sequence = sequence_of(table, *place).filter(|_| words.starts_with("nextval("));
+            let highest = sequence.is_some().then(|| highest_of(table, column));
             let ask = *by_text.entry(query.clone()).or_insert_with(|| {
-                asks.push(Ask { query, times: 0, sequence });
+                asks.push(Ask { query, times: 0, sequence, highest });
                 asks.len() - 1
             });
             asks[ask].times += 1;
@@ -366,7 +369,7 @@ fn plan_rows(
         REFERENCE_ROWS_MAX + 1
     );
     let types = named.iter().chain(omitted).map(kind).collect();
-    let ask = Ask { query, times: 1, sequence: None };
+    let ask = Ask { query, times: 1, sequence: None, highest: None };
     let sequences = omitted.iter().enumerate();
     let sequences =
         sequences.filter_map(|(at, column)| Some((named.len() + at, sequence_of(table, *column)?)));
@@ -444,6 +447,11 @@ fn sequence_of(table: &Table, at: usize) -> Option<String> {
     let name = format!("{}.{}", identifier(&table.name.schema), identifier(&table.name.name));
     matches!(column.generated, Generated::ByDefault | Generated::Always)
         .then(|| format!("pg_get_serial_sequence({}, {})", text(&name), text(&column.name)))
+}
+
+fn highest_of(table: &Table, column: &Column) -> String {
+    let (schema, name) = (identifier(&table.name.schema), identifier(&table.name.name));
+    format!("SELECT CAST(max({}) AS text) FROM {schema}.{name}", identifier(&column.name))
 }
 
 /// Every shard's sequence goes on behind the numbers that were given, so that whichever is asked next gives new ones.

@@ -8,6 +8,7 @@ use polyshard_sql::Table;
 use crate::JournalError;
 use crate::blocks::{BLOCK_IDS, is_filled};
 use crate::changing::declarations;
+use crate::counts::names_in;
 use crate::declaration::Declared;
 use crate::entry::Recorded;
 use crate::introspect::{self, Details, OwnedSequence};
@@ -37,8 +38,9 @@ pub(crate) async fn blocks_instead_from(
     for owned in &details.sequences {
         out.extend(defaults(table, owned).into_iter().map(own));
         let least = highest(inner, from, table, owned).await? + 1;
+        let names = inner.names_of_column(&table.name, owned).await?;
         for shard in turn.shards() {
-            let start = inner.lease(&owned.sequence, BLOCK_IDS, least).await?;
+            let start = inner.lease_of(&names, BLOCK_IDS, least).await?;
             out.push(own(first_block(owned, start)).only(shard));
         }
     }
@@ -75,8 +77,14 @@ fn first_block(owned: &OwnedSequence, start: i64) -> String {
 impl Inner {
     /// Has the serial columns of sharded tables take their ids from blocks on a PostgreSQL shard that is new, where
     /// nobody has recorded it: they were declared while all shards were SQLite files, which have no sequences.
-    pub(crate) async fn blocks_on_new(&self, id: &ShardId, tx: &mut Transaction) -> Result<(), JournalError> {
+    pub(crate) async fn blocks_on_new(
+        &self,
+        id: &ShardId,
+        position: u64,
+        tx: &mut Transaction,
+    ) -> Result<(), JournalError> {
         let found = introspect::read_tables(tx).await?;
+        let files = self.schema_on_files(position).await?;
         let state = self.catalog.journal_state().await?;
         for (name, body) in declarations(&state.declarations) {
             let (name, Declared::Sharded { .. }) = Declared::read(name, body)? else { continue };
@@ -89,8 +97,9 @@ impl Inner {
                 if column.is_none_or(is_filled) {
                     continue;
                 }
+                let names = names_in(files.as_ref(), &name, owned);
                 let mut statements = defaults(table, owned);
-                statements.push(first_block(owned, self.lease(&owned.sequence, BLOCK_IDS, 1).await?));
+                statements.push(first_block(owned, self.lease_of(&names, BLOCK_IDS, 1).await?));
                 let ran = tx.run_all(statements.into_iter().map(Statement::new).collect()).await;
                 ran.map_err(|error| JournalError::on(id, error))?;
             }

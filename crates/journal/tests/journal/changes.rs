@@ -50,6 +50,58 @@ async fn the_schema_is_read_while_every_shard_is_written(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// Likewise a new shard is brought up from those that are there.
+async fn a_shard_is_brought_up_while_the_others_are_written(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)"]).await.unwrap();
+    let mut writing = Vec::new();
+    for name in ["s1", "s2", "s3"] {
+        let opened = cluster.router.administer(&shard(name)).await.unwrap();
+        let mut tx = opened.control_transaction().await.unwrap();
+        tx.run(polyshard_engine::Statement::new("INSERT INTO t VALUES (3)")).await.unwrap();
+        writing.push(tx);
+    }
+    cluster.add_shard("s4").await;
+    cluster.journal.ready(&shard("s4")).await.unwrap();
+    for tx in writing {
+        tx.commit().await.expect("it was not waited for until it was given up");
+    }
+    assert_eq!(cluster.number("s4", "SELECT count(*) FROM t").await, 2);
+    cluster.close().await;
+}
+
+/// The first use of a new database makes the tables of the stores, and bringing it up those of the journal, which are
+/// among them: PostgreSQL refuses who makes a table that another is making.
+async fn tables_are_made_one_after_the_other(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.add_shard("s4").await;
+    let there = |name: &str| format!("SELECT to_regclass('polyshard.{name}') IS NOT NULL");
+    assert_eq!(place.pg().execute("s4", &there("journal_applied")).trim(), "f");
+    // As a process that makes them at this moment.
+    let opened = cluster.router.administer(&shard("s4")).await.unwrap();
+    let mut making = opened.control_transaction().await.unwrap();
+    let mut statements = vec!["SELECT pg_advisory_xact_lock(1886611460, 1)".to_owned()];
+    statements.extend((polyshard_journal::schema().statements)(polyshard_engine::Dialect::Postgres));
+    for sql in statements {
+        making.run(polyshard_engine::Statement::new(sql)).await.unwrap();
+    }
+    let journal = cluster.journal.clone();
+    let ready = tokio::spawn(async move { journal.ready(&shard("s4")).await });
+    let waiting = polyshard_engine::Statement::new("SELECT count(*) FROM pg_locks WHERE NOT granted");
+    let waits = async {
+        let mut asked = opened.control_snapshot().await.unwrap();
+        let mut is_waiting =
+            async || asked.run(waiting.clone()).await.unwrap().one().unwrap().int(0).unwrap() > 0;
+        while !is_waiting().await && !ready.is_finished() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), waits).await.expect("the other one waits");
+    making.commit().await.unwrap();
+    ready.await.unwrap().unwrap();
+    cluster.close().await;
+}
+
 /// C7: what one shard refuses is on none.
 async fn what_one_shard_refuses_is_on_none(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
@@ -213,6 +265,7 @@ on_both_engines!(
     old_writes_are_forgotten_when_every_shard_has_them,
     drift_is_found,
     the_schema_is_read_while_every_shard_is_written,
+    a_shard_is_brought_up_while_the_others_are_written,
     a_change_is_on_all_shards_and_in_the_schema,
     what_one_shard_refuses_is_on_none,
     concurrent_writes_have_one_order,
@@ -221,7 +274,7 @@ on_both_engines!(
 );
 
 mod processes {
-    use super::two_processes_take_turns;
+    use super::{tables_are_made_one_after_the_other, two_processes_take_turns};
 
-    on_postgres!(two_processes_take_turns);
+    on_postgres!(tables_are_made_one_after_the_other, two_processes_take_turns);
 }

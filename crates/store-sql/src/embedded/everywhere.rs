@@ -211,7 +211,18 @@ impl Session {
         for ask in write.asks() {
             let mut rows = Vec::new();
             if let Some(sequence) = &ask.sequence {
-                let ids = self.door.journal.allocate(sequence, ask.times as u64, 1).await;
+                let least = match &ask.highest {
+                    Some(highest) => {
+                        let rows = self.ask_lite(highest, &schema).await?;
+                        let highest =
+                            rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
+                        highest
+                            .and_then(|highest| highest.parse::<i64>().ok())
+                            .map_or(1, |id| id.saturating_add(1))
+                    }
+                    None => 1,
+                };
+                let ids = self.door.journal.allocate(sequence, ask.times as u64, least).await;
                 rows.extend(ids.map_err(|error| error.to_sql())?.map(|id| vec![Some(id.to_string())]));
             } else {
                 for _ in 0..ask.times {

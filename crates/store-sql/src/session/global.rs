@@ -112,6 +112,12 @@ impl Session {
         for backend in self.parked.values_mut() {
             quietly(backend, &mut self.client).await?;
         }
+        // Files have one writer each. They are taken before any lock of a server: whoever has one may be waiting for a
+        // server to say what his next statement is like.
+        for backend in self.parked.values_mut().filter(|backend| backend.is_inside()) {
+            let begun = backend.run(&polyshard_engine::Statement::new("SELECT 1")).await;
+            begun.map_err(|error| reply::of_engine(&error))?;
+        }
         Ok(())
     }
 

@@ -37,7 +37,13 @@ impl Session {
         if let Some(schema) = &self.transaction.schema {
             return Ok(schema.clone());
         }
-        if self.under.is_some() {
+        // A transaction that has begun on a file stays as it began when the first PostgreSQL shard comes: it does not
+        // wait for that one to be brought up, while others wait for the file's only writer.
+        let on_file = || {
+            let begun = self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some());
+            begun || self.transaction.lite_turn.is_some()
+        };
+        if self.under.is_some() || (self.embedded && self.door.journal.has_postgres() && on_file()) {
             return self.door.journal.schema_of_files().await.map_err(|error| error.to_sql());
         }
         let schema = self.door.schema().await?;
