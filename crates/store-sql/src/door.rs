@@ -293,6 +293,11 @@ impl Door {
 }
 
 impl Defaults {
+    /// Whether a letter is what it is on SQLite shards: elsewhere it may be a byte.
+    pub fn is_utf8(&self) -> bool {
+        self.parameters.iter().any(|(name, value)| name == "server_encoding" && value == "UTF8")
+    }
+
     fn of_sqlite() -> Defaults {
         let parameters = [
             ("server_version", "15.0 (Polyshard)"),

@@ -19,12 +19,17 @@ use crate::session::Session;
 /// Words of a statement whose meaning depends on the order of texts.
 const ORDERED: [&str; 9] = ["<", ">", "order by", "min", "max", "between", "greatest", "least", "over"];
 
+/// Words whose meaning depends on which letters a database knows: files know all of Unicode, a database what its own
+/// `lc_ctype` says, down to ASCII alone. `substring` may be asked by a pattern.
+const LETTERS: [&str; 8] = ["upper", "lower", "initcap", "ilike", "~", "similar", "regexp", "substring"];
+
 impl Session {
     /// Whether an SQLite file can work a part out just as PostgreSQL would.
     async fn can_push(&self, sql: &str, context: &Context<'_>) -> bool {
-        let one_order = self.door.defaults().await.is_ok_and(|defaults| defaults.by_bytes);
+        let Ok(defaults) = self.door.defaults().await else { return false };
         let lower = sql.to_lowercase();
-        if !one_order && ORDERED.iter().any(|word| lower.contains(word)) {
+        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+        if has(&LETTERS) || !defaults.is_utf8() || (!defaults.by_bytes && has(&ORDERED)) {
             return false;
         }
         let parsed = polyshard_sql::statements(sql).ok().and_then(|found| found.into_iter().next());

@@ -1,6 +1,7 @@
 //! SQL while some shards are SQLite files and some PostgreSQL databases. G1, C1-C5, D1.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{SinkExt, TryStreamExt};
 use polyshard_testkit::postgres::PgServer;
@@ -373,6 +374,154 @@ async fn drivers_are_told_what_a_cursor_on_a_file_has() {
         let row = transaction.query_one(&fetch, &[]).await.unwrap();
         assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1)), (1, "a"));
         transaction.commit().await.unwrap();
+    }
+    drop(client);
+    cluster.close().await;
+}
+
+/// What letters are is PostgreSQL's to say, on whichever engine a row is: in the locale C it knows those of ASCII alone.
+/// What both work out must be the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_text_is_worked_out_alike_on_either_engine() {
+    let server = PgServer::start();
+    server.create_database("catalog");
+    server.execute("postgres", "CREATE DATABASE s1 TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'");
+    let place = Place::Mixed(Arc::new(server), Arc::new(tempfile::tempdir().unwrap()));
+    let cluster = Cluster::on_place(place, &Setup::default()).await;
+    let client = cluster.connect().await;
+    make_tables(&client).await;
+    rows(&client, "ALTER TABLE notes ADD COLUMN f double precision, ADD COLUMN n numeric").await;
+    for tenant in 0..TENANTS {
+        let values = "7, ' Ünder é 12', '2024-02-29 12:00:00.5+00', 0.1, 1.50";
+        rows(&client, &format!("INSERT INTO notes VALUES ({tenant}, {values})")).await;
+    }
+    let letters = ["upper(body)", "lower(body)", "initcap(body)", "body ILIKE '%É%'", "body ~* 'É'"];
+    let others = [
+        "body ~ '[[:alpha:]]nder'",
+        "body SIMILAR TO '%[[:alpha:]]nder%'",
+        "substring(body from '[[:alpha:]]+')",
+        "length(body)",
+        "octet_length(body)",
+        "trim(body)",
+        "reverse(body)",
+        "left(body, 3)",
+        "lpad(body, 12, 'é')",
+        "position('é' in body)",
+        "split_part(body, ' ', 2)",
+        "replace(body, 'é', 'e')",
+        "md5(body)",
+        "body || id",
+        "body || f",
+        "body || n",
+        "concat(body, f, n, true)",
+        "f * 3",
+        "(f * 1e20)::text",
+        "(f / 3)::text",
+        "(n / 3)::text",
+        "n * 2",
+        "id / 2",
+        "id % 4",
+        "-id / 2",
+        "round(f * 25)",
+        "round(n * 1.5)",
+        "round(n / 7, 3)",
+        "n::integer",
+        "(f * 25)::integer",
+        "at::text",
+        "at::date::text",
+        "to_char(at, 'YYYY-MM-DD HH24:MI:SS.MS')",
+        "to_char(n, 'FM990.00')",
+        "date_trunc('hour', at)::text",
+        "extract(epoch from at)",
+        "at - interval '1 month'",
+        "body < 'Zoo'",
+        "greatest(body, 'Zoo')",
+    ];
+    for expression in letters.iter().chain(&others) {
+        let asked = format!("SELECT ({expression})::text, count(*) FROM notes GROUP BY 1");
+        let found = rows(&client, &asked).await;
+        assert!(found.len() == 1 && found[0][1] == TENANTS.to_string(), "{expression}: {found:?}");
+    }
+    let upper = rows(&client, "SELECT DISTINCT upper(body) FROM notes").await;
+    assert_eq!(upper, [[" ÜNDER é 12"]], "the locale C knows no é");
+    drop(client);
+    cluster.close().await;
+}
+
+/// Whoever has a file's only writer may need to hear of a PostgreSQL shard what his next statement is like.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_change_that_waits_for_a_file_keeps_nobody_from_servers() {
+    let cluster = mixed().await;
+    let (client, changer) = (cluster.connect().await, cluster.connect().await);
+    make_tables(&client).await;
+    let (_, files) = tenants_by_engine(&cluster).await;
+    rows(&client, "BEGIN").await;
+    rows(&client, &format!("INSERT INTO notes VALUES ({}, 1, 'a')", files[0])).await;
+    let changing = tokio::spawn(async move {
+        changer.batch_execute("ALTER TABLE notes ADD COLUMN more text").await.map(|()| changer)
+    });
+    let in_transaction =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = 's1' AND state = 'idle in transaction'";
+    let begun = async {
+        while cluster.on_shard("s1", in_transaction) == "0" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), begun).await.expect("the change begins");
+    let read = "SELECT body, id + 40 FROM notes WHERE tenant = $1";
+    assert_eq!(client.query(read, &[&files[0]]).await.unwrap().len(), 1);
+    rows(&client, "COMMIT").await;
+    let changer = changing.await.unwrap().expect("the change is made once the transaction has ended");
+    assert_eq!(rows(&client, "SELECT more FROM notes").await, [["NULL"]]);
+    drop((client, changer));
+    cluster.close().await;
+}
+
+/// C3: a word to stop reaches a file beside servers.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_file_works_out_is_stopped_on_request() {
+    let cluster = mixed().await;
+    let client = cluster.connect().await;
+    make_tables(&client).await;
+    let (_, files) = tenants_by_engine(&cluster).await;
+    let tenant = files[0];
+    let values: Vec<String> = (0..200).map(|id| format!("({tenant}, {id})")).collect();
+    rows(&client, &format!("INSERT INTO notes VALUES {}", values.join(", "))).await;
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let tables = names.map(|name| format!("notes {name}")).join(", ");
+    let together: Vec<String> = names[1..].iter().map(|name| format!("{name}.tenant = a.tenant")).collect();
+    // Found by none of so many rows that no test waits for the end.
+    let none = format!("{} = -1", names.map(|name| format!("{name}.id")).join(" + "));
+    let across = format!("SELECT count(*) FROM {tables} WHERE {} AND {none}", together.join(" AND "));
+    let by_key = format!("{across} AND a.tenant = {tenant}");
+    let after_write = format!("BEGIN; INSERT INTO notes VALUES ({tenant}, 200)");
+    let write = format!("DELETE FROM notes WHERE tenant = {tenant} AND 0 = ({by_key})");
+    let client = Arc::new(client);
+    for (begin, asked) in [
+        ("SELECT 1", &by_key),
+        ("SELECT 1", &across),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ", &by_key),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ", &across),
+        (after_write.as_str(), &by_key),
+        ("SELECT 1", &write),
+        (after_write.as_str(), &write),
+    ] {
+        rows(&client, begin).await;
+        let token = client.cancel_token();
+        let (asking, text) = (client.clone(), asked.clone());
+        let asking = tokio::spawn(async move { refusal(&asking, &text).await });
+        let stopped = async {
+            while !asking.is_finished() {
+                // Before it has begun there is nothing to stop.
+                token.cancel_query(tokio_postgres::NoTls).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), stopped).await.expect("it is stopped");
+        let refused = asking.await.unwrap();
+        assert_eq!(refused.0, "57014", "{begin}: {asked}: {refused:?}");
+        rows(&client, "ROLLBACK").await;
+        assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["200"]], "{begin}: {asked}");
     }
     drop(client);
     cluster.close().await;
