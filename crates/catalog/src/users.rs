@@ -1,5 +1,5 @@
-//! Users of the front doors and tokens of operators: records that every router holds, as it holds datasets, so that each
-//! process has them, hears of changes at once, and starts with them while the catalog is away. They place nothing.
+//! Users of the front doors and tokens of operators: records that every router holds, as it holds datasets, so that
+//! each process has them, hears of changes at once, and starts with them while the catalog is away. They place nothing.
 
 use polyshard_map::MapName;
 use serde_json::Value;

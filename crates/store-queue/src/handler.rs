@@ -109,7 +109,8 @@ impl Service for QueueService {
             let command = Command::parse(&context, &request)?;
             context.identity.require(command.needs())?;
             if self.store.is_limited(account) {
-                let permitted = Box::pin(self.store.permit(account, command.doing())).await.map_err(failed)?;
+                let permitted =
+                    Box::pin(self.store.permit(account, command.doing())).await.map_err(failed)?;
                 permitted.map_err(|missing| reply::not_permitted(&missing))?;
             }
             let response = self.handle(&context, command).await.map_err(failed)?;

@@ -271,7 +271,8 @@ pub(crate) fn no_such_message() -> ServiceError {
 
 /// An account whose rights are not enough.
 pub(crate) fn not_permitted(missing: &Missing) -> ServiceError {
-    let message = format!("This request is not authorized to perform this operation: {missing}. {}", missing.hint);
+    let message =
+        format!("This request is not authorized to perform this operation: {missing}. {}", missing.hint);
     ServiceError::new(403, "AuthorizationFailure", message)
 }
 

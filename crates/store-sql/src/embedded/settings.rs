@@ -39,9 +39,10 @@ const IGNORED: [(&str, &str); 26] = [
 ];
 
 /// Settings that can be one thing only.
-const FIXED: [(&str, &str); 5] = [
+const FIXED: [(&str, &str); 6] = [
     ("datestyle", "ISO, MDY"),
     ("intervalstyle", "postgres"),
+    ("password_encryption", "scram-sha-256"),
     ("standard_conforming_strings", "on"),
     ("server_encoding", "UTF8"),
     ("server_version", "15.0 (Polyshard)"),

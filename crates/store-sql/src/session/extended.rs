@@ -72,7 +72,9 @@ impl Session {
 
     /// `P`.
     pub(super) async fn parse(&mut self, body: &[u8]) -> Done {
-        let parse = codec::Parse::read(body)?;
+        let mut parse = codec::Parse::read(body)?;
+        let own_name = self.own_name(parse.text);
+        parse.text = own_name.as_deref().unwrap_or(parse.text);
         if !parse.name.is_empty() && self.statements.contains_key(parse.name) {
             let message = format!("prepared statement \"{}\" already exists", parse.name);
             return Err(SqlError::new(state::DUPLICATE_STATEMENT, message).into());

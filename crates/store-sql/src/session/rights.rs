@@ -15,6 +15,10 @@ use polyshard_sql::{
 
 use super::Session;
 use crate::reply::state;
+use crate::settings;
+
+/// Longest text that is looked at for whether it asks for the user's name alone.
+const OWN_NAME_BYTES_MAX: usize = 32;
 
 /// Functions that read tables, files or other databases by what a text says, or change what others see.
 const TELLING: [&str; 6] = ["ts_stat", "ts_rewrite", "loread", "lowrite", "setval", "set_config"];
@@ -94,6 +98,22 @@ impl Session {
     /// The name of the user, as the client knows it.
     pub(crate) fn user_name(&self) -> &str {
         self.who.as_ref().map_or(&self.door.login.user, |who| &who.name)
+    }
+
+    /// `SELECT current_user` and its like, where they are all that is asked, in words that a shard answers rightly: it is
+    /// used under a role of its own.
+    pub(super) fn own_name(&self, text: &str) -> Option<String> {
+        if text.len() > OWN_NAME_BYTES_MAX || self.embedded || self.under.is_some() {
+            return None;
+        }
+        let (select, asked) = text.trim().trim_end_matches(';').split_once(char::is_whitespace)?;
+        let asked = asked.trim().to_ascii_lowercase();
+        let is_name = matches!(asked.as_str(), "current_user" | "session_user" | "user" | "current_role");
+        if !is_name || !select.eq_ignore_ascii_case("select") {
+            return None;
+        }
+        let (name, column) = (settings::quoted(self.user_name()), settings::quoted_name(&asked));
+        Some(format!("SELECT {name}::pg_catalog.name AS {column}"))
     }
 
     /// Whether statements must be looked at by themselves, because not everything is allowed.

@@ -38,6 +38,8 @@ impl Session {
 
     async fn run_query(&mut self, body: &[u8]) -> Done {
         let text = codec::text(body)?;
+        let own_name = self.own_name(text);
+        let text = own_name.as_deref().unwrap_or(text);
         if self.run_in_lane(text).await? {
             return self.end_failed_autocommit().await;
         }

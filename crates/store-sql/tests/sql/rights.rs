@@ -178,7 +178,8 @@ async fn by_key(cluster: &Cluster) {
     put(cluster, "alice", &[one, everywhere(Right::Read)]).await;
     assert_eq!(rows(&alice, "SELECT count(*) FROM orders").await, [["7"]]);
     rows(&alice, "UPDATE orders SET note = 'again' WHERE tenant = 42 AND id = 2").await;
-    not_allowed(&alice, "UPDATE orders SET note = 'x' WHERE tenant = 43", "may not write orders of key 43").await;
+    not_allowed(&alice, "UPDATE orders SET note = 'x' WHERE tenant = 43", "may not write orders of key 43")
+        .await;
     assert!(cluster.driver.catalog().remove_user(USER_STORE, "alice").await.unwrap());
     cluster.router.refresh().await.unwrap();
     assert_eq!(refusal(&alice, "SELECT 1 FROM countries").await.0, "28000");
@@ -283,12 +284,16 @@ async fn users_are_made_by_sql_too() {
     assert_eq!(refusal(&owner, "BEGIN; DROP USER maria").await.0, "25001");
     rows(&owner, "ROLLBACK").await;
     let maria = connect(&cluster, "maria").await;
+    assert_eq!(rows(&maria, "SELECT current_user;").await, [["maria"]]);
+    assert_eq!(maria.query_one("select session_user", &[]).await.unwrap().get::<_, String>(0), "maria");
+    assert_eq!(rows(&owner, "SELECT USER").await, [["polyshard"]]);
     not_allowed(&maria, "SELECT * FROM countries", "maria may not read countries").await;
     not_allowed(&maria, "ALTER USER maria PASSWORD 'another one'", "may not make or change users").await;
     rows(&owner, "ALTER USER maria PASSWORD 'another one'").await;
     let string = cluster.connect_string().replace("user=polyshard", "user=maria");
     assert!(tokio_postgres::connect(&string, NoTls).await.is_err());
-    assert!(tokio_postgres::connect(&string.replace(PASSWORD, "another one"), NoTls).await.is_ok());
+    let other = string.replace(&format!("'{PASSWORD}'"), "'another one'");
+    assert!(tokio_postgres::connect(&other, NoTls).await.is_ok());
     rows(&owner, "DROP USER maria").await;
     rows(&owner, "DROP USER IF EXISTS maria").await;
     assert_eq!(refusal(&owner, "DROP USER maria").await.0, "42704");
