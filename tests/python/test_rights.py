@@ -1,5 +1,6 @@
 """Rights of accounts: a key of an account opens what the user of its name was granted, and no more (E7)."""
 
+import psycopg
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.exceptions import HttpResponseError
@@ -68,4 +69,40 @@ def test_an_account_may_do_what_was_granted_and_no_more(own_doors):
     # Without a user of its name it may do everything again.
     for table in ["rightorders", "rightothers"]:
         tables.delete_table(table)
+    jobs.delete_queue()
+
+
+def test_functions_of_other_stores_take_the_right_on_what_they_touch(own_doors):
+    doors = own_doors
+    tables = TableServiceClient(doors.table, credential=AzureNamedKeyCredential(ACCOUNT, KEY), retry_total=0)
+    queues = QueueServiceClient(doors.queue, {"account_name": ACCOUNT, "account_key": KEY}, retry_total=0)
+    doors.cli("map", "create", "clerks", "--kind", "hash", "--key", "bigint")
+    doors.cli("bind", "table:clerkorders", "--map", "clerks", "--rule", "before:-")
+    orders, jobs = tables.create_table("clerkorders"), queues.create_queue("clerkjobs")
+    with psycopg.connect(doors.libpq(), autocommit=True) as owner:
+        owner.execute("CREATE USER clerk PASSWORD 'a long password'")
+        as_clerk = doors.libpq().replace("user=polyshard password=polyshard", "user=clerk password='a long password'")
+        with psycopg.connect(as_clerk, autocommit=True) as clerk:
+
+            def refused_in_sql(sql, words):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege) as caught:
+                    clerk.execute(sql)
+                assert words in str(caught.value), caught.value
+
+            upsert = "SELECT polyshard.entity_upsert('ClerkOrders', '{}-a', '1', '{{\"n\": 1}}')"
+            refused_in_sql(upsert.format(42), "clerk may not write clerkorders of key 42")
+            doors.cli("user", "grant", "clerk", "write", "--store", "tables", "--map", "clerks", "--key", "42")
+            clerk.execute(upsert.format(42))
+            assert orders.get_entity("42-a", "1")["n"] == 1
+            refused_in_sql(upsert.format(43), "clerk may not write clerkorders of key 43")
+            refused_in_sql("SELECT polyshard.entity_get('clerkorders', '43-a', '1')", "may not read clerkorders of key 43")
+            refused_in_sql("SELECT polyshard.enqueue('clerkjobs', 'x')", "clerk may not write clerkjobs")
+            refused_in_sql("SELECT polyshard.create_map('mine', 'hash', 'bigint')", "may not make or change")
+            doors.cli("user", "grant", "clerk", "write", "--store", "queues", "--table", "clerkjobs")
+            clerk.execute("SELECT polyshard.enqueue('clerkjobs', 'from clerk')")
+            assert jobs.receive_message().content == "from clerk"
+            owner.execute("DROP USER clerk")
+            with pytest.raises(psycopg.errors.InvalidAuthorizationSpecification):
+                clerk.execute("SELECT polyshard.entity_get('clerkorders', '42-a', '1')")
+    tables.delete_table("clerkorders")
     jobs.delete_queue()
