@@ -45,8 +45,8 @@ pub struct Options {
     pub sqlite_reader_cache_kib: u32,
     /// How much of an SQLite file is mapped into memory. Default 1 GiB of address space, not of memory.
     pub sqlite_mmap_bytes: u64,
-    /// Write-ahead log pages after which an SQLite checkpoint waits for readers, so that the log starts over. Default
-    /// 4096 (16 MiB): overwriting what is there is quicker than making the file longer.
+    /// Write-ahead log pages after which an SQLite checkpoint moves them, and waits for readers, so that the log starts
+    /// over. Default 4096 (16 MiB): overwriting what is there is quicker than making the file longer.
     pub sqlite_wal_pages_max: u32,
     /// How long an SQLite database without commits keeps the file of its write-ahead log. Default 30 s: it makes the
     /// next commits quicker, and takes up space.

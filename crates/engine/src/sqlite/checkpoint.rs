@@ -9,9 +9,6 @@ use std::time::Duration;
 use super::connection::{Connection, Role};
 use crate::{Error, Options};
 
-/// Log pages (4 MiB) that start a checkpoint; SQLite's own default for its automatic one.
-const START_PAGES: u32 = 1000;
-
 /// The pause between two checkpoints under load.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -22,10 +19,12 @@ const IDLE: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(100);
 
 /// What the writer tells the checkpointer.
-#[derive(Default)]
 pub(crate) struct Signal {
     state: Mutex<State>,
     changed: Condvar,
+    /// Log pages that start a checkpoint. A page that is changed again and again is then moved once for all of them:
+    /// with a quarter as many, checkpoints took an eighth of the time of inserts.
+    start_pages: u32,
 }
 
 #[derive(Default)]
@@ -40,14 +39,18 @@ struct State {
 }
 
 impl Signal {
+    pub fn new(start_pages: u32) -> Signal {
+        Signal { state: Mutex::default(), changed: Condvar::new(), start_pages }
+    }
+
     pub fn committed(&self, wal_pages: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_idle = state.wal_pages == 0 || state.moved;
-        let was_small = state.wal_pages < START_PAGES;
+        let was_small = state.wal_pages < self.start_pages;
         state.wal_pages = wal_pages;
         state.commits += 1;
         state.moved = false;
-        if was_idle || (was_small && wal_pages >= START_PAGES) {
+        if was_idle || (was_small && wal_pages >= self.start_pages) {
             self.changed.notify_one();
         }
     }
@@ -98,7 +101,7 @@ fn run(connection: &mut Connection, signal: &Signal, wal_pages_max: u32, wal_kee
             }
             Work::Move { commits } => {
                 let pages = checkpoint(connection, "PASSIVE").unwrap_or(0);
-                if pages > restart_pages {
+                if pages >= restart_pages {
                     let restarted = checkpoint(connection, "RESTART").is_some();
                     // A long read is in the way: writers shall not wait for it with every checkpoint.
                     restart_pages = if restarted { wal_pages_max } else { pages + wal_pages_max };
@@ -135,7 +138,7 @@ fn wait(signal: &Signal, wal_keep: Duration) -> Work {
         if state.stop {
             return Work::Stop;
         }
-        if state.wal_pages >= START_PAGES && !state.moved {
+        if state.wal_pages >= signal.start_pages && !state.moved {
             return Work::Move { commits: state.commits };
         }
         if state.wal_pages == 0 {

@@ -63,7 +63,7 @@ impl Engine {
         let lock = FileLock::take(&path)?;
         let options = Arc::new(options);
         let counters = Arc::new(Counters::default());
-        let signal = Arc::new(Signal::default());
+        let signal = Arc::new(Signal::new(options.sqlite_wal_pages_max));
         let channels = Arc::new(Channels::new(HashMap::new()));
 
         let mut connection = Connection::open(&path, Role::Writer, &options)?;
