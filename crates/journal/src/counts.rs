@@ -91,8 +91,8 @@ impl Inner {
         if files.is_empty() { Ok(None) } else { Err(failed.unwrap_or(JournalError::Busy)) }
     }
 
-    /// Has the counts of a file that is new go on where PostgreSQL shards are, if these call them otherwise: they may be
-    /// gone before the file leases its first ids.
+    /// Has the counts of a file that is new go on where PostgreSQL shards are, if these call them otherwise: they may
+    /// be gone before the file leases its first ids.
     pub(crate) async fn align_counts(
         &self,
         server: &mut Transaction,

@@ -1,8 +1,8 @@
 //! An SQLite shard beside PostgreSQL ones: a session of this door answers for it, in PostgreSQL's protocol through a
 //! pipe, under the leave that the client's own session has.
 //!
-//! It places nothing: whatever it is told is about its shard. Of the router it asks at most for leave to write there, for
-//! no range, when a transaction begins that was given tickets to read.
+//! It places nothing: whatever it is told is about its shard. Of the router it asks at most for leave to write there,
+//! for no range, when a transaction begins that was given tickets to read.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -379,8 +379,8 @@ async fn drivers_are_told_what_a_cursor_on_a_file_has() {
     cluster.close().await;
 }
 
-/// What letters are is PostgreSQL's to say, on whichever engine a row is: in the locale C it knows those of ASCII alone.
-/// What both work out must be the same.
+/// What letters are is PostgreSQL's to say, on whichever engine a row is: in the locale C it knows those of ASCII. What
+/// both work out must be the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_text_is_worked_out_alike_on_either_engine() {
     let server = PgServer::start();
