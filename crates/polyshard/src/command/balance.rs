@@ -209,7 +209,7 @@ pub fn run_isolate(args: &IsolateArgs, client: &Client, output: &Output) -> Resu
         dry_run: args.dry_run,
     };
     let answer = client.isolate(&args.name, &request)?;
-    output.answer(&answer, |answer| moves::words(answer, args.dry_run))?;
+    output.answer(&answer, |answer| moves::words(answer, args.dry_run, args.wait))?;
     if args.wait {
         moves::wait_for_all(&answer, client, output)?;
     }

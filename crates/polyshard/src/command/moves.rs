@@ -75,7 +75,7 @@ pub fn run_move(args: &MoveArgs, client: &Client, output: &Output) -> Result<Exi
         meanwhile,
     };
     let answer = client.move_range(&args.name, &request, args.basis.basis())?;
-    output.answer(&answer, |answer| words(answer, args.dry_run))?;
+    output.answer(&answer, |answer| words(answer, args.dry_run, args.wait))?;
     if args.wait {
         wait_for_all(&answer, client, output)?;
     }
@@ -168,7 +168,8 @@ impl<'a> Shown<'a> {
     }
 }
 
-pub fn words(answer: &MoveAnswer, dry_run: bool) -> String {
+/// What was begun, or would be; and how to follow it, unless it is followed anyway.
+pub fn words(answer: &MoveAnswer, dry_run: bool, waits: bool) -> String {
     if answer.parts.is_empty() && answer.procedure.is_none() && answer.steps.is_empty() {
         return "Nothing to do: it is all there already.\n".to_owned();
     }
@@ -188,6 +189,9 @@ pub fn words(answer: &MoveAnswer, dry_run: bool) -> String {
     if dry_run {
         text.push_str("It can be done:\n");
         text.push_str(&step_words(&answer.steps));
+    }
+    if waits {
+        return text;
     }
     if answer.parts.iter().any(|part| part.operation.is_some()) {
         text.push_str("See how far it is with 'polyshard ops follow ID'.\n");
