@@ -24,10 +24,10 @@ pub enum UserCommand {
     #[command(after_help = "\
 Examples:
   polyshard user add alice --password-stdin < alice.password
-  polyshard user add orders --account        limit the account that the configuration file calls orders
+  polyshard user add orders --account        limit an account of the configuration file
 
-The password is kept as a SCRAM-SHA-256 verifier only. The user of the configuration file (sql.user) and accounts that
-no user stands for have all rights.")]
+The password is kept as a SCRAM-SHA-256 verifier only. The user of the configuration file
+(sql.user), and accounts that no user stands for, have all rights.")]
     Add {
         /// The name
         name: UserName,
@@ -69,8 +69,8 @@ Examples:
   polyshard user grant bob write --map tenants --range 1..1000      tenants 1 to 999
   polyshard user grant orders read --store queues                   an account: queues, to look at
 
-On the same things a right takes the place of the one there is. Whoever has a right on keys may only run statements
-that name such keys.")]
+On the same things a right takes the place of the one there is. Whoever has a right on keys may
+only run statements that name such keys.")]
     Grant(GrantArgs),
     /// Take a right away, as it was given
     #[command(after_help = "\

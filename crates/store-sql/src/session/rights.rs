@@ -100,8 +100,8 @@ impl Session {
         self.who.as_ref().map_or(&self.door.login.user, |who| &who.name)
     }
 
-    /// `SELECT current_user` and its like, where they are all that is asked, in words that a shard answers rightly: it is
-    /// used under a role of its own.
+    /// `SELECT current_user` and its like, where they are all that is asked, in words that a shard answers rightly: it
+    /// is used under a role of its own.
     pub(super) fn own_name(&self, text: &str) -> Option<String> {
         if text.len() > OWN_NAME_BYTES_MAX || self.embedded || self.under.is_some() {
             return None;
