@@ -154,19 +154,26 @@ impl Client {
 
     async fn reply(&mut self) -> Result<Reply, Failure> {
         let head = loop {
-            if let Some(at) = self.read.windows(4).position(|four| four == b"\r\n\r\n") {
+            if let Some(at) = memchr::memmem::find(&self.read, b"\r\n\r\n") {
                 break at + 4;
             }
             self.more().await?;
         };
         let text = std::str::from_utf8(&self.read[..head])?;
         let status: u16 = text.get(9..12).ok_or("no status")?.parse()?;
-        let header = |name: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-            lines.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
-        };
-        let is_chunked = header("transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked"));
-        let length = header("content-length").map_or(Ok(0), str::parse)?;
+        let (mut is_chunked, mut length) = (false, 0);
+        for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
+            // Only these two count, and few others begin like them.
+            match name.as_bytes()[..] {
+                [b'T' | b't', ..] if name.eq_ignore_ascii_case("transfer-encoding") => {
+                    is_chunked = value.trim().eq_ignore_ascii_case("chunked");
+                }
+                [b'C' | b'c', ..] if name.eq_ignore_ascii_case("content-length") => {
+                    length = value.trim().parse()?
+                }
+                _ => {}
+            }
+        }
         self.read.drain(..head);
         let body = match status {
             _ if is_chunked => self.chunks().await?,

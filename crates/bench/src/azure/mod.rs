@@ -24,6 +24,8 @@ struct Round {
     operations: usize,
     seconds: f64,
     cpu_seconds: f64,
+    /// What the load itself took.
+    load_cpu_seconds: f64,
     /// Of each operation, in milliseconds.
     times_ms: Vec<f64>,
 }
@@ -33,6 +35,7 @@ struct Round {
 struct Figures {
     rates: Vec<f64>,
     rates_of_cpu: Vec<f64>,
+    load_us: Vec<f64>,
     times_ms: Vec<f64>,
 }
 
@@ -42,6 +45,7 @@ impl Figures {
         self.rates.push(operations / round.seconds);
         // The clock of processes ticks a hundred times a second: less than a tick is not known.
         self.rates_of_cpu.push(operations / round.cpu_seconds.max(0.01));
+        self.load_us.push(round.load_cpu_seconds * 1e6 / operations);
         self.times_ms.extend(round.times_ms);
     }
 
@@ -73,6 +77,7 @@ pub fn run(effort: Effort, only: &str) -> Result<Vec<Table>, Failure> {
             "ours/CPU s",
             "Azurite/CPU s",
             "CPU ratio",
+            "load CPU µs",
         ],
     );
     runtime.block_on(async {
@@ -112,7 +117,7 @@ pub fn run(effort: Effort, only: &str) -> Result<Vec<Table>, Failure> {
     Ok(vec![table, alone.table()])
 }
 
-fn row(kind: Kind, connections: usize, ours: &mut Figures, theirs: &mut Figures) -> [Cell; 11] {
+fn row(kind: Kind, connections: usize, ours: &mut Figures, theirs: &mut Figures) -> [Cell; 12] {
     let ratio = |a: &[f64], b: &[f64]| Spread::of(a.iter().zip(b).map(|(a, b)| a / b).collect()).median;
     let median = |figures: &[f64]| Spread::of(figures.to_vec()).median;
     let (rate, rate_of_cpu) =
@@ -130,6 +135,7 @@ fn row(kind: Kind, connections: usize, ours: &mut Figures, theirs: &mut Figures)
         median(&ours.rates_of_cpu).into(),
         median(&theirs.rates_of_cpu).into(),
         rate_of_cpu.into(),
+        median(&ours.load_us).into(),
     ]
 }
 
@@ -144,7 +150,8 @@ async fn one_round(
     for _ in 0..connections {
         workers.push(Worker::connect(server, kind, signer).await?);
     }
-    let cpu = server.cpu_seconds()?;
+    let own = std::process::id();
+    let (cpu, load_cpu) = (server.cpu_seconds()?, servers::cpu_seconds(own)?);
     let began = Instant::now();
     let end = began + length;
     let mut tasks = tokio::task::JoinSet::new();
@@ -167,5 +174,6 @@ async fn one_round(
     }
     let seconds = began.elapsed().as_secs_f64();
     let cpu_seconds = server.cpu_seconds()? - cpu;
-    Ok(Round { operations: times_ms.len(), seconds, cpu_seconds, times_ms })
+    let load_cpu_seconds = servers::cpu_seconds(own)? - load_cpu;
+    Ok(Round { operations: times_ms.len(), seconds, cpu_seconds, load_cpu_seconds, times_ms })
 }

@@ -28,7 +28,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// A new file with the table of entities as shards have it.
+    /// A new file with the table of entities as shards have it, but for the list of partitions.
     pub fn new() -> Result<Raw, Failure> {
         let folder = TempDir::with_prefix("polyshard-raw-")?;
         let connection = Connection::open(folder.path().join("raw.db"))?;
@@ -37,8 +37,8 @@ impl Raw {
         connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
         connection.execute_batch(
             "CREATE TABLE entity (dataset INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, \
-             placement BLOB NOT NULL, ts INTEGER NOT NULL, props TEXT NOT NULL, PRIMARY KEY (dataset, pk, rk)) \
-             WITHOUT ROWID, STRICT; CREATE INDEX entity_placement ON entity (dataset, placement)",
+             placement BLOB NOT NULL, ts INTEGER NOT NULL, props TEXT NOT NULL, \
+             PRIMARY KEY (dataset, placement, pk, rk)) WITHOUT ROWID, STRICT",
         )?;
         Ok(Raw { connection, number: 0, _folder: folder })
     }

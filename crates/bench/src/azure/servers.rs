@@ -27,15 +27,20 @@ pub struct Server {
 impl Server {
     /// The time that its process has had a core so far.
     pub fn cpu_seconds(&self) -> Result<f64, Failure> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process))?;
-        // The name of the program, in parentheses, may contain anything.
-        let after = stat.rsplit_once(')').ok_or("no name in /proc/stat")?.1;
-        let fields: Vec<&str> = after.split_whitespace().collect();
-        let ticks =
-            |at: usize| -> Result<f64, Failure> { Ok(fields.get(at).ok_or("a short /proc/stat")?.parse()?) };
-        // utime and stime are fields 14 and 15; a tick is a hundredth of a second on every Linux.
-        Ok((ticks(11)? + ticks(12)?) / 100.0)
+        cpu_seconds(self.process)
     }
+}
+
+/// The time that a process has had a core so far.
+pub fn cpu_seconds(process: u32) -> Result<f64, Failure> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name of the program, in parentheses, may contain anything.
+    let after = stat.rsplit_once(')').ok_or("no name in /proc/stat")?.1;
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let ticks =
+        |at: usize| -> Result<f64, Failure> { Ok(fields.get(at).ok_or("a short /proc/stat")?.parse()?) };
+    // utime and stime are fields 14 and 15; a tick is a hundredth of a second on every Linux.
+    Ok((ticks(11)? + ticks(12)?) / 100.0)
 }
 
 /// Both servers. They are stopped when this is dropped.
