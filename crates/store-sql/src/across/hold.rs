@@ -2,9 +2,9 @@
 //! their transaction, and all of these on SQLite shards.
 //!
 //! An answer across PostgreSQL shards is in temporary tables of one session, and a portal or cursor of PostgreSQL's own
-//! there; the sessions of the other shards are given back once they have sent their rows. One that only goes forward and
-//! whose order is known here is not: it stays with all of them (see `held_merge`). A cursor WITH HOLD keeps the
-//! session that it was declared on, on which PostgreSQL has its rows from COMMIT on; keys and ranges are free again.
+//! there; the sessions of the other shards are given back once they have sent their rows. One that only goes forward,
+//! and whose order is known here, stays with all of them (see `held_merge`). A cursor WITH HOLD keeps the session that
+//! it was declared on, on which PostgreSQL has its rows from COMMIT on; keys and ranges are free again.
 
 use std::collections::BTreeMap;
 

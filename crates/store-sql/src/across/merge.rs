@@ -338,8 +338,8 @@ fn forms(description: &[u8], keys: usize) -> Option<Vec<Form>> {
     (forms.len() == keys).then_some(forms)
 }
 
-/// Whether the texts among some keys are in the order of their bytes, if there are some: those of the collation "C", and
-/// of databases that have it.
+/// Whether the texts among some keys are in the order of their bytes, if there are some: those of the collation "C",
+/// and of databases that have it.
 fn collations(keys: &str, forms: &[Form]) -> Option<String> {
     let each = |at: usize| {
         format!(

@@ -90,8 +90,8 @@ impl Merging {
         self.workers
     }
 
-    /// Passes at most so many rows on, or over if there is nobody who wants them. How many there were: fewer only at the
-    /// end.
+    /// Passes at most so many rows on, or over if there is nobody who wants them. How many there were: fewer only at
+    /// the end.
     pub async fn pass(&mut self, client: &mut Client, rows_max: u64, wanted: bool) -> Result<u64, Trouble> {
         let mut rows = 0;
         while rows < rows_max && self.left != Some(0) {

@@ -338,8 +338,8 @@ async fn sorted_rows_are_taken_in_parts_without_a_temporary_table() {
     world.cluster.close().await;
 }
 
-// C2, C9: more rows than are asked for at a time, of which not all are wanted; long ones; errors in the middle; a client
-// that goes away, or says stop.
+// C2, C9: more rows than are asked for at a time, of which not all are wanted; long ones; errors in the middle; a
+// client that goes away, or says stop.
 #[tokio::test]
 async fn a_long_merge_ends_when_it_is_to_end() {
     let cluster = Cluster::start_with(Setup { shards: 3, ..Setup::default() }).await;

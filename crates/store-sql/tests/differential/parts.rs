@@ -163,7 +163,8 @@ async fn a_transaction_on_several_shards_sees_all_its_writes_across_them() {
 async fn a_cursor_whose_session_is_lost_is_an_error() {
     let cluster = notes().await;
     let client = cluster.connect().await;
-    client.batch_execute("BEGIN; DECLARE c SCROLL CURSOR FOR SELECT tenant FROM notes ORDER BY 1").await.unwrap();
+    let declare = "DECLARE c SCROLL CURSOR FOR SELECT tenant FROM notes ORDER BY 1";
+    client.batch_execute(&format!("BEGIN; {declare}")).await.unwrap();
     assert_eq!(rows(&client, "FETCH 3 FROM c").await.len(), 3);
     for shard in ["s1", "s2"] {
         let end = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
