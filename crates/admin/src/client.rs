@@ -3,8 +3,8 @@
 mod checker;
 mod moves;
 mod quotas;
-mod watch;
 mod users;
+mod watch;
 
 use std::time::Duration;
 

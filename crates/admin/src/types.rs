@@ -17,8 +17,8 @@ mod schema;
 mod shard;
 mod status;
 mod traffic;
-mod window;
 mod user;
+mod window;
 
 pub use adopt::{AdoptAnswer, AdoptRequest, AdoptedTable};
 pub use backup::{
@@ -59,15 +59,15 @@ pub use traffic::{
     ColdRange, DoorTraffic, HOT_DEFAULT, HOT_MAX, HotAnswer, HotBy, HotRequest, HotShardlet, LargeAnswer,
     LargeRequest, LargeShardlet, LeftOut, ShardTraffic, TrafficAnswer,
 };
+pub use user::{
+    GrantRange, GrantView, MadeToken, NewPassword, NewToken, NewUser, Right, Role, StoreName, TokenView,
+    TokensAnswer, UserName, UserView, UsersAnswer,
+};
 pub use window::{
     PIECES_DEFAULT, PIECES_MAX, Part, Piece, ShardletAnswer, ShardletData, Unit, WindowAnswer, WindowRequest,
 };
 
 use utoipa::ToSchema;
-pub use user::{
-    GrantRange, GrantView, MadeToken, NewPassword, NewToken, NewUser, Right, Role, StoreName, TokenView,
-    TokensAnswer, UserName, UserView, UsersAnswer,
-};
 
 /// How a state reads in the OpenAPI document; the value itself is `polyshard_map::State`.
 #[derive(ToSchema)]

@@ -21,8 +21,8 @@ mod ports;
 mod prepare;
 mod reference;
 mod rekey;
-mod savepoint;
 mod rights;
+mod savepoint;
 mod set;
 mod several;
 mod simple;
@@ -31,8 +31,8 @@ mod spool;
 mod statement;
 mod target;
 mod transaction;
-mod watch;
 mod users;
+mod watch;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -60,8 +60,8 @@ use extended::Portal;
 pub(crate) use inside::{Leave, open as open_inside, write_ticket};
 pub(crate) use load::{check_client, given_columns};
 pub(crate) use place::{Wanted, other_engine, other_file};
-pub(crate) use savepoint::Extent;
 pub(crate) use rights::Who;
+pub(crate) use savepoint::Extent;
 pub(crate) use several::PREPARED_PREFIX;
 pub(crate) use snapshot::moved;
 pub(crate) use spool::Spool;
@@ -74,9 +74,9 @@ use watch::Watched;
 pub(crate) struct Session {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Client,
-    cancel: Cancellable,
     /// A user of the catalog's, whose rights are looked at; none for the one of the configuration, who has all.
     who: Option<Who>,
+    cancel: Cancellable,
     settings: Arc<Settings>,
     pub(crate) own: Own,
     pub(crate) search_path: Arc<[String]>,
@@ -175,8 +175,8 @@ impl Session {
     pub async fn begin(
         mut client: Client,
         door: &Arc<Door>,
-        parameters: &[(String, String)],
         who: Option<Who>,
+        parameters: &[(String, String)],
     ) -> Result<Option<Session>, Gone> {
         let defaults = match door.defaults().await {
             Ok(defaults) => defaults,
@@ -194,9 +194,9 @@ impl Session {
         set(&mut reported, "application_name", "");
         let mut session = Session::new(client, door, defaults.embedded, defaults.search_path.clone());
         session.one_snapshot = defaults.one_snapshot;
-        match session.take_settings(parameters, &mut reported).await {
         session.lite_settings = Arc::new(lite_settings(door, user));
         session.who = who;
+        match session.take_settings(parameters, &mut reported).await {
             Ok(()) => {}
             Err(Stop::Refused(error) | Stop::Fatal(error)) => return refuse(session.client, &error).await,
             Err(Stop::Gone(gone)) => return Err(gone),
@@ -221,8 +221,8 @@ impl Session {
         Session {
             door: door.clone(),
             client,
-            cancel: door.cancels.enter(i32::from_be_bytes(door.random())),
             who: None,
+            cancel: door.cancels.enter(i32::from_be_bytes(door.random())),
             settings: Arc::default(),
             own: Own::default(),
             search_path,
@@ -264,8 +264,8 @@ impl Session {
                 continue;
             }
             set::check_value(&name, Some(&value))?;
-            if name == "client_encoding" {
             self.check_setting(&name)?;
+            if name == "client_encoding" {
                 continue;
             }
             if name == "search_path" {

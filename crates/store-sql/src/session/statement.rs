@@ -82,13 +82,13 @@ impl Session {
             true => analysis.route_with_moves(params, &maps)?,
             false => analysis.route(params, &maps)?,
         };
+        self.judge(&analysed.statement, &analysis, &route, &schema)?;
         let route = self.pinned(route, analysed.statement.kind(), &analysis, &schema)?;
         self.check_declared(&analysis)?;
         if self.transaction.schema.is_none() {
             self.routed_by = Some(schema);
         }
         Ok((route, analysis))
-        self.judge(&analysed.statement, &analysis, &route, &schema)?;
     }
 
     /// Refuses what a failed transaction does not allow.
@@ -236,15 +236,15 @@ impl Session {
                 Box::pin(self.explain_execute(explain, execute)).await?;
             }
             Kind::Polyshard(call) => self.command(call, &[]).await?,
+            Kind::Ddl(ddl) if self.under.is_none() && super::users::is_about_users(ddl) => {
+                Box::pin(self.user_statement(statement, ddl)).await?;
+            }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
     /// Runs a statement on one shard, by a text that says it.
-            Kind::Ddl(ddl) if self.under.is_none() && super::users::is_about_users(ddl) => {
-                Box::pin(self.user_statement(statement, ddl)).await?;
-            }
     pub(super) async fn run_here(
         &mut self,
         wanted: &Wanted<'_>,
