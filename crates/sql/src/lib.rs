@@ -28,10 +28,12 @@ pub use param::{Param, ParamValue};
 pub use plan::{
     Fold, Fragment, GivenColumn, Merge, Mode, Plan, Quick, SortedBy, Source, folded, plan, quoted,
 };
-pub use route::{Analysis, Called, Context, Maps, Part, Rekey, Route, analyse, is_describing, sets_jit_alone};
+pub use route::{
+    Analysis, Called, Context, Maps, Part, Rekey, Route, analyse, is_describing, sets_jit_alone,
+};
 pub use schema::{
-    Collation, Column, Enum, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid, View,
-    Volatility,
+    Collation, Column, Enum, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid,
+    View, Volatility,
 };
 pub use shape::{Lane, Shape};
 /// The parser's tree, for those who plan and translate.
