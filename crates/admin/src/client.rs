@@ -1,5 +1,6 @@
 //! The blocking client of the API, for the command line and tests.
 
+mod archives;
 mod checker;
 mod moves;
 mod quotas;

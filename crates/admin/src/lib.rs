@@ -2,6 +2,7 @@
 //!
 //! `server` implements [`Operator`] and serves it with [`serve`]; the command line talks to it with [`Client`].
 
+mod archives;
 mod auth;
 mod backups;
 mod balancer;
@@ -21,6 +22,7 @@ pub mod types;
 mod users;
 mod watch;
 
+pub use archives::{Archives, archive_router};
 pub use auth::{Auth, AuthError, Bearer, DEVELOPMENT_TOKEN, TOKEN_BYTES_MIN, Tokens};
 pub use backups::{Backups, backup_router};
 pub use balancer::{Balancer, balancer_router};

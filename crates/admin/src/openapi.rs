@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
-use crate::{backups, balancer, checker, quotas, users, watch};
+use crate::{archives, backups, balancer, checker, quotas, users, watch};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -74,6 +74,16 @@ use crate::{backups, balancer, checker, quotas, users, watch};
         users::remove_token,
         users::whoami,
         operations::list,
+        archives::begin,
+        archives::list,
+        archives::show,
+        archives::verify,
+        archives::restore,
+        archives::forget,
+        archives::rules,
+        archives::add_rule,
+        archives::remove_rule,
+        archives::spill,
         backups::begin,
         backups::list,
         backups::show,

@@ -1,6 +1,7 @@
 //! What the operator API says and hears: the JSON bodies, one file per noun.
 
 mod adopt;
+mod archive;
 mod backup;
 mod change;
 mod checker;
@@ -21,6 +22,10 @@ mod user;
 mod window;
 
 pub use adopt::{AdoptAnswer, AdoptRequest, AdoptedTable};
+pub use archive::{
+    ArchiveAnswer, ArchivePart, ArchiveRuleView, ArchiveRulesAnswer, ArchiveThen, ArchiveView, ArchivesAnswer,
+    ForgetArchive, NewArchive, NewArchiveRule, RestoreArchive, SpillAnswer, SpillRequest,
+};
 pub use backup::{
     BackupFailure, BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView,
 };

@@ -7,8 +7,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
 use crate::command::{
-    adopt, backup, balance, check, config, dataset, hot, map, moves, ops, quota, schema, shard, token, top,
-    up, user,
+    adopt, archive, backup, balance, check, config, dataset, hot, map, moves, ops, quota, schema, shard,
+    token, top, up, user,
 };
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
@@ -142,6 +142,9 @@ pub enum Command {
     /// Operations: changes under way and done
     #[command(subcommand)]
     Ops(ops::OpsCommand),
+    /// Archives: old ranges in a folder or object store instead of on a shard
+    #[command(subcommand)]
+    Archive(archive::ArchiveCommand),
     /// Backups: everything at one moment, taken while requests go on
     #[command(subcommand)]
     Backup(backup::BackupCommand),

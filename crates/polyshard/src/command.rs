@@ -1,6 +1,7 @@
 //! One file per noun: from flags to one call of the client, and its answer in words.
 
 pub mod adopt;
+pub mod archive;
 pub mod backup;
 pub mod balance;
 pub mod change;
@@ -15,6 +16,7 @@ pub mod ops;
 pub mod quota;
 pub mod schema;
 pub mod shard;
+pub mod spill;
 pub mod status;
 pub mod token;
 pub mod top;
@@ -52,6 +54,7 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Table(command) => schema::run_table(command, &cli.global.client()?, output),
         Command::Load(args) => crate::load::run(args, output),
         Command::Schema(command) => schema::run_schema(command, &cli.global.client()?, output),
+        Command::Archive(command) => archive::run(command, &cli.global.client()?, output),
         Command::Ops(command) => ops::run(command, &cli.global.client()?, output),
         Command::Backup(command) => backup::run(command, || cli.global.client(), output),
         Command::Restore(args) => backup::restore(args, || cli.global.client(), output),

@@ -1,5 +1,6 @@
 //! Config and wiring: the only crate that names all stores.
 
+mod archives;
 mod backups;
 mod checking;
 pub mod config;

@@ -1,6 +1,8 @@
 //! What operators can ask for, carried out on catalog, router and driver.
 
 mod adopt;
+mod archive;
+mod archive_rules;
 mod balance;
 mod check;
 mod datasets;
@@ -12,6 +14,7 @@ mod room;
 mod rules;
 mod schema;
 mod shards;
+mod spill;
 mod users;
 mod views;
 
@@ -34,6 +37,7 @@ use polyshard_mover::Mover;
 use polyshard_rebalance::{Heat, Procedures};
 use polyshard_router::Router;
 
+pub(crate) use archive::ArchiveDoor;
 pub(crate) use balance::Manner;
 pub(crate) use datasets::is_shown as is_shown_dataset;
 pub(crate) use users::Bearers;

@@ -157,7 +157,7 @@ fn is_late(one: &ProcedureRecord, cooldown: Duration, now_ms: i64) -> bool {
 }
 
 /// Whether a moment is within the hours, which may go over midnight; both are minutes of the day in UTC.
-fn is_quiet(now_ms: i64, (from, until): (u32, u32)) -> bool {
+pub(crate) fn is_quiet(now_ms: i64, (from, until): (u32, u32)) -> bool {
     let now = (now_ms / MINUTE_MS).rem_euclid(DAY_MINUTES);
     let (from, until) = (i64::from(from), i64::from(until));
     if from <= until { (from..until).contains(&now) } else { now >= from || now < until }

@@ -16,12 +16,13 @@ use polyshard_wire::{Limits, Listener, Shutdown};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
+use crate::archives::{Hands, Keeper};
 use crate::backups::{self, Scheduling, Taking};
 use crate::config::{Config, ShardConfig};
 use crate::data_dir::DataDir;
 use crate::doors::Doors;
 use crate::error::ServerError;
-use crate::operator::{Bearers, Operations};
+use crate::operator::{ArchiveDoor, Bearers, Operations};
 use crate::traces::Traces;
 use crate::watch::{Sources, SqlClient, Watcher};
 use crate::{RunOptions, checking, connect, doors, failpoint, logging, rebalancing, sql_door};
@@ -88,7 +89,12 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         Taking::new(server.router.clone(), server.catalog.clone(), &config, &options, shard_options);
     backups.mark_left().await;
     let scheduling = Scheduling::start(&backups);
+    let keeper = Keeper::new(server.router.clone(), server.catalog.clone(), &config, &options);
+    procedures.set_archiver(Box::new(Hands(keeper.clone())));
+    let archives = ArchiveDoor::new(operator.clone(), keeper);
+    let aging = archives.start();
     let auth = auth.with_tokens(Arc::new(Bearers(server.router.clone())));
+    let archive_auth = auth.clone();
     let routes = polyshard_admin::router(operator.clone(), auth.clone())
         .merge(polyshard_admin::checker_router(operator.clone(), auth.clone()))
         .merge(polyshard_admin::quota_router(operator.clone(), auth.clone()))
@@ -96,6 +102,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         .merge(polyshard_admin::balancer_router(operator, auth.clone()))
         .merge(polyshard_admin::watch_router(watcher, auth.clone()))
         .merge(polyshard_admin::backup_router(Arc::new(backups::Door(backups.clone())), auth))
+        .merge(polyshard_admin::archive_router(archives, archive_auth))
         .merge(polyshard_admin::page_router(pages()));
     let admin = tokio::spawn(polyshard_admin::serve(listener, shutdown, routes, running_for));
 
@@ -112,6 +119,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     if let Err(error) = checking.await {
         tracing::error!(%error, "the task that checks failed");
     }
+    aging.stop().await;
     procedures.stop().await;
     scheduling.stop().await;
     backups.stop().await;

@@ -174,7 +174,7 @@ pub fn run(
 }
 
 /// An address that means the same to the server, which has another folder to start from.
-fn address(text: &str) -> Result<String, Failure> {
+pub(super) fn address(text: &str) -> Result<String, Failure> {
     if text.contains("://") {
         return Ok(text.to_owned());
     }

@@ -171,6 +171,8 @@ Examples:
         #[arg(long)]
         apply: bool,
     },
+    /// Let new data of a range map flow to another shard; nothing is moved
+    Spill(super::spill::SpillArgs),
     /// Drop a map; one whose keys hold data is refused without the explicit word
     #[command(after_help = "\
 Examples:
@@ -257,6 +259,7 @@ pub fn run(command: &MapCommand, client: &Client, output: &Output) -> Result<Exi
             let map = client.create_map(&new_map(args))?;
             output.answer(&map, |map| format!("Created map {} ({}, key {}).", map.name, map.kind, map.key))
         }
+        MapCommand::Spill(args) => super::spill::run(args, client, output),
         MapCommand::List => output.answer(&client.maps()?, |answer| map_table(&answer.maps)),
         MapCommand::Show { name } => output.answer(&client.map(name)?, details),
         MapCommand::Entries { name, after, limit } => {
