@@ -17,8 +17,8 @@ Examples:
   polyshard map spill orders --auto --to s2,s3   to these, in order
   polyshard map spill orders --no-auto
 
-A shard is full when 90 % of its limit is used ('polyshard shard set s1 --bytes-max …'). Nothing is moved: what is there
-stays, new keys go on, and queries look in both.")]
+A shard is full when 90 % of its limit is used ('polyshard shard set s1 --bytes-max …'). Nothing is moved: what is
+there stays, new keys go on, and queries look in both.")]
 pub struct SpillArgs {
     /// The map: a range map whose last range has no end
     name: MapName,

@@ -163,7 +163,8 @@ impl ArchiveDoor {
         };
         for policy in policies {
             if let Err(problem) = self.carry_out(&policy).await {
-                tracing::warn!(rule = %policy.id, map = %policy.map, %problem, "a rule was not carried out; it is tried again");
+                let (rule, map) = (&policy.id, &policy.map);
+                tracing::warn!(%rule, %map, %problem, "a rule was not carried out; it is tried again");
             }
         }
     }
