@@ -104,7 +104,7 @@ impl ArchiveDoor {
                     .with_remedy("say where to, or that it is dropped, and not both"));
             }
             (Some(word), None) => {
-                return Err(Problem::invalid("destroy", format!("it says {word:?}, but {map:?} is the map"))
+                return Err(Problem::invalid("destroy", format!("it says {word:?}, but the map is {map}"))
                     .with_remedy(format!("repeat the name of the map: --drop {map}")));
             }
             (None, to) => Some(self.place(to)?),
