@@ -1,5 +1,6 @@
 //! One client's session: reads its messages, and keeps what belongs to it from one to the next.
 
+mod binary;
 mod command;
 mod copy;
 mod engine;

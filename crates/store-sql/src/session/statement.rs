@@ -239,6 +239,10 @@ impl Session {
             Kind::Ddl(ddl) if self.under.is_none() && super::users::is_about_users(ddl) => {
                 Box::pin(self.user_statement(statement, ddl)).await?;
             }
+            Kind::Copy(copy) => {
+                Box::pin(self.check_binary(copy)).await?;
+                return Ok(false);
+            }
             _ => return Ok(false),
         }
         Ok(true)

@@ -9,7 +9,7 @@ use polyshard_map::ShardId;
 use polyshard_router::Access;
 use polyshard_sql::SqlError;
 
-use super::{Made, ShardIds, TableIds, TypeId, TypeIds};
+use super::{Made, ShardIds, TableIds, TypeId, TypeIds, is_record, is_user_id};
 use crate::reply::{self, state};
 
 /// The user's types: names, what they are made of, and of which type. Temporary ones are one session's own.
@@ -56,9 +56,15 @@ impl TypeIds {
         if self.is_home_lost() {
             return Err(away(home, "it could not be reached a moment ago"));
         }
-        // What one shard has committed already, another may be about to.
-        self.journal.ready(shard).await.map_err(|error| error.to_sql())?;
-        let mine = self.types_of(shard).await?;
+        // What one shard has committed already, another may be about to. A file has no types of the user's, and whoever
+        // makes it ready may be waiting for the transaction that this is asked in.
+        let mine = match self.is_file(shard) {
+            true => Types::new(),
+            false => {
+                self.journal.ready(shard).await.map_err(|error| error.to_sql())?;
+                self.types_of(shard).await?
+            }
+        };
         let theirs = async {
             self.journal.ready(home).await.map_err(|error| error.to_sql())?;
             self.types_of(home).await
@@ -167,6 +173,26 @@ impl TypeIds {
         let (here, there) = (columns_of(here.as_ref())?, columns_of(there.as_ref())?);
         let columns = here.iter().filter_map(|(name, at)| Some((*at, *there.get(name)?))).collect();
         Ok(Some(TableIds { other, columns, position }))
+    }
+
+    /// Whether values of some of these types, by the ids that clients know, have ids of the user's types in them.
+    pub async fn have_inner_ids(&self, types: &[u32]) -> Result<bool, SqlError> {
+        if types.iter().any(|id| is_record(*id)) {
+            return Ok(true);
+        }
+        let own: Vec<String> =
+            types.iter().filter(|id| is_user_id(**id)).map(|id| format!("({id})")).collect();
+        let (Some(home), false) = (self.home(), own.is_empty()) else { return Ok(false) };
+        let question = format!(
+            "WITH RECURSIVE t(oid) AS (SELECT v.id::oid FROM (VALUES {}) AS v(id) UNION \
+             SELECT p.typbasetype FROM t JOIN pg_catalog.pg_type p ON p.oid = t.oid WHERE p.typtype = 'd') \
+             SELECT count(*) FROM t JOIN pg_catalog.pg_type p ON p.oid = t.oid \
+             WHERE p.oid >= 16384 AND (p.typtype = 'c' OR p.typelem <> 0 AND p.typlen = -1)",
+            own.join(", ")
+        );
+        let rows = self.note_home(self.ask(&home, Statement::new(question)).await)?;
+        let count = rows.as_ref().and_then(Rows::first).map(|row| row.int(0));
+        Ok(count.transpose().map_err(|error| reply::of_engine(&error))?.unwrap_or(0) > 0)
     }
 
     /// Asks a shard beside what runs on it; nothing if it is no PostgreSQL.

@@ -276,6 +276,17 @@ impl TypeIds {
         asked
     }
 
+    /// Whether there are several shards that have ids of their own for the user's types.
+    pub fn differ(&self) -> bool {
+        let view = self.router.view();
+        let servers = view.shards.values().filter(|record| !record.url.starts_with("sqlite:"));
+        servers.filter(|record| record.state != State::Offline).count() > 1
+    }
+
+    fn is_file(&self, shard: &ShardId) -> bool {
+        self.router.view().shards.get(shard).is_some_and(|record| record.url.starts_with("sqlite:"))
+    }
+
     fn incarnations(&self, shard: &ShardId, home: &ShardId) -> Option<(Uuid, Uuid)> {
         let view = self.router.view();
         Some((view.shards.get(shard)?.incarnation, view.shards.get(home)?.incarnation))

@@ -4,7 +4,7 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use crate::support::{Cluster, rows};
+use crate::support::{Cluster, refusal, rows};
 
 type Any = Box<dyn std::error::Error + Sync + Send>;
 
@@ -294,5 +294,33 @@ async fn statements_are_described_anew_when_home_goes() {
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(60), told).await.expect("home's numbers are told");
+    cluster.close().await;
+}
+
+/// COPY in binary form passes bytes on as they are: what would name a type by another shard's number is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn binary_copy_of_values_that_name_types_is_refused() {
+    use futures_util::TryStreamExt;
+    let (cluster, client) = feelings().await;
+    for columns in ["moods", "spot", "spots", "tenant, row(mood)"] {
+        for query in [
+            format!("SELECT {columns} FROM feelings"),
+            format!("SELECT {columns} FROM feelings WHERE tenant = 1"),
+        ] {
+            let copy = format!("COPY ({query}) TO STDOUT (FORMAT binary)");
+            let refused = client.copy_out(&copy).await.err().unwrap_or_else(|| panic!("{copy}"));
+            let refused = refused.as_db_error().unwrap_or_else(|| panic!("{copy}: {refused:?}")).clone();
+            assert_eq!(refused.code().code(), "0A000", "{copy}: {refused:?}");
+            assert!(refused.hint().is_some_and(|hint| hint.contains("text")), "{refused:?}");
+        }
+    }
+    assert_eq!(refusal(&client, "COPY feelings FROM STDIN (FORMAT binary)").await.0, "0A000");
+    // An enum's values name nothing; and in text all are fine.
+    for copy in ["COPY feelings (tenant, mood) TO STDOUT (FORMAT binary)", "COPY feelings TO STDOUT"] {
+        let out = client.copy_out(copy).await.unwrap_or_else(|error| panic!("{copy}: {error:?}"));
+        let out: Vec<bytes::Bytes> = out.try_collect().await.unwrap();
+        assert!(out.concat().windows(4).any(|part| part == b"calm"), "{copy}");
+    }
+    drop(client);
     cluster.close().await;
 }
