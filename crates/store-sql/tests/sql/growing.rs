@@ -221,3 +221,92 @@ async fn settings_are_kept_when_a_cluster_grows_onto_postgresql() {
     drop((zoned, placed, local));
     cluster.close().await;
 }
+
+/// The tenants of a file.
+fn tenants_on(cluster: &Cluster, shard: &str) -> Vec<i64> {
+    let view = cluster.router.view();
+    let map = &view.maps[&polyshard_map::MapName::new("tenants").unwrap()].map;
+    let of =
+        |tenant: &i64| map.locate(&polyshard_map::Key::BigInt(*tenant)).unwrap().shard().as_str() == shard;
+    (0..TENANTS).filter(of).collect()
+}
+
+/// A file has one writer. The first PostgreSQL shard is brought up from a file, and every new statement waits for that:
+/// it must not wait for transactions whose next statement does.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_on_all_files_go_on_while_the_first_postgresql_shard_is_brought_up() {
+    let cluster = small().await;
+    let (first, second, other) = (cluster.connect().await, cluster.connect().await, cluster.connect().await);
+    let begun = [(&first, tenants_on(&cluster, "s1")[0]), (&second, tenants_on(&cluster, "s2")[0])];
+    for (client, tenant) in begun {
+        rows(client, "BEGIN").await;
+        rows(client, &format!("INSERT INTO notes VALUES ({tenant}, 1, 'a')")).await;
+    }
+    cluster.add_shard("p1").await;
+    let go_on = async |(client, tenant): (&Client, i64)| {
+        rows(client, &format!("INSERT INTO notes VALUES ({tenant}, 2, 'b')")).await;
+        rows(client, "COMMIT").await;
+        assert_eq!(
+            rows(client, &format!("SELECT count(*) FROM notes WHERE tenant = {tenant}")).await,
+            [["2"]]
+        );
+    };
+    let countries = async || rows(&other, "SELECT count(*) FROM countries").await;
+    let (_, _, counted) = tokio::join!(go_on(begun[0]), go_on(begun[1]), countries());
+    assert_eq!(counted, [["2"]]);
+    assert_eq!(rows(&other, "SELECT count(*) FROM notes").await, [["4"]]);
+    drop((first, second, other));
+    cluster.close().await;
+}
+
+/// PostgreSQL finds the name of a sequence taken and chooses another one, and files do not: ids are counted for the
+/// column. Those of a reference table go on as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_are_given_once_where_postgresql_calls_a_sequence_otherwise() {
+    let cluster = small().await;
+    let client = cluster.connect().await;
+    for sql in [
+        // Both sequences would be called a_b_c_seq.
+        "CREATE TABLE a_b (tenant bigint, c bigserial, PRIMARY KEY (tenant, c))",
+        "SELECT polyshard.shard_table('a_b', 'tenants', 'tenant')",
+        "CREATE TABLE a (tenant bigint, b_c bigserial, PRIMARY KEY (tenant, b_c))",
+        "SELECT polyshard.shard_table('a', 'tenants', 'tenant')",
+        "CREATE TABLE colours (id serial PRIMARY KEY, name text)",
+    ] {
+        rows(&client, sql).await;
+    }
+    let mut written = 0;
+    let mut write = async || {
+        for tenant in 0..TENANTS {
+            rows(&client, &format!("INSERT INTO a_b (tenant) VALUES ({tenant})")).await;
+            rows(&client, &format!("INSERT INTO a (tenant) VALUES ({tenant})")).await;
+        }
+        rows(&client, "INSERT INTO colours (name) VALUES ('red')").await;
+        written += TENANTS;
+        let all = written.to_string();
+        for column in ["c) FROM a_b", "b_c) FROM a"] {
+            let counted = rows(&client, &format!("SELECT count(*), count(DISTINCT {column}")).await;
+            assert_eq!(counted, [[all.as_str(), all.as_str()]], "{column}");
+        }
+    };
+    write().await;
+    cluster.add_shard("p1").await;
+    write().await;
+    let names =
+        "SELECT string_agg(sequencename, ' ' ORDER BY 1) FROM pg_sequences WHERE sequencename LIKE 'a_b%'";
+    assert_eq!(cluster.on_shard("p1", names), "a_b_c_seq a_b_c_seq1");
+    cluster.move_all("tenants", "s1", "p1").await;
+    write().await;
+    cluster.move_all("tenants", "s2", "p1").await;
+    for shard in ["s1", "s2"] {
+        cluster.remove_shard(shard).await;
+    }
+    write().await;
+    cluster.add_shard("s3").await;
+    cluster.journal.ready(&polyshard_map::ShardId::new("s3").unwrap()).await.unwrap();
+    cluster.move_all("tenants", "p1", "s3").await;
+    cluster.remove_shard("p1").await;
+    write().await;
+    drop(client);
+    cluster.close().await;
+}
