@@ -55,8 +55,8 @@ Examples:
     /// Remove an archive; if its rows are nowhere else, only with an explicit word
     #[command(after_help = "\
 Examples:
-  polyshard archive forget orders-2024-01                           one that was restored
-  polyshard archive forget orders-2024-01 --destroy orders-2024-01  its rows are lost")]
+  polyshard archive forget orders-2024-01                             one that was restored
+  polyshard archive forget orders-2024-01 --destroy orders-2024-01    its rows are lost")]
     Forget {
         /// Its name
         name: String,
@@ -117,7 +117,6 @@ Examples:
   polyshard archive rule add orders --older-than 13months --every day --at 03:00 --to /archives
   polyshard archive rule add orders --older-than 90days --by day --to-tier cold      moved online
   polyshard archive rule add logs --older-than 2years --by month --drop
-  polyshard archive rule add orders --older-than 13months --to /archives --dry-run
 
 The map is a range map whose keys begin with a date or timestamp. Whole periods are taken that ended so long ago.")]
     Add(Box<RuleArgs>),
