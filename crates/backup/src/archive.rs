@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use polyshard_catalog::ArchiveRecord;
 use polyshard_engine::{Access, Error, Statement, Value};
@@ -235,7 +234,7 @@ impl Archive<'_> {
         let shard = self.shard().await?;
         self.bind_all(&shard, file.path()).await?;
         let mut left = Deleting::new(&shard, self.definition, &self.record.range).await?;
-        while !left.go_on(&shard, claim, Duration::MAX).await?.is_done {}
+        while !left.go_on(&shard, claim, u64::MAX).await?.is_done {}
         let tables = rows::tables_of_range(&shard, self.definition, &self.record.range).await?;
         let restored = self.put_all(&shard, claim, &tables, file.path()).await?;
         let mut found = 0;
@@ -391,14 +390,14 @@ impl Deleting {
         })
     }
 
-    /// Removes rows for a while. Each transaction proves that the range is offline on the shard.
+    /// Removes some rows, about as many as it may. Each transaction proves that the range is offline on the shard.
     pub async fn go_on(
         &mut self,
         shard: &Shard,
         claim: &OfflineClaim,
-        patience: Duration,
+        rows_max: u64,
     ) -> Result<Deleted, BackupError> {
-        let began = Instant::now();
+        let before = self.rows;
         while let Some(table) = self.tables.front() {
             if self.found.is_empty() {
                 self.found = find(shard, table.first_keys(FOUND_MAX)?).await?;
@@ -424,7 +423,7 @@ impl Deleting {
                 )),
                 Removal::Other(error) => error,
             })?;
-            if began.elapsed() >= patience {
+            if self.rows - before >= rows_max {
                 return Ok(Deleted { rows: self.rows, is_done: false });
             }
         }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use polyshard_backup::{Archive, BackupError, Clock, Deleting, Depot, Location, Progress, Variables};
 use polyshard_catalog::{ArchiveRecord, Catalog};
@@ -15,8 +14,8 @@ use crate::RunOptions;
 use crate::config::Config;
 use crate::operator::now_ms;
 
-/// How long rows are removed before it is looked whether it shall wait.
-const PART: Duration = Duration::from_secs(2);
+/// Rows that are removed before it is looked whether it shall wait: some seconds' worth.
+const PART_ROWS: u64 = 20_000;
 /// The folder under the data folder for files that are needed meanwhile.
 const SCRATCH: &str = "archive-scratch";
 
@@ -120,7 +119,7 @@ impl Keeper {
         let shard = self.router.administer(&id).await.map_err(later)?;
         let claim = shard.claim_offline(&of.owner, mark).await.map_err(later)?;
         let mut deleting = Deleting::new(&shard, &definition, &of.range).await.map_err(not_stepped)?;
-        let deleted = deleting.go_on(&shard, &claim, PART).await.map_err(not_stepped)?;
+        let deleted = deleting.go_on(&shard, &claim, PART_ROWS).await.map_err(not_stepped)?;
         if !deleted.is_done {
             return Ok(Stepped::Part(format!("{} rows were deleted just now", deleted.rows)));
         }
