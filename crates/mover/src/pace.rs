@@ -93,8 +93,8 @@ impl Pace {
         }
     }
 
-    /// Does both, at once if nobody is served. Otherwise one after the other, each with its rest, so that a processor is
-    /// left to the others. Answers also how long the first took.
+    /// Does both, at once if nobody is served. Otherwise one after the other, each with its rest, so that a processor
+    /// is left to the others. Answers also how long the first took.
     pub(crate) async fn both<A, B>(
         &self,
         first: impl Future<Output = A>,

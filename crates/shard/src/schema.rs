@@ -53,8 +53,8 @@ pub struct StoreSchema {
     pub statements: fn(Dialect) -> Vec<String>,
 }
 
-/// The statement that makes an index of this name among the tables of the program's own, unless it is there. `on` is the
-/// table with the columns.
+/// The statement that makes an index of this name among the tables of the program's own, unless it is there. `on` is
+/// the table with the columns.
 pub fn create_own_index(dialect: Dialect, name: &str, on: &str) -> String {
     match dialect {
         Dialect::Sqlite => format!("CREATE INDEX IF NOT EXISTS polyshard_{name} ON {on}"),
