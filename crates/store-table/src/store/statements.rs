@@ -180,8 +180,8 @@ fn scan(dialect: Dialect, over: Over, from: From, until: Until, condition: &str)
         (Over::Partition, _) => {
             let place = if dialect == Dialect::Sqlite { format!("{place} AND ") } else { String::new() };
             format!(
-                "SELECT rk, ts, props FROM {table} WHERE dataset = $1 AND {place}pk = $2 AND rk {above} $3{}{condition} \
-                 ORDER BY rk LIMIT $4",
+                "SELECT rk, ts, props FROM {table} WHERE dataset = $1 AND {place}pk = $2 AND rk {above} $3\
+                 {}{condition} ORDER BY rk LIMIT $4",
                 last("rk")
             )
         }
