@@ -101,6 +101,7 @@ impl Turn {
         // A view or function that the transaction has made is as little to be taken for a part of the engine as others.
         schema.views = found.schema.views.clone();
         schema.functions = found.schema.functions.clone();
+        (schema.schemas, schema.enums) = (found.schema.schemas.clone(), found.schema.enums.clone());
         for (name, function) in &mut schema.functions {
             if known.functions.get(name).is_some_and(|before| before.table_free) {
                 *function =

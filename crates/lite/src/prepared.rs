@@ -209,6 +209,13 @@ fn prepare_on(
     parameters.resize(count, None);
     let mut translator = Translator::new(context, settings, parameters);
     translator.across = across.cloned();
+    match statement.left_out() {
+        None | Some("ONLY") => {}
+        Some("OVERRIDING") if !statement.text().to_ascii_lowercase().contains("overriding user") => {
+            translator.overriding = true;
+        }
+        Some(left_out) => return Err(unsupported(format!("{left_out} on SQLite shards"))),
+    }
     let mut locks = false;
     let (sql, columns, tag) = match ast {
         Ast::Query(query) if is_write(&query.body) => translator.write_with(query)?,

@@ -178,7 +178,7 @@ pub(crate) fn object_name(
     kind: TypeOid,
 ) -> Result<String, SqlError> {
     let name = match kind {
-        oid::REGTYPE => format!("pg_format_type({sql}, -1)"),
+        oid::REGTYPE => type_name(translator, sql, "-1"),
         oid::REGCLASS => lookup(translator, "pg_class", "#shown", "oid", sql)?,
         oid::REGNAMESPACE => lookup(translator, "pg_namespace", "nspname", "oid", sql)?,
         _ => return Ok(format!("(CASE {sql} WHEN 0 THEN '-' ELSE CAST({sql} AS TEXT) END)")),
@@ -200,6 +200,32 @@ pub(crate) fn relation_number(translator: &mut Translator<'_>, sql: &str) -> Res
     }
     tries.push(plain);
     Ok(if tries.len() == 1 { tries.remove(0) } else { format!("coalesce({})", tries.join(", ")) })
+}
+
+/// A type's name, as SQL.
+fn type_name(translator: &Translator<'_>, sql: &str, type_mod: &str) -> String {
+    let plain = format!("pg_format_type({sql}, {type_mod})");
+    let made = Names::new(translator.context).shown_types();
+    if made.is_empty() { plain } else { format!("(CASE {sql}{made} ELSE {plain} END)") }
+}
+
+/// The number of a type whose name is computed, as SQL; NULL for one that is not there.
+fn known_type(translator: &mut Translator<'_>, sql: &str) -> Result<String, SqlError> {
+    let plain = format!("pg_regtype({sql})");
+    if translator.context.schema.enums.is_empty() {
+        return Ok(plain);
+    }
+    let made = lookup(translator, "pg_type", "oid", "typname", &format!("pg_bare({sql})"))?;
+    Ok(format!("coalesce({plain}, {made})"))
+}
+
+/// Likewise, and an error for one that is not there.
+pub(crate) fn type_number(translator: &mut Translator<'_>, sql: &str) -> Result<String, SqlError> {
+    let read = format!("pg_in({sql}, {}, -1, 'UTC')", oid::REGTYPE.0);
+    if translator.context.schema.enums.is_empty() {
+        return Ok(read);
+    }
+    Ok(format!("coalesce({}, {read})", known_type(translator, sql)?))
 }
 
 /// The number of a relation as it is written, if it says no schema in this one.
@@ -229,7 +255,12 @@ pub(crate) fn function(
     let mut used: Vec<&Ex> = rest.iter().collect();
     used.push(&first);
     let sql = match (name, &rest[..]) {
-        ("format_type", [type_mod]) => format!("pg_format_type({}, {})", first.sql, type_mod.sql),
+        ("format_type", [type_mod]) => type_name(translator, &first.sql, &type_mod.sql),
+        ("pg_type_is_visible", []) => {
+            let hidden = Names::new(translator.context).hidden_types();
+            let sql = format!("({0} IS NOT NULL AND {0} NOT IN ({hidden}))", first.sql);
+            return Ok(Ex::made(sql, TypeOid::BOOL, &used).named(name));
+        }
         ("pg_get_constraintdef", _) => lookup(translator, "pg_constraint", "#definition", "oid", &first.sql)?,
         ("pg_get_indexdef", [place, ..]) if place.type_oid != TypeOid::BOOL => {
             let whole = lookup(translator, "pg_index", "#definition", "indexrelid", &first.sql)?;
@@ -254,12 +285,7 @@ pub(crate) fn function(
             return Ok(Ex::made(found, oid::REGCLASS, &used).named(name));
         }
         ("to_regtype", []) => {
-            let mut sql = format!("pg_regtype({})", first.sql);
-            if !translator.context.schema.enums.is_empty() {
-                let made =
-                    lookup(translator, "pg_type", "oid", "typname", &format!("pg_bare({})", first.sql))?;
-                sql = format!("coalesce({sql}, {made})");
-            }
+            let sql = known_type(translator, &first.sql)?;
             return Ok(Ex::made(sql, oid::REGTYPE, &used).named(name));
         }
         _ => return Err(bad()),

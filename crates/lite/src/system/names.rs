@@ -3,6 +3,7 @@
 use polyshard_sql::{Context, Enum, TableName};
 
 use super::{number, text_literal};
+use crate::functions::quote_ident;
 use crate::translate::file_name;
 use crate::types::{self, TypeInfo};
 
@@ -74,6 +75,34 @@ impl<'c> Names<'c> {
                 .to_owned();
         }
         format!("(VALUES {})", rows.join(", "))
+    }
+
+    /// Whether the name alone finds a type.
+    fn finds(&self, made: &Enum) -> bool {
+        self.context.search_path.contains(&made.name.schema)
+    }
+
+    /// The names of enums by their numbers: with the schema, if the name alone does not find it.
+    pub fn shown_types(&self) -> String {
+        let branch = |made: &Enum| {
+            let bare = quote_ident(&made.name.name);
+            let shown = match self.finds(made) {
+                true => bare,
+                false => format!("{}.{bare}", quote_ident(&made.name.schema)),
+            };
+            let array = types::array_of(made.type_oid).map_or(0, |array| array.0);
+            let many = text_literal(&format!("{shown}[]"));
+            format!(" WHEN {} THEN {} WHEN {array} THEN {many}", made.type_oid.0, text_literal(&shown))
+        };
+        self.context.schema.enums.values().map(|made| branch(made)).collect()
+    }
+
+    /// The numbers of enums that their names alone do not find, and of their arrays.
+    pub fn hidden_types(&self) -> String {
+        let hidden = self.context.schema.enums.values().filter(|made| !self.finds(made));
+        let both = |made: &Enum| [Some(made.type_oid), types::array_of(made.type_oid)];
+        let numbers = hidden.flat_map(|made| both(made)).flatten().map(|known| known.0.to_string());
+        numbers.collect::<Vec<_>>().join(", ")
     }
 
     fn is_enum(&self, type_oid: &str) -> String {

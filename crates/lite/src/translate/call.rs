@@ -398,6 +398,10 @@ impl Translator<'_> {
                 let values = self.all(values)?;
                 Some(system::function(self, name, values)?)
             }
+            ("pg_type_is_visible", values) if !self.context.schema.enums.is_empty() => {
+                let values = self.all(values)?;
+                Some(system::function(self, name, values)?)
+            }
             ("pg_table_is_visible", values) if !self.context.schema.schemas.is_empty() => {
                 let values = self.all(values)?;
                 Some(system::function(self, name, values)?)

@@ -177,6 +177,7 @@ impl Translator<'_> {
                 if to == TypeOid::BPCHAR { format!("pg_trim_char({text})") } else { text }
             }
             (from, oid::REGCLASS) if types::is_string(from) => system::relation_number(self, sql)?,
+            (from, oid::REGTYPE) if types::is_string(from) => system::type_number(self, sql)?,
             (from, to) if types::is_string(from) => format!("pg_in({sql}, {}, -1, {zone})", to.0),
             (from, to) => {
                 let (from, to) = (types::display(from), types::display(to));
@@ -291,7 +292,9 @@ pub(crate) fn data_type_of(data_type: &DataType) -> Result<(TypeOid, i32), SqlEr
         DataType::JSON => plain(TypeOid::JSON),
         DataType::Bytea => plain(TypeOid::BYTEA),
         DataType::Regclass => plain(oid::REGCLASS),
-        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
+        DataType::Array(
+            ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::Qualified(element, _),
+        ) => {
             let (element, type_mod) = data_type_of(element)?;
             let array = types::array_of(element).filter(|_| !types::is_array(element));
             array.map(|array| (array, type_mod)).ok_or_else(|| unsupported(format!("the type {data_type}")))

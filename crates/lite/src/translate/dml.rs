@@ -142,7 +142,7 @@ impl Translator<'_> {
                         continue;
                     }
                     let column = &table.columns[*place];
-                    refuse_generated(column)?;
+                    refuse_generated(column, self.overriding)?;
                     let ex = self.expr(expr)?;
                     values.push((*place, self.assigned(ex, column)?));
                 }
@@ -176,7 +176,7 @@ impl Translator<'_> {
             let mut value = Ex::of(format!("\"s\".\"c{}\"", place + 1), out.type_oid);
             value.type_mod = out.type_mod;
             let column = &table.columns[*column];
-            refuse_generated(column)?;
+            refuse_generated(column, self.overriding)?;
             items.push(self.assigned(value, column)?.sql);
         }
         let ids = query_rows_most(query).map_or(Ids::None, Ids::Rows);
@@ -549,8 +549,9 @@ fn is_default(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(ident) if is_word(ident))
 }
 
-fn refuse_generated(column: &Column) -> Result<(), SqlError> {
+fn refuse_generated(column: &Column, overriding: bool) -> Result<(), SqlError> {
     match column.generated {
+        Generated::Always if overriding => Ok(()),
         Generated::Always | Generated::Stored => {
             Err(only_default(column, "cannot insert a non-DEFAULT value into column", ""))
         }

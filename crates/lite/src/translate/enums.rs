@@ -27,7 +27,9 @@ pub(crate) fn data_type_in(data_type: &DataType, context: &Context<'_>) -> Resul
                 known => known,
             }
         }
-        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
+        DataType::Array(
+            ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::Qualified(element, _),
+        ) => {
             let (element, type_mod) = data_type_in(element, context)?;
             let array = types::array_of(element).filter(|_| !types::is_array(element));
             array.map(|array| (array, type_mod)).ok_or_else(|| unsupported(format!("the type {data_type}")))

@@ -59,6 +59,8 @@ pub(crate) struct Translator<'c> {
     pub across: Option<Across>,
     /// How ids can be taken where the translation is now.
     pub ids: Ids,
+    /// Whether values are inserted into columns that are always generated as identities.
+    pub overriding: bool,
     /// Whether the next query is the whole statement, whose values a client sees.
     pub is_top: bool,
     aliases: usize,
@@ -100,6 +102,7 @@ impl<'c> Translator<'c> {
             system: BTreeMap::new(),
             across: None,
             ids: Ids::Once,
+            overriding: false,
             is_top: false,
             aliases: 0,
             depth: 0,
