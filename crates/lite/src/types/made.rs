@@ -1,5 +1,4 @@
-//! Enums that users have made: what follows from their names alone, which is the same in every file. Their labels are in
-//! the schema.
+//! Enums that users have made: what follows from their names alone, which is the same in every file.
 
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError, RwLock};
