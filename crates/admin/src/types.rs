@@ -23,8 +23,8 @@ mod window;
 
 pub use adopt::{AdoptAnswer, AdoptRequest, AdoptedTable};
 pub use archive::{
-    ArchiveAnswer, ArchivePart, ArchiveRuleView, ArchiveRulesAnswer, ArchiveThen, ArchiveView, ArchivesAnswer,
-    ForgetArchive, NewArchive, NewArchiveRule, RestoreArchive, SpillAnswer, SpillRequest,
+    ArchiveAnswer, ArchivePart, ArchiveRuleView, ArchiveRulesAnswer, ArchiveThen, ArchiveView,
+    ArchivesAnswer, ForgetArchive, NewArchive, NewArchiveRule, RestoreArchive, SpillAnswer, SpillRequest,
 };
 pub use backup::{
     BackupFailure, BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView,

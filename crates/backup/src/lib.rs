@@ -29,7 +29,7 @@ mod shardlet;
 mod take;
 mod unchanged;
 
-pub use archive::{Archive, Deleting, Deleted};
+pub use archive::{Archive, Deleted, Deleting, FOUND_MAX};
 pub use depot::{Depot, Item, Location, Variables};
 pub use error::BackupError;
 pub use keep::{Dry, Found, Pruned, Retention, list, prune, prune_until, verify};

@@ -40,7 +40,8 @@ pub(super) fn objects(
                 }
                 let own = Gone::schema(&name, context);
                 let types = enums::of_schema(&name, context)?;
-                if !cascade && !(own.is_empty() && types.is_empty()) {
+                let is_empty = own.is_empty() && types.is_empty();
+                if !(cascade || is_empty) {
                     let what = format!("schema {name}");
                     return Err(depended(
                         &what,
