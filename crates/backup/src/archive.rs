@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use polyshard_catalog::ArchiveRecord;
-use polyshard_engine::{Access, Error, Statement, Value};
+use polyshard_engine::{Access, Dialect, Error, Statement, Transaction, Value};
 use polyshard_map::{Epoch, KeyRange, Map, MapDefinition};
 use polyshard_router::Router;
 use polyshard_shard::{OfflineClaim, Shard, ShardError};
@@ -26,8 +26,9 @@ use crate::{BackupError, csv, keep, shardlet};
 
 /// Rows removed or put back by one transaction, for which others' protocol on the shard waits.
 const BITE_ROWS: usize = 256;
-/// Keys found by one scan, which may have to read the whole table: so many are kept in memory.
-const FOUND_MAX: usize = 65_536;
+/// Keys found by one scan, which may have to read the whole table: so many are kept in memory. Whoever removes fewer at
+/// a time scans for nothing.
+pub const FOUND_MAX: usize = 65_536;
 /// Keys that come from a scan at once.
 const PAGE_ROWS: usize = 1_024;
 
@@ -113,16 +114,20 @@ impl Archive<'_> {
             return Ok(manifest);
         }
         // Of an attempt that was interrupted; whoever made it finds that the name is not his any more.
-        if !self.at.depot.list(&self.at.name).await?.is_empty() {
-            marks::remove_unfinished(self.at, (self.clock)()).await?;
+        if !self.at.depot.list(&self.at.name).await?.is_empty()
+            && !marks::remove_unfinished(self.at, (self.clock)()).await?
+        {
+            return self.find().await?.ok_or_else(|| {
+                BackupError::Busy(format!("{} was written and removed meanwhile", self.at.url()))
+            });
         }
         let mark = Mark::begin(self.at, (self.clock)()).await?;
         let written = self.fill(&mark, progress).await;
-        let ended = match &written {
-            Ok(_) => mark.end().await,
-            Err(_) => mark.remove_all((self.clock)()).await,
-        };
-        if let Err(left) = ended {
+        // What a failure leaves is removed by the next one who writes it, or forgets it: this process may have been
+        // taken for gone, and what is there may be another's, and soon the only place that has the rows.
+        if written.is_ok()
+            && let Err(left) = mark.end().await
+        {
             tracing::warn!(archive = self.at.url(), %left, "the mark of an archive is left");
         }
         written
@@ -160,9 +165,16 @@ impl Archive<'_> {
             rows: Some(put_part(self.at, "rows", (JSON, ""), &chunks).await?),
         };
         mark.kept_while(mark.check(&manifest)).await?;
-        mark.make_whole(&manifest).await?;
+        mark.make_whole_once(&manifest).await?;
         mark.confirm().await?;
         Ok(manifest)
+    }
+
+    /// The datasets that the archive has, and no others, once it is known that it is there.
+    pub async fn dataset_names(&self) -> Result<Vec<String>, BackupError> {
+        let manifest = Manifest::read(self.at).await?;
+        self.require_mine(&manifest)?;
+        Ok(names_of(&manifest))
     }
 
     /// Reads the rows as they are now into a file.
@@ -172,6 +184,7 @@ impl Archive<'_> {
         let file = self.scratch_file("archive")?;
         let mut tx =
             shard.carrier().await.map_err(|error| of_shard(&shard, error))?.begin(Access::Read).await?;
+        nothing_undecided(&mut tx, &shard).await?;
         let counts = shardlet::extract(&mut tx, &shard, &tables, &file, progress).await?;
         tx.rollback().await?;
         Ok((file, counts))
@@ -233,9 +246,12 @@ impl Archive<'_> {
         crate::restore::write_file(self.at, part, file.path()).await?;
         let shard = self.shard().await?;
         self.bind_all(&shard, file.path()).await?;
-        let mut left = Deleting::new(&shard, self.definition, &self.record.range).await?;
+        // Tables that were declared since have rows that no archive has.
+        let only = names_of(&manifest);
+        let mut left = Deleting::new(&shard, self.definition, &self.record.range, Some(&only)).await?;
         while !left.go_on(&shard, claim, u64::MAX).await?.is_done {}
-        let tables = rows::tables_of_range(&shard, self.definition, &self.record.range).await?;
+        let mut tables = rows::tables_of_range(&shard, self.definition, &self.record.range).await?;
+        tables.retain(|one| only.contains(&one.dataset.name));
         let restored = self.put_all(&shard, claim, &tables, file.path()).await?;
         let mut found = 0;
         let mut tx =
@@ -339,6 +355,28 @@ impl Archive<'_> {
     }
 }
 
+fn names_of(manifest: &Manifest) -> Vec<String> {
+    let datasets = manifest.archive.iter().flat_map(|archive| &archive.datasets);
+    datasets.map(|(name, _)| name.clone()).collect()
+}
+
+/// Rows of a prepared transaction cannot be seen, and will be there once it is decided. The range is read-only by now:
+/// there are no new ones.
+async fn nothing_undecided(tx: &mut Transaction, shard: &Shard) -> Result<(), BackupError> {
+    if shard.dialect() != Dialect::Postgres {
+        return Ok(());
+    }
+    let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1";
+    match tx.run(Statement::new(sql)).await?.first() {
+        None => Ok(()),
+        Some(row) => Err(BackupError::Busy(format!(
+            "the prepared transaction {} on shard {} is not decided yet",
+            row.text(0)?,
+            shard.id()
+        ))),
+    }
+}
+
 /// Stores what of a file the depot has not.
 async fn store(pool: &Pool, file: &Scratch, progress: &Progress) -> Result<Vec<Chunk>, BackupError> {
     let lines = tokio::fs::File::open(file.path()).await;
@@ -361,6 +399,8 @@ pub struct Deleting {
     tables: VecDeque<Rows>,
     /// Keys of the first one that were found.
     found: VecDeque<Vec<Value>>,
+    /// The key that was not there any more when it was to be removed.
+    missed: Option<Vec<Value>>,
     rows: u64,
 }
 
@@ -374,18 +414,21 @@ pub struct Deleted {
 }
 
 impl Deleting {
-    /// Looks which tables there are.
+    /// Looks which tables there are: all, or those datasets alone.
     pub async fn new(
         shard: &Shard,
         definition: &MapDefinition,
         range: &KeyRange,
+        only: Option<&[String]>,
     ) -> Result<Deleting, BackupError> {
-        let tables = rows::tables_of_range(shard, definition, range).await?;
+        let mut tables = rows::tables_of_range(shard, definition, range).await?;
+        tables.retain(|one| only.is_none_or(|names| names.contains(&one.dataset.name)));
         Ok(Deleting {
             definition: definition.clone(),
             range: range.clone(),
             tables: tables.into_iter().rev().collect(),
             found: VecDeque::new(),
+            missed: None,
             rows: 0,
         })
     }
@@ -416,13 +459,25 @@ impl Deleting {
                 }
                 other => other,
             };
-            self.rows += removed.map_err(|removal| match removal {
+            let removed = removed.map_err(|removal| match removal {
                 Removal::Rule => BackupError::Refused(format!(
                     "rows elsewhere refer to rows of {} that are to be removed",
                     table.dataset.name
                 )),
                 Removal::Other(error) => error,
             })?;
+            self.rows += removed;
+            if removed == 0 {
+                // They went with others; or else they are found again, without end.
+                if self.missed.as_ref() == Some(first) {
+                    return Err(BackupError::Failed(format!(
+                        "rows of {} are found, and cannot be removed by their primary key",
+                        table.dataset.name
+                    )));
+                }
+                self.missed = Some(first.clone());
+                self.found.clear();
+            }
             if self.rows - before >= rows_max {
                 return Ok(Deleted { rows: self.rows, is_done: false });
             }

@@ -276,6 +276,14 @@ impl Manifest {
         to.put(MANIFEST, text).await
     }
 
+    /// Makes it whole, unless somebody else has.
+    pub(crate) async fn write_new(to: &Location, text: Bytes) -> Result<bool, BackupError> {
+        let sum = files::hex(&Sha256::digest(&text));
+        let depot = &to.depot;
+        Ok(depot.put_new(&to.path(MANIFEST_SUM), Bytes::from(sum)).await?
+            && depot.put_new(&to.path(MANIFEST), text).await?)
+    }
+
     /// Takes back what was written, if it is there still, and nobody else's.
     pub(crate) async fn take_back(at: &Location, text: &Bytes) -> Result<(), BackupError> {
         if at.depot.get(&at.path(MANIFEST)).await?.as_ref() != Some(text) {

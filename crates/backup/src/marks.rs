@@ -123,6 +123,14 @@ impl Mark {
         Manifest::write(&self.at, text).await
     }
 
+    /// Writes the manifest of what may soon be the only copy: never over another's.
+    pub(crate) async fn make_whole_once(&self, manifest: &Manifest) -> Result<(), BackupError> {
+        match Manifest::write_new(&self.at, manifest.text()).await? {
+            true => Ok(()),
+            false => Err(gone("what was written of the archive")),
+        }
+    }
+
     /// The backup is whole.
     pub(crate) async fn end(&self) -> Result<(), BackupError> {
         self.at.depot.delete(&self.at.path(BEGUN)).await

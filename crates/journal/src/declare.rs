@@ -27,6 +27,9 @@ use crate::turn::{Change, Turn};
 /// Ranges of a shard that rows are spread by in one statement: above it the statement itself becomes a burden.
 const RANGES_MAX: usize = 10_000;
 
+/// What the names begin with under which ranges are held whose rows are in an archive, or go there, or come back.
+const ARCHIVING: [&str; 4] = ["archive:", "archived:", "restore:", "drop:"];
+
 /// What a declaration comes to.
 #[derive(Default)]
 pub(crate) struct Plan {
@@ -215,6 +218,7 @@ impl Inner {
         let held = self.rows_on_first(turn, name).await?;
         if held > 0 {
             self.check_all_there(turn)?;
+            self.check_not_archived(&definition).await?;
             for shard in turn.shards() {
                 statements.push(self.keep_own(shard, name, column, &definition).await?);
             }
@@ -283,6 +287,24 @@ impl Inner {
                 Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).hint(hint))
             }
         }
+    }
+
+    /// Rows of a range that is in an archive, or on its way there or back, would be out of sight, and in no archive.
+    async fn check_not_archived(&self, definition: &MapDefinition) -> Result<(), JournalError> {
+        let entries = self.catalog.entries(definition.name()).await?;
+        let held = entries.iter().find_map(|entry| {
+            let owner = entry.lock.as_ref()?.owner();
+            ARCHIVING.iter().any(|word| owner.starts_with(word)).then_some((entry, owner))
+        });
+        let Some((entry, owner)) = held else { return Ok(()) };
+        let message = format!(
+            "{} of map {} is held as {owner}, and the table has rows",
+            definition.describe_range(&entry.range),
+            definition.name()
+        );
+        let hint =
+            "restore the archive first ('polyshard archive restore'), or declare the table while it is empty";
+        Err(SqlError::new(SqlState("55006"), message).hint(hint).into())
     }
 
     /// How many rows the first shard has of a table that is on all of them.

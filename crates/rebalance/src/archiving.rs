@@ -175,6 +175,32 @@ pub fn going(archive: &str) -> String {
     format!("archive:{archive}")
 }
 
+/// The name under which a range is held that is dropped: no archive has its rows.
+fn dropping(name: &str) -> String {
+    format!("drop:{name}")
+}
+
+/// Why a range is held whose rows are to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose<'a> {
+    /// They are in this archive.
+    Archive(&'a str),
+    /// They come back from this archive, and do not.
+    Restore(&'a str),
+    /// Nobody wants them.
+    Drop,
+}
+
+/// What a range is held for under a name.
+pub fn purpose(owner: &str) -> Purpose<'_> {
+    match owner.split_once(':') {
+        Some(("drop", _)) => Purpose::Drop,
+        Some(("restore", archive)) => Purpose::Restore(archive),
+        Some((_, archive)) => Purpose::Archive(archive),
+        None => Purpose::Archive(owner),
+    }
+}
+
 /// The name under which it is held when they are in it.
 pub fn gone(archive: &str) -> String {
     format!("{ARCHIVED}{archive}")
@@ -216,7 +242,7 @@ pub fn archive(map: &MapName, parts: &[(KeyRange, String)]) -> Procedure {
 pub fn drop_ranges(map: &MapName, parts: &[(KeyRange, String)]) -> Procedure {
     let (mut tasks, mut undo) = (Vec::new(), Vec::new());
     for (range, name) in parts {
-        let of = Held { map: map.clone(), range: range.clone(), owner: going(name) };
+        let of = Held { map: map.clone(), range: range.clone(), owner: dropping(name) };
         tasks.extend([
             Archiving::Hold { of: of.clone(), state: State::Offline },
             Archiving::DropRows { of: of.clone() },

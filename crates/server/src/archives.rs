@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use polyshard_backup::{Archive, BackupError, Clock, Deleting, Depot, Location, Progress, Variables};
+use polyshard_backup::{
+    Archive, BackupError, Clock, Deleting, Depot, FOUND_MAX, Location, Progress, Variables,
+};
 use polyshard_catalog::{ArchiveRecord, Catalog};
 use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId};
-use polyshard_rebalance::archiving::{Archiver, Held, NotStepped, Stepped, Stepping};
+use polyshard_rebalance::archiving::{self, Archiver, Held, NotStepped, Stepped, Stepping};
 use polyshard_router::Router;
 use polyshard_shard::OpId;
 
@@ -14,8 +16,8 @@ use crate::RunOptions;
 use crate::config::Config;
 use crate::operator::now_ms;
 
-/// Rows that are removed before it is looked whether it shall wait: some seconds' worth.
-const PART_ROWS: u64 = 20_000;
+/// Rows that are removed before it is looked whether it shall wait: those that one scan finds.
+const PART_ROWS: u64 = FOUND_MAX as u64;
 /// The folder under the data folder for files that are needed meanwhile.
 const SCRATCH: &str = "archive-scratch";
 
@@ -112,13 +114,35 @@ impl Keeper {
         Ok(Stepped::Done(None))
     }
 
+    /// What may be removed of a range: what its archive has, which is read each time; all if it is dropped. None if
+    /// nothing may.
+    async fn removable(&self, of: &Held) -> Result<Option<Option<Vec<String>>>, NotStepped> {
+        let (name, comes_back) = match archiving::purpose(&of.owner) {
+            archiving::Purpose::Drop => return Ok(Some(None)),
+            archiving::Purpose::Archive(name) => (name, false),
+            archiving::Purpose::Restore(name) => (name, true),
+        };
+        let record = self.record(name).await?;
+        match self.with(&record, async |archive| archive.dataset_names().await).await {
+            Ok(names) => Ok(Some(Some(names))),
+            // What has come back from an archive that is damaged since is all that there is of it.
+            Err(NotStepped::Refused(why)) if comes_back => {
+                tracing::warn!(archive = name, why, "what was restored of an archive stays on its shard");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     async fn drop_rows(&self, of: &Held, mark: OpId) -> Result<Stepped, NotStepped> {
+        let Some(only) = self.removable(of).await? else { return Ok(Stepped::Done(None)) };
         let definition = self.definition(&of.map).await?;
         let id = self.owner(&of.map, &of.range).await?;
         let later = |error: polyshard_shard::ShardError| NotStepped::Later(format!("shard {id}: {error}"));
         let shard = self.router.administer(&id).await.map_err(later)?;
         let claim = shard.claim_offline(&of.owner, mark).await.map_err(later)?;
-        let mut deleting = Deleting::new(&shard, &definition, &of.range).await.map_err(not_stepped)?;
+        let deleting = Deleting::new(&shard, &definition, &of.range, only.as_deref()).await;
+        let mut deleting = deleting.map_err(not_stepped)?;
         let deleted = deleting.go_on(&shard, &claim, PART_ROWS).await.map_err(not_stepped)?;
         if !deleted.is_done {
             return Ok(Stepped::Part(format!("{} rows were deleted just now", deleted.rows)));

@@ -26,7 +26,7 @@ impl Inner {
         let stepped = match step {
             Archiving::Hold { of, state } => return self.hold(of, *state).await,
             Archiving::LetGo { of, state } => return self.let_go(of, *state).await,
-            Archiving::PassOn { of, to } => return self.pass_on(of, to).await,
+            Archiving::PassOn { of, to } => return self.pass_on(procedure, of, to).await,
             Archiving::Assign { of, to } => {
                 let there = self.entries(&of.map, &of.range).await?.iter().all(|entry| entry.shard == *to);
                 if !there {
@@ -133,7 +133,7 @@ impl Inner {
         self.seen().await
     }
 
-    async fn pass_on(&self, of: &Held, to: &str) -> Result<Outcome, CatalogError> {
+    async fn pass_on(&self, procedure: &Procedure, of: &Held, to: &str) -> Result<Outcome, CatalogError> {
         let entries = self.entries(&of.map, &of.range).await?;
         if entries.iter().all(|entry| is_held(entry, to)) {
             return self.seen().await;
@@ -141,6 +141,16 @@ impl Inner {
         if entries.iter().any(|entry| is_held(entry, &of.owner)) {
             let (range, owner) = (of.range.clone(), Some(of.owner.clone()));
             self.change_held(of, Change::Unlock { range, owner }).await?;
+        }
+        // Between the two changes nobody held it, and somebody may have used that.
+        let entries = self.entries(&of.map, &of.range).await?;
+        if entries.is_empty() || entries.iter().any(|entry| entry.state != State::Offline) {
+            let why = format!(
+                "somebody has let go of the range that was held as {}, and it is not offline any more",
+                of.owner
+            );
+            // What was given up is somebody else's then.
+            return Ok(if procedure.given_up().is_some() { Outcome::Done } else { Outcome::Broken(why) });
         }
         let other = Held { owner: to.to_owned(), ..of.clone() };
         let (range, owner) = (of.range.clone(), to.to_owned());

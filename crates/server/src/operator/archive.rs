@@ -258,7 +258,7 @@ impl ArchiveDoor {
     async fn restore(&self, name: &str, asked: RestoreArchive) -> Result<ArchiveAnswer, Problem> {
         let operations = &self.operations;
         let record = self.found(name).await?;
-        if record.state != ArchiveState::Archived {
+        if !matches!(record.state, ArchiveState::Archived | ArchiveState::Written) {
             return Err(Problem::new(
                 ErrorCode::Conflict,
                 format!(
@@ -268,15 +268,26 @@ impl ArchiveDoor {
             )
             .with_remedy("see 'polyshard archive show' and 'polyshard ops list'"));
         }
+        if record.state == ArchiveState::Written {
+            // Whoever deletes its rows goes on; if nobody does, part of them may be gone.
+            self.nobody_works_on(&record).await?;
+        }
         operations.see().await?;
         let known = operations.known(&record.map).await?;
         let entries: Vec<Entry> = known.map.entries(&record.range).collect();
-        let held = entries.iter().all(|entry| entry.archive() == Some(name)) && !entries.is_empty();
-        if !held {
+        // Somebody may have let go of it by force; what is offline is nobody's then.
+        let is_free = |entry: &Entry| {
+            let held = entry.lock.as_ref().is_some_and(|lock| lock.holds_at(now_ms()));
+            entry.state == State::Offline && !held
+        };
+        let held = entries.iter().all(|entry| entry.archive() == Some(name) || is_free(entry));
+        if !held || entries.is_empty() {
             let what = known.map.definition().describe_range(&record.range);
             let message = format!("{what} of map {} is not held by archive {name} any more", record.map);
-            return Err(Problem::new(ErrorCode::Conflict, message)
-                .with_remedy("somebody has changed the map there: see 'polyshard map show'"));
+            return Err(Problem::new(ErrorCode::Conflict, message).with_remedy(
+                "somebody has changed the map there: see 'polyshard map show'. If the rows that are there may be \
+                 replaced, take the range offline ('polyshard map state') and restore it then",
+            ));
         }
         let there = entries[0].shard.clone();
         let to = asked.to.filter(|to| *to != there);
@@ -304,18 +315,23 @@ impl ArchiveDoor {
         })
     }
 
-    async fn forget(&self, name: &str, asked: ForgetArchive) -> Result<(), Problem> {
-        let operations = &self.operations;
-        let record = self.found(name).await?;
-        let latest = operations.catalog.procedures(OPERATIONS_SHOWN).await.map_err(fail)?;
+    async fn nobody_works_on(&self, record: &ArchiveRecord) -> Result<(), Problem> {
+        let latest = self.operations.catalog.procedures(OPERATIONS_SHOWN).await.map_err(fail)?;
         let busy = latest.iter().find(|one| {
             one.state == OpState::Running
                 && [ARCHIVE, RESTORE_ARCHIVE].contains(&one.kind.as_str())
                 && one.map.as_ref() == Some(&record.map)
         });
-        if let Some(busy) = busy {
-            return Err(fail(CatalogError::Busy { op: busy.id, kind: busy.kind.clone() }));
+        match busy {
+            Some(busy) => Err(fail(CatalogError::Busy { op: busy.id, kind: busy.kind.clone() })),
+            None => Ok(()),
         }
+    }
+
+    async fn forget(&self, name: &str, asked: ForgetArchive) -> Result<(), Problem> {
+        let operations = &self.operations;
+        let record = self.found(name).await?;
+        self.nobody_works_on(&record).await?;
         if matches!(record.state, ArchiveState::Written | ArchiveState::Archived)
             && asked.destroy.as_deref() != Some(name)
         {

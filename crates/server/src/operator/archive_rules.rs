@@ -1,6 +1,8 @@
 //! Rules by which old ranges are archived, dropped or moved on a schedule, as operators record them and as they are
 //! carried out.
 
+use std::collections::VecDeque;
+
 use polyshard_admin::convert::range_view;
 use polyshard_admin::types::{ArchiveRuleView, ArchiveThen, NewArchiveRule};
 use polyshard_admin::{ErrorCode, Problem};
@@ -48,6 +50,20 @@ fn stored(policy: &Policy) -> Result<NewArchiveRule, Problem> {
     })
 }
 
+/// The first so many together, as far as they are on one shard and one after the other; how many they are.
+fn first_of(left: &VecDeque<(Old, ShardId)>, step: usize) -> Option<(KeyRange, ShardId, usize)> {
+    let (first, shard) = left.front()?;
+    let (mut range, mut together) = (first.range.clone(), 1);
+    for (next, of) in left.iter().take(step).skip(1) {
+        if of != shard || range.hi() != Some(next.range.lo()) {
+            break;
+        }
+        range = KeyRange::new(range.lo().clone(), next.range.hi().cloned()).ok()?;
+        together += 1;
+    }
+    Some((range, shard.clone(), together))
+}
+
 impl ArchiveDoor {
     pub(super) async fn rule_views(&self) -> Result<Vec<ArchiveRuleView>, Problem> {
         self.operations.see().await?;
@@ -65,7 +81,7 @@ impl ArchiveDoor {
         let rule = stored(policy)?;
         let known = self.operations.known(&policy.map).await?;
         let definition = known.map.definition();
-        let old = self.old(&policy.map, &rule).await?;
+        let (old, _) = self.old(&policy.map, &rule).await?;
         Ok(ArchiveRuleView {
             id: policy.id.to_string(),
             map: policy.map.clone(),
@@ -114,8 +130,8 @@ impl ArchiveDoor {
         })
     }
 
-    /// The ranges that are old enough now and hold rows.
-    async fn old(&self, map: &MapName, rule: &NewArchiveRule) -> Result<Vec<Old>, Problem> {
+    /// The ranges that are old enough now and hold rows, and whether all that could be were looked at.
+    async fn old(&self, map: &MapName, rule: &NewArchiveRule) -> Result<(Vec<Old>, bool), Problem> {
         let asked = read(rule)?;
         let known = self.operations.known(map).await?;
         let definition = known.map.definition();
@@ -125,19 +141,34 @@ impl ArchiveDoor {
             ArchiveThen::Tier { tier } => self.of_tier(tier).await?,
             _ => Vec::new(),
         };
-        let mut old = Vec::new();
-        let all = aging::old_ranges(definition, &entries, cutoff, asked.by, now_ms());
-        for one in all.into_iter().take(LOOKED_AT_MAX) {
-            let Some(entry) = known.map.entries(&one.range).next() else { continue };
-            let weighed = self.operations.mover.weigh(definition, &one.range, &entry.shard).await;
-            if !tier.contains(&entry.shard) && weighed.map_err(|error| of_move(&error))? > 0 {
-                old.push(one);
+        let all = aging::old_ranges(definition, &entries, cutoff, asked.by, now_ms()).into_iter();
+        let on_shards = all.filter_map(|one| {
+            let shard = known.map.entries(&one.range).next()?.shard;
+            (!tier.contains(&shard)).then_some((one, shard))
+        });
+        let mut left: VecDeque<(Old, ShardId)> = on_shards.collect();
+        let (mut old, mut step) = (Vec::new(), 1);
+        for _ in 0..LOOKED_AT_MAX {
+            let Some((range, shard, together)) = first_of(&left, step) else { break };
+            let weighed = self.operations.mover.weigh(definition, &range, &shard).await;
+            match (weighed.map_err(|error| of_move(&error))? > 0, together) {
+                // Long before the first rows there may be many that are empty: always more of them at once.
+                (false, _) => {
+                    left.drain(..together);
+                    step = together * 2;
+                }
+                (true, 1) => {
+                    old.extend(left.pop_front().map(|(one, _)| one));
+                    step = 1;
+                }
+                (true, _) => step = together / 2,
             }
             if old.len() == PARTS_MAX {
                 break;
             }
         }
-        Ok(old)
+        let is_all = left.is_empty();
+        Ok((old, is_all))
     }
 
     /// The shards of a tier that take something.
@@ -190,7 +221,12 @@ impl ArchiveDoor {
     async fn begin_rule(&self, policy: &Policy, rule: &NewArchiveRule) -> Result<(), Problem> {
         let map = &policy.map;
         self.operations.see().await?;
-        let old = self.old(map, rule).await?;
+        let (old, is_all) = self.old(map, rule).await?;
+        if old.is_empty() && !is_all {
+            let message = format!("the first {LOOKED_AT_MAX} old parts of map {map} have no rows");
+            return Err(Problem::new(ErrorCode::Conflict, message)
+                .with_remedy("remove ranges that hold nothing from the map: polyshard map remove"));
+        }
         if old.is_empty() {
             return Ok(());
         }
