@@ -22,8 +22,15 @@ pub struct Fleet {
 impl Fleet {
     /// Starts so many servers; `shards` says on which of them each is.
     pub fn start(servers: usize, shards: &[(&str, usize)]) -> Fleet {
+        Fleet::start_with(servers, shards, &[])
+    }
+
+    /// The same, with settings of PostgreSQL.
+    pub fn start_with(servers: usize, shards: &[(&str, usize)], settings: &[(&str, &str)]) -> Fleet {
         // These tests stop databases and never the machine.
-        let options = PgOptions { durability: Durability::NoFsync, settings: vec![] };
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let settings = settings.iter().map(owned).collect();
+        let options = PgOptions { durability: Durability::NoFsync, settings };
         let fleet = Fleet {
             servers: (0..servers).map(|_| PgServer::start_with(options.clone())).collect(),
             shards: shards.iter().map(|(id, server)| ((*id).to_owned(), *server)).collect(),

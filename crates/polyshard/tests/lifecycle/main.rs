@@ -5,6 +5,7 @@ mod archive;
 #[allow(dead_code, reason = "these scenarios use a part of it")]
 mod fleet;
 mod killed;
+mod others;
 mod rule;
 mod spill;
 #[path = "../balance/sql.rs"]
