@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,7 @@ use polyshard_map::MapName;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use crate::auth::Auth;
+use crate::auth::{Auth, Bearer};
 use crate::extract::{Body, Named, Params};
 use crate::handlers::guarded;
 use crate::operator::Answer;
@@ -24,7 +24,7 @@ use crate::problem::{ErrorBody, Problem};
 use crate::reply;
 use crate::types::{
     HOT_DEFAULT, HOT_MAX, HotAnswer, HotRequest, LargeAnswer, LargeRequest, PIECES_DEFAULT, PIECES_MAX,
-    QueryAnswer, QueryRequest, ShardletAnswer, TrafficAnswer, WindowAnswer, WindowRequest,
+    QueryAnswer, QueryRequest, Role, ShardletAnswer, TrafficAnswer, WindowAnswer, WindowRequest,
 };
 
 /// A word on a quiet stream, so that proxies do not take it for dead.
@@ -45,8 +45,8 @@ pub trait Watch: Send + Sync + 'static {
     fn window(&self, map: MapName, first: u64, count: Option<u64>, pieces: u32) -> Answer<'_, WindowAnswer>;
     /// One shardlet by its key's text form.
     fn shardlet(&self, map: MapName, key: String) -> Answer<'_, ShardletAnswer>;
-    /// Runs SQL through the SQL door.
-    fn query(&self, sql: String) -> Answer<'_, QueryAnswer>;
+    /// Runs SQL through the SQL door, for the bearer of a token of this role.
+    fn query(&self, sql: String, role: Role) -> Answer<'_, QueryAnswer>;
     /// All metrics in Prometheus' text form, and its content type.
     fn metrics(&self) -> Answer<'_, (String, &'static str)>;
     /// What is going on, again and again.
@@ -135,9 +135,10 @@ pub(crate) async fn events(State(watch): Shared) -> Response {
     ))]
 pub(crate) async fn query(
     State(watch): Shared,
+    Extension(bearer): Extension<Bearer>,
     Body(request): Body<QueryRequest>,
 ) -> Result<Response, Problem> {
-    Ok(reply::ok(watch.query(request.sql).await?))
+    Ok(reply::ok(watch.query(request.sql, bearer.role).await?))
 }
 
 /// A part of a map in a bounded number of pieces.

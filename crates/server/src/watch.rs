@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use polyshard_admin::types::{
-    HotAnswer, HotRequest, LargeAnswer, QueryAnswer, ShardletAnswer, TrafficAnswer, WindowAnswer,
+    HotAnswer, HotRequest, LargeAnswer, QueryAnswer, Role, ShardletAnswer, TrafficAnswer, WindowAnswer,
 };
 use polyshard_admin::{Answer, Events, Problem, Watch};
 use polyshard_map::{MapName, ShardId};
@@ -178,8 +178,9 @@ impl Watch for Watcher {
         Box::pin(self.shardlet_page(map, key))
     }
 
-    fn query(&self, sql: String) -> Answer<'_, QueryAnswer> {
+    fn query(&self, sql: String, role: Role) -> Answer<'_, QueryAnswer> {
         Box::pin(async move {
+            query::check_role(&sql, role)?;
             let Some(client) = &self.sql else {
                 return Err(Problem::new(
                     polyshard_admin::ErrorCode::Unsupported,

@@ -159,7 +159,11 @@ fn a_token_reaches_as_far_as_its_role() {
         assert_eq!(answers.each_ref().map(|(status, _)| *status), statuses, "{answers:?}");
         assert_eq!(answers[5].1["error"]["code"], "forbidden");
         assert!(answers[5].1["error"]["remedy"].as_str().unwrap().contains("--role admin"));
+        let by_sql = r#"{"sql":"SELECT 1; CREATE USER eve PASSWORD 'long enough'"}"#;
+        assert_eq!(asked(&server, token, "POST /v1/query", by_sql).0, 403);
     }
+    let by_sql = r#"{"sql":"CREATE USER zoe PASSWORD 'long enough'"}"#;
+    assert_eq!(asked(&server, &admin, "POST /v1/query", by_sql).0, 200);
     assert_eq!(asked(&server, &viewer, "GET /v1/whoami", "").1["role"], "viewer");
     assert_eq!(asked(&server, &admin, "POST /v1/users", new).0, 200);
     assert_eq!(asked(&server, "polyshard", "GET /v1/users", "").1["users"][0]["name"], "bob");

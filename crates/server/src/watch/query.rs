@@ -5,8 +5,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use polyshard_admin::types::Role;
 use polyshard_admin::types::{QUERY_ROWS_MAX, QueryAnswer, QueryResult};
 use polyshard_admin::{ErrorCode, Problem};
+use polyshard_sql::Kind;
 use tokio::task::JoinSet;
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::NoTlsStream;
@@ -20,6 +22,27 @@ const QUERY_S_MAX: u64 = 60;
 const NOTICES_MAX: usize = 100;
 /// Statements whose route EXPLAIN can tell.
 const EXPLAINED: [&str; 7] = ["select", "with", "values", "insert", "update", "delete", "table"];
+
+/// The door takes the console for the user of the configuration, who may make users; an operator may not. What cannot
+/// be read is not carried out by the door either.
+pub(super) fn check_role(sql: &str, role: Role) -> Result<(), Problem> {
+    if role >= Role::Admin {
+        return Ok(());
+    }
+    let is_about_users = |kind: &Kind| match kind {
+        Kind::Ddl(ddl) => ddl.tag.ends_with(" USER") || ddl.tag.ends_with(" ROLE"),
+        _ => false,
+    };
+    let statements = polyshard_sql::statements(sql).unwrap_or_default();
+    match statements.iter().any(|statement| is_about_users(statement.kind())) {
+        false => Ok(()),
+        true => {
+            let message = "users are made and changed by the bearer of a token of the role admin";
+            Err(Problem::new(ErrorCode::Forbidden, message)
+                .with_remedy("ask an administrator for one: 'polyshard token add NAME --role admin'"))
+        }
+    }
+}
 
 /// How the server reaches its own SQL door.
 pub(crate) struct SqlClient {

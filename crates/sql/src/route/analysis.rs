@@ -27,6 +27,8 @@ pub struct Analysis {
     pub(super) unknown: Vec<String>,
     /// Relations of the system's.
     pub(super) system: Vec<String>,
+    /// Whether one of them is written.
+    pub(super) writes_system: bool,
     /// A table that nobody has declared.
     pub(super) undeclared: Option<TableName>,
     pub(super) called: Vec<Called>,
@@ -129,6 +131,11 @@ impl Analysis {
     /// Relations of the system's that it names; `information_schema` stands for all of its.
     pub fn system_relations(&self) -> &[String] {
         &self.system
+    }
+
+    /// Whether it writes a relation of the system's: settings of the session, or the catalog itself.
+    pub fn writes_system(&self) -> bool {
+        self.writes_system
     }
 
     /// A table that it names and nobody has declared, so that its rows are on every shard.

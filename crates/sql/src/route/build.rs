@@ -90,6 +90,7 @@ fn plain(action: Action, writes: bool, context: &Context<'_>) -> Analysis {
         tables: Vec::new(),
         unknown: Vec::new(),
         system: Vec::new(),
+        writes_system: false,
         undeclared: None,
         called: Vec::new(),
         describes: false,
@@ -220,6 +221,7 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
         tables,
         unknown,
         system: builder.system,
+        writes_system: builder.writes_system,
         undeclared,
         called,
     })
@@ -348,6 +350,7 @@ fn whole(tables: &[RelationName], writes: bool, context: &Context<'_>) -> Result
         tables: names,
         unknown: builder.unknown,
         system: builder.system,
+        writes_system: builder.writes_system,
         undeclared,
         ..analysis
     })

@@ -56,6 +56,8 @@ pub(super) struct Builder<'c> {
     pub unknown: Vec<String>,
     /// Relations of the system's.
     pub system: Vec<String>,
+    /// Whether one of them is written.
+    pub writes_system: bool,
     /// What keeps the statement from running on several shards.
     pub one_shard_only: Option<String>,
     /// The rows of the INSERT that the statement is.
@@ -76,6 +78,7 @@ impl<'c> Builder<'c> {
             functions: BTreeSet::new(),
             unknown: Vec::new(),
             system: Vec::new(),
+            writes_system: false,
             one_shard_only: None,
             insert: None,
             expanding: Vec::new(),

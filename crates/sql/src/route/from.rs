@@ -139,7 +139,8 @@ impl Builder<'_> {
 
     fn factor(&mut self, factor: &TableFactor, scope: &mut Scope<'_>, env: &Env<'_>) -> Result<(), SqlError> {
         match factor {
-            TableFactor::Table { name, alias, args: None, with_ordinality: false, .. } => {
+            TableFactor::Table { name, alias, args: None, with_ordinality: false, sample, .. } => {
+                self.walk(sample, scope, env)?;
                 let Some((schema, name)) = relation_of(name) else {
                     return self.opaque(factor, None, scope, env);
                 };
@@ -152,7 +153,8 @@ impl Builder<'_> {
                 let name = alias_of(alias.as_ref()).0.or(own);
                 self.opaque(factor, name, scope, env)
             }
-            TableFactor::Derived { lateral, subquery, alias, .. } => {
+            TableFactor::Derived { lateral, subquery, alias, sample } => {
+                self.walk(sample, scope, env)?;
                 let outputs = match lateral {
                     true => self.query(subquery, Some(scope), env)?,
                     false => self.query(subquery, scope.parent, env)?,

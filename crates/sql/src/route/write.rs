@@ -41,7 +41,10 @@ impl Builder<'_> {
             Some(table) => Ok(Some(table.clone())),
             None => {
                 let system = schema.as_deref().map_or(name.starts_with("pg_"), |s| s == "pg_catalog");
-                if !system {
+                if system {
+                    self.system.push(name);
+                    self.writes_system = true;
+                } else {
                     self.unknown.push(name);
                 }
                 Ok(None)

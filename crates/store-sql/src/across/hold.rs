@@ -312,6 +312,7 @@ impl Session {
 
     /// FETCH or MOVE of a cursor.
     pub(crate) async fn fetch_cursor(&mut self, fetch: &Fetch, statement: &Statement) -> Done {
+        self.check_still_there()?;
         let name = fetch.name.as_str();
         if let Some(mut kept) = self.take_kept(name) {
             // Like the extended protocol, which has columns told before.

@@ -406,6 +406,7 @@ impl Session {
     /// `E`.
     pub(super) async fn execute(&mut self, body: &[u8]) -> Done {
         let execute = codec::Execute::read(body)?;
+        self.check_still_there()?;
         match self.portals.get(execute.portal) {
             None => Err(no_portal(execute.portal).into()),
             Some(Portal::Shard) => {

@@ -138,6 +138,12 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the user may still be here at all: what was opened goes on with the rights that it was opened with.
+    pub(crate) fn check_still_there(&self) -> Result<(), SqlError> {
+        let Some(who) = &self.who else { return Ok(()) };
+        who.rights(&self.door.router.users()).map(drop)
+    }
+
     /// Whether a command that changes how tables are placed may be carried out.
     pub(super) fn check_schema_right(&self) -> Result<(), SqlError> {
         self.check_right(&Asked {
@@ -169,8 +175,8 @@ impl Session {
         if rights.are_all(StoreName::Sql) {
             return Ok(());
         }
-        let temporary = &self.transaction.temporary;
-        Judge { rights, analysis, route, schema, temporary }.statement(statement)
+        let (temporary, search_path) = (&self.transaction.temporary, &self.search_path);
+        Judge { rights, analysis, route, schema, temporary, search_path }.statement(statement)
     }
 }
 
@@ -180,26 +186,65 @@ struct Judge<'a> {
     route: &'a Route,
     schema: &'a Schema,
     temporary: &'a [String],
+    search_path: &'a [String],
+}
+
+/// Which rows a query locks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Locks {
+    None,
+    /// Those of tables that it names.
+    Of,
+    All,
+}
+
+impl ast::Visitor for Locks {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
+        for lock in &query.locks {
+            *self = if lock.of.is_some() && *self != Locks::All { Locks::Of } else { Locks::All };
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl Judge<'_> {
     fn statement(&self, statement: &Statement) -> Result<(), SqlError> {
         let inner = inner(statement);
         match inner.kind() {
-            Kind::Ddl(ddl) if !ddl.temporary => return self.whole(Right::Schema),
+            Kind::Ddl(ddl) if !ddl.temporary || !is_plain_table(inner) => return self.whole(Right::Schema),
             Kind::Vacuum | Kind::Do | Kind::Call | Kind::Unparsed => return self.whole(Right::Schema),
             Kind::Copy(copy) if copy.other != CopyOther::Client => return self.whole(Right::Admin),
+            // Locks on what all use, or worse.
+            Kind::Lock(_) | Kind::Truncate(_) if !self.analysis.system_relations().is_empty() => {
+                return self.whole(Right::Schema);
+            }
+            // Tables that refer to it are emptied too, whatever they are.
+            Kind::Truncate(_) if inner.text().to_ascii_lowercase().contains("cascade") => {
+                self.whole(Right::Write)?;
+            }
             _ => {}
         }
         self.check_unknown(inner)?;
         self.check_system()?;
         self.analysis.called().iter().try_for_each(|called| self.check_function(called))?;
-        let locks = matches!(inner.kind(), Kind::Lock(_));
+        let mut locks = if matches!(inner.kind(), Kind::Lock(_)) { Locks::All } else { Locks::None };
+        if let Some(tree) = inner.ast() {
+            let _: ControlFlow<()> = ast::Visit::visit(tree, &mut locks);
+        }
         for (name, written) in self.analysis.tables() {
-            let right = if *written || locks { Right::Write } else { Right::Read };
+            let placement = self.schema.tables.get(name).map(|table| &table.placement);
+            let locked = match locks {
+                Locks::None => false,
+                // Which names are meant is not looked at: those that are on all shards are rarely among them.
+                Locks::Of => !matches!(placement, Some(Placement::Reference { .. })),
+                Locks::All => true,
+            };
+            let right = if *written || locked { Right::Write } else { Right::Read };
             let shown = name.to_string();
             let asked = Asked { right, store: StoreName::Sql, table: Some(&shown), map: None, keys: None };
-            match self.schema.tables.get(name).map(|table| &table.placement) {
+            match placement {
                 Some(Placement::Sharded { map, column, .. }) => {
                     let keys = keys_of(self.route, map);
                     let by_key = Asked { map: Some(map), keys: keys.as_deref(), ..asked };
@@ -231,6 +276,16 @@ impl Judge<'_> {
         if let Some(name) = unknown.iter().find(|name| !self.temporary.contains(name)) {
             return Err(no_relation(name));
         }
+        // Which table is meant by a name is the shard's to say, which goes by the search path.
+        let is_ours = |schema: &String| schema == "polyshard";
+        let is_elsewhere = |schema: &String| schema.starts_with("pg_temp") && !unknown.is_empty();
+        let names_some = !unknown.is_empty() || !self.analysis.tables().is_empty();
+        if names_some && self.search_path.iter().any(|schema| is_ours(schema) || is_elsewhere(schema)) {
+            let message =
+                "the search_path has polyshard or pg_temp in it, and not everything is allowed to this user";
+            return Err(SqlError::new(state::INSUFFICIENT_PRIVILEGE, message)
+                .hint("SET search_path to the schemas of your tables alone."));
+        }
         if unknown.is_empty() {
             return Ok(());
         }
@@ -248,6 +303,13 @@ impl Judge<'_> {
 
     /// Statistics have values of rows in them, and sessions have others' statements.
     fn check_system(&self) -> Result<(), SqlError> {
+        if self.analysis.writes_system() {
+            let message =
+                "relations of the system are not written by a user to whom not everything is allowed";
+            return Err(
+                SqlError::new(state::INSUFFICIENT_PRIVILEGE, message).hint("Settings are set with SET.")
+            );
+        }
         let harmless = |name: &str| polyshard_sql::is_describing(name) || HARMLESS_RELATIONS.contains(&name);
         match self.analysis.system_relations().iter().find(|name| !harmless(name)) {
             None => Ok(()),
@@ -288,6 +350,17 @@ fn inner(statement: &Statement) -> &Statement {
         Kind::Prepare(prepare) => inner(&prepare.statement),
         _ => statement,
     }
+}
+
+/// Whether a temporary table is made whose columns compute nothing: what it is filled with is looked at by itself.
+fn is_plain_table(statement: &Statement) -> bool {
+    let Some(ast::Statement::CreateTable(table)) = statement.ast() else { return false };
+    let bare = ast::CreateTable { query: None, ..table.clone() };
+    let found = ast::visit_expressions(&ast::Statement::CreateTable(bare), |expression| match expression {
+        ast::Expr::Function(_) | ast::Expr::Subquery(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_continue()
 }
 
 /// The keys of a map that a statement is about; none if they may be any.

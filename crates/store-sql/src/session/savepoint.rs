@@ -30,6 +30,8 @@ pub(super) struct Mark {
     schema: Option<Arc<Schema>>,
     /// Declarations that were left for the end.
     declared: usize,
+    /// Temporary tables that there were.
+    temporary: usize,
     /// What was recorded for every shard; none if the transaction was not on all of them.
     extent: Option<Extent>,
 }
@@ -88,6 +90,7 @@ impl Transaction {
             prelude: self.prelude.len(),
             schema: self.schema.clone(),
             declared: self.after.len(),
+            temporary: self.temporary.len(),
             extent: self.extent(),
         };
         self.marks.push(mark);
@@ -110,6 +113,7 @@ impl Transaction {
         self.search_path_after.clone_from(&mark.search_path_after);
         self.schema.clone_from(&mark.schema);
         self.after.truncate(mark.declared);
+        self.temporary.truncate(mark.temporary);
         if let Some(extent) = mark.extent {
             if let Some(global) = &mut self.global {
                 global.cut_to(extent);

@@ -335,7 +335,8 @@ impl Session {
         {
             backend.cursors.push(cursor.name.clone());
         }
-        if (matches!(statement.kind(), Kind::Do | Kind::Call | Kind::Unparsed) || analysis.is_aside())
+        let unseen = matches!(statement.kind(), Kind::Do | Kind::Call | Kind::Unparsed);
+        if (unseen || analysis.is_aside() || analysis.writes_system())
             && let Some(backend) = &mut self.backend
         {
             // Code that is not looked into may leave settings and temporary tables behind.

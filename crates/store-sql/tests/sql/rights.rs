@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use polyshard_catalog::{CatalogError, USER_STORE};
 use polyshard_map::MapName;
-use polyshard_router::rights::{Grant, GrantedKeys, Right, StoreName, USER_FORMAT, UserBody};
+use polyshard_router::rights::{Asked, Grant, GrantedKeys, Right, StoreName, USER_FORMAT, UserBody};
 use polyshard_store_sql::kept_password;
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
@@ -78,6 +78,7 @@ async fn by_table(cluster: &Cluster) {
         "EXPLAIN DELETE FROM orders WHERE tenant = 42",
         "TRUNCATE orders",
         "COPY orders FROM STDIN",
+        "SELECT note FROM orders WHERE tenant = 42 FOR UPDATE",
     ] {
         not_allowed(&reader, write, "reader may not write orders").await;
     }
@@ -180,9 +181,12 @@ async fn by_key(cluster: &Cluster) {
     rows(&alice, "UPDATE orders SET note = 'again' WHERE tenant = 42 AND id = 2").await;
     not_allowed(&alice, "UPDATE orders SET note = 'x' WHERE tenant = 43", "may not write orders of key 43")
         .await;
+    rows(&alice, "DECLARE held CURSOR WITH HOLD FOR SELECT id FROM orders WHERE tenant = 42").await;
+    assert_eq!(rows(&alice, "FETCH 1 FROM held").await.len(), 1);
     assert!(cluster.driver.catalog().remove_user(USER_STORE, "alice").await.unwrap());
     cluster.router.refresh().await.unwrap();
     assert_eq!(refusal(&alice, "SELECT 1 FROM countries").await.0, "28000");
+    assert_eq!(refusal(&alice, "FETCH 1 FROM held").await.0, "28000");
     let string = cluster.connect_string().replace("user=polyshard", "user=alice");
     let outside = tokio_postgres::connect(&string, NoTls).await.err().unwrap();
     assert_eq!(outside.as_db_error().unwrap().code().code(), "28P01");
@@ -245,10 +249,19 @@ async fn there_is_no_way_around_rights_by_what_shards_know() {
         "DO $$ BEGIN PERFORM 1; END $$",
         "VACUUM",
         "COPY orders TO '/tmp/orders'",
+        "UPDATE pg_settings SET setting = 'off' WHERE name = 'synchronous_commit'",
+        "WITH set AS (UPDATE pg_catalog.pg_settings SET setting = 'off' WHERE name = 'synchronous_commit' RETURNING 1) \
+         SELECT * FROM set",
+        "DELETE FROM pg_proc",
+        "SELECT count(*) FROM orders TABLESAMPLE bernoulli (\
+         query_to_xml('SELECT * FROM orders', true, true, '')::text::float4) WHERE tenant = 42",
+        "SELECT count(*) FROM orders TABLESAMPLE bernoulli ((SELECT id FROM orders WHERE tenant = 43)) WHERE tenant = 42",
+        "SET search_path = polyshard, public; SELECT * FROM countries",
     ] {
         let (code, message) = refusal(&alice, sql).await;
         assert!(code == "42501" || code == "0A000", "{sql}: {code} {message}");
     }
+    rows(&alice, "RESET search_path").await;
     rows(&alice, "PREPARE echo(text) AS SELECT $1").await;
     not_allowed(
         &alice,
@@ -263,12 +276,65 @@ async fn there_is_no_way_around_rights_by_what_shards_know() {
     assert_eq!(rows(&alice, "SELECT count(*) FROM dataset").await, [["1"]]);
     assert_eq!(refusal(&alice, "SELECT * FROM polyshard.dataset").await.0, "42P01");
     rows(&alice, "ROLLBACK").await;
+    // Which table a name means is the shard's to say: not another than the temporary one.
+    let path = "SET LOCAL search_path = polyshard, pg_temp";
+    let made = |table: &str| format!("CREATE TEMP TABLE {table} (x int) ON COMMIT DROP");
+    for (steps, last) in [
+        (vec![path.to_owned(), made("entity")], "SELECT * FROM entity"),
+        (vec![path.to_owned(), made("local_range")], "DELETE FROM local_range"),
+        (vec!["SET LOCAL search_path = public, pg_temp".to_owned(), made("mine")], "SELECT * FROM mine"),
+        (
+            vec!["SAVEPOINT a".to_owned(), made("dataset"), "ROLLBACK TO a".to_owned()],
+            "SELECT * FROM dataset",
+        ),
+        (
+            vec![],
+            "CREATE TEMP TABLE t (x text DEFAULT query_to_xml('SELECT 1', true, true, '')) ON COMMIT DROP",
+        ),
+        (vec![], "LOCK TABLE pg_class IN ACCESS EXCLUSIVE MODE"),
+    ] {
+        rows(&alice, "BEGIN").await;
+        for step in steps {
+            rows(&alice, &step).await;
+        }
+        let (code, message) = refusal(&alice, last).await;
+        assert!(code == "42501" || code == "42P01", "{last}: {code} {message}");
+        rows(&alice, "ROLLBACK").await;
+    }
+    rows(&alice, "BEGIN; CREATE TEMP TABLE mine (x int DEFAULT 7) ON COMMIT DROP").await;
+    rows(&alice, "INSERT INTO mine DEFAULT VALUES; SAVEPOINT a; ROLLBACK TO a").await;
+    assert_eq!(rows(&alice, "SELECT x FROM mine").await, [["7"]]);
+    rows(&alice, "ROLLBACK").await;
+    // Other tables refer to one that may be emptied.
+    put(&cluster, "bob", &[on_table(Right::Write, "countries")]).await;
+    let bob = connect(&cluster, "bob").await;
+    not_allowed(&bob, "TRUNCATE countries CASCADE", "bob may not write").await;
+    // What everything is allowed to do with settings stays in that session.
+    rows(&owner, "UPDATE pg_settings SET setting = '12345' WHERE name = 'lock_timeout'").await;
+    for _ in 0..3 {
+        assert_eq!(rows(&connect(&cluster, "polyshard").await, "SHOW lock_timeout").await, [["0"]]);
+    }
     // What tools ask about tables is answered.
     let described = "SELECT relname FROM pg_catalog.pg_class WHERE relname = 'orders' AND relkind = 'r'";
     assert_eq!(rows(&alice, described).await, [["orders"]]);
     let (done, said) = cluster.program("psql", &["-U", "alice", "-c", "\\d orders"]).await;
     assert!(done && said.contains("note"), "{said}");
-    drop((alice, owner));
+    drop((alice, bob, owner));
+    cluster.close().await;
+}
+
+/// Of a newer process beside this one: nobody comes in, and the account is not without limits for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_that_cannot_be_read_may_do_nothing() {
+    let cluster = Cluster::with_tables().await;
+    let change = |_| Ok::<_, CatalogError>(json!({"format": USER_FORMAT + 1, "beyond": true}));
+    cluster.driver.catalog().put_user(USER_STORE, "newer", change).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    let users = cluster.router.users();
+    let asked =
+        Asked { right: Right::Read, store: StoreName::Tables, table: Some("t"), map: None, keys: None };
+    assert!(users.account("newer").is_some_and(|rights| rights.check(&asked).is_err()));
+    assert!(users.user("newer").is_some_and(|user| user.scram.is_none()));
     cluster.close().await;
 }
 
