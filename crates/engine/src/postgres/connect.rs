@@ -74,6 +74,12 @@ struct Away {
     back_off: Duration,
 }
 
+/// A role of the name of our own schema would have that one first in its search path (`"$user"`), and make users'
+/// tables in it, where nobody looks for them.
+pub(super) fn start_options(target: &PostgresTarget) -> Option<&'static str> {
+    (target.user == "polyshard").then_some("-c search_path=public")
+}
+
 impl Connector {
     pub fn new(
         target: &PostgresTarget,
@@ -96,6 +102,9 @@ impl Connector {
                 SslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
                 SslMode::Require | SslMode::VerifyFull { .. } => tokio_postgres::config::SslMode::Require,
             });
+        if let Some(words) = start_options(target) {
+            config.options(words);
+        }
         if !target.password.is_empty() {
             config.password(target.password.reveal());
         }

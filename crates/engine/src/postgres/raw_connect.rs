@@ -136,6 +136,8 @@ impl Connector {
             ("application_name", self.options.application_name.as_str()),
             ("client_encoding", "UTF8"),
         ];
+        let options = super::connect::start_options(target).map(|words| ("options", words));
+        let parameters = parameters.into_iter().chain(options);
         frontend::startup_message(parameters, &mut session.outgoing).map_err(|error| away(&error))?;
         session.flush().await?;
         self.authenticate(&mut session).await?;

@@ -3,6 +3,7 @@
 use polyshard_testkit::process::{Server, StartFailure};
 use serde_json::{Value, json as value};
 
+use crate::backup::psql;
 use crate::fleet::{Fleet, SECRET};
 use crate::support::{assert_agreed, eventually, everything, json, refused, run, session, shard_of};
 
@@ -209,4 +210,19 @@ fn what_was_lost_on_either_side_is_shown_and_rebuilt_from_the_other() {
         ("a".into(), "b".into())
     );
     run(&server, "map split orders --at 50").ok();
+}
+
+/// The role of our own schema's name, as many will call it: tables are the user's, and not among ours.
+#[test]
+fn a_role_that_is_called_polyshard_makes_tables_where_they_belong() {
+    let fleet = Fleet::start(1, &[("polyshard", 0)]);
+    let mut server = fleet.setup().start();
+    run(&server, "map create tenants --kind hash --key bigint").ok();
+    psql(&server, "CREATE TABLE dataset (id bigint PRIMARY KEY)");
+    run(&server, "table shard dataset --map tenants --key id").ok();
+    psql(&server, "INSERT INTO dataset VALUES (7)");
+    assert_eq!(psql(&server, "RESET ALL; SELECT id FROM dataset"), "RESET\n7");
+    let schema = "SELECT schemaname FROM pg_tables WHERE tablename = 'dataset' ORDER BY 1";
+    assert_eq!(fleet.servers[0].execute("polyshard", schema), "polyshard\npublic");
+    server.stop();
 }
