@@ -368,6 +368,18 @@ mod tests {
         assert!(there("manifest.sha256").is_some());
     }
 
+    // D7: of a process that slept while it wrote the manifest of an archive, whose rows another deletes meanwhile.
+    #[tokio::test]
+    async fn what_may_be_the_only_copy_is_never_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("january");
+        let location = Location::open(at.to_str().unwrap(), &(Arc::new(|_: &str| None) as _)).unwrap();
+        let mark = Mark::begin(&location, 1).await.unwrap();
+        mark.make_whole_once(&manifest(3)).await.unwrap();
+        mark.make_whole_once(&manifest(1)).await.unwrap_err();
+        assert_eq!(Manifest::read(&location).await.unwrap().moment_ms, 3);
+    }
+
     #[tokio::test]
     async fn who_still_has_the_name_removes_everything() {
         let folder = tempfile::tempdir().unwrap();

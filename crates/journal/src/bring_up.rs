@@ -119,7 +119,7 @@ impl Inner {
     }
 
     /// Makes the journal's own tables with those of the stores, which are made when a shard is first used: maybe at
-    /// this moment, by somebody else. PostgreSQL refuses who makes a table that another is making, so all take one lock.
+    /// this moment, by somebody else. PostgreSQL refuses who makes a table that another is making: all take one lock.
     async fn make_own_tables(&self, shard: &Arc<Shard>) -> Result<(), JournalError> {
         let id = shard.id();
         let mut tries = 0;

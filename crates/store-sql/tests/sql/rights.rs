@@ -255,7 +255,7 @@ async fn there_is_no_way_around_rights_by_what_shards_know() {
         "DELETE FROM pg_proc",
         "SELECT count(*) FROM orders TABLESAMPLE bernoulli (\
          query_to_xml('SELECT * FROM orders', true, true, '')::text::float4) WHERE tenant = 42",
-        "SELECT count(*) FROM orders TABLESAMPLE bernoulli ((SELECT id FROM orders WHERE tenant = 43)) WHERE tenant = 42",
+        "SELECT 1 FROM orders TABLESAMPLE bernoulli ((SELECT id FROM orders WHERE tenant = 43)) WHERE tenant = 42",
         "SET search_path = polyshard, public; SELECT * FROM countries",
     ] {
         let (code, message) = refusal(&alice, sql).await;
