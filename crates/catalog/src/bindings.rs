@@ -16,6 +16,7 @@ use crate::datasets::{DatasetRecord, KeyRule};
 use crate::driver::Driver;
 use crate::sql_catalog::SqlCatalog;
 use crate::tx::{CatalogTx, Reply};
+use crate::types::Publish;
 
 /// What follows a store's name in the name of the list of its bindings.
 pub const BINDING_SUFFIX: &str = "-binding";
@@ -97,6 +98,12 @@ impl Driver {
         tx.lock().await?;
         if tx.map(&binding.map).await?.is_none_or(|record| !record.live) {
             return Err(CatalogError::NoSuchMap(binding.map.clone()));
+        }
+        // A segment is split only while nothing is placed: nothing may come meanwhile, either.
+        for running in tx.running(Some(&binding.map)).await? {
+            if matches!(&running.op.publish, Publish::Delta(delta) if delta.segments.is_some()) {
+                return Err(CatalogError::Busy { op: running.op.id, kind: running.op.kind });
+            }
         }
         let (store, name) = (store_of(&binding.store), binding.name.clone());
         let known = tx.dataset(&store, &name).await?;

@@ -33,6 +33,18 @@ pub(crate) async fn compute<T: CatalogTx>(
     tx.lock().await?;
     let now = tx.now_ms().await?;
     let record = live_map(tx, &request.map, request.if_version).await?;
+    // Rows of stores keep the placement that they were written with, which begins with the bound of their segment.
+    if matches!(request.change, Change::SplitSegment { .. })
+        && let Some(dataset) = tx.placed_by(&request.map).await?
+    {
+        return Err(CatalogError::HoldsData {
+            what: format!(
+                "map {} places {dataset}, whose rows know the segment that they were written in",
+                request.map
+            ),
+            remedy: "split segments before anything is placed, or add a new segment".into(),
+        });
+    }
     for shard in request.change.shards() {
         require_shard(tx, shard).await?;
     }

@@ -33,8 +33,12 @@ const BITE: Duration = Duration::from_millis(1);
 const BITE_ROWS_MIN: usize = 32;
 /// A bite of few rows that takes longer is one that had to be looked for, or met with bad luck.
 const BITE_SLOW: Duration = Duration::from_millis(10);
-/// So many slow ones in a row are no bad luck.
+/// So many slow ones in a row are hardly bad luck.
 const BITES_SLOW_MAX: u32 = 6;
+/// So many large ones follow until a small one is tried again, in case that it was bad luck: a disk at its limit.
+const BITES_LARGE: u32 = 8;
+/// And so many at most, however often that was tried.
+const BITES_LARGE_MAX: u32 = 1024;
 
 /// How much a mover steps back.
 pub(crate) struct Pace {
@@ -121,28 +125,43 @@ pub(crate) struct Bite {
     most: usize,
     /// Slow ones in a row.
     slow: u32,
+    /// Large ones to come, since small ones were slow.
+    large: u32,
+    /// As many as there will be when the next ones are slow.
+    large_next: u32,
 }
 
 impl Bite {
     /// Begins with few rows; has `most` at most, also while nobody is served.
     pub(crate) fn new(most: usize) -> Bite {
-        Bite { rows: (BITE_ROWS_MIN * 2).min(most), most, slow: 0 }
+        Bite { rows: (BITE_ROWS_MIN * 2).min(most), most, slow: 0, large: 0, large_next: BITES_LARGE }
     }
 
     /// The rows of the next bite.
     pub(crate) fn rows(&self, pace: &Pace) -> usize {
         // Where no index leads to the beginning of a bite each has to look for it anew: small ones do not help.
-        if pace.is_busy() && self.slow < BITES_SLOW_MAX { self.rows } else { self.most }
+        if pace.is_busy() && self.large == 0 { self.rows } else { self.most }
     }
 
     /// A bite of so many rows took so long.
     pub(crate) fn learn(&mut self, rows: usize, took: Duration) {
+        if self.large > 0 {
+            self.large -= 1;
+            return;
+        }
         // A larger one was taken alone; the last one of a table may be of a few rows, and says nothing.
-        if !(self.rows.div_ceil(2)..=self.rows).contains(&rows) || self.slow >= BITES_SLOW_MAX {
+        if !(self.rows.div_ceil(2)..=self.rows).contains(&rows) {
             return;
         }
         let is_slow = took > BITE_SLOW && rows <= BITE_ROWS_MIN * 2;
         self.slow = if is_slow { self.slow + 1 } else { 0 };
+        if self.slow >= BITES_SLOW_MAX {
+            // A small one is tried again: if it is slow as well, it is the only one for longer.
+            self.large = self.large_next;
+            self.large_next = (self.large_next * 2).min(BITES_LARGE_MAX);
+        } else if !is_slow {
+            self.large_next = BITES_LARGE;
+        }
         let fit = rows as u128 * BITE.as_nanos() / took.as_nanos().max(1);
         let fit = usize::try_from(fit).unwrap_or(usize::MAX);
         // Little by little: one that had to wait says nothing of the next.
@@ -227,7 +246,29 @@ mod tests {
         for _ in 0..BITES_SLOW_MAX {
             bite.learn(bite.rows(&busy), BITE_SLOW * 2);
         }
+        let mut small = 0;
+        for _ in 0..1000 {
+            small += usize::from(bite.rows(&busy) < 8192);
+            bite.learn(bite.rows(&busy), BITE_SLOW * 2);
+        }
+        assert!((1..10).contains(&small), "{small} were tried, which is next to none");
+    }
+
+    #[test]
+    fn bites_are_small_again_after_a_stall() {
+        let busy = Pace::new(Some(Arc::new(|| None)), 25);
+        let mut bite = Bite::new(8192);
+        for _ in 0..BITES_SLOW_MAX {
+            bite.learn(bite.rows(&busy), BITE_SLOW * 2);
+        }
         assert_eq!(bite.rows(&busy), 8192);
+        for _ in 0..BITES_LARGE {
+            bite.learn(bite.rows(&busy), BITE * 8);
+        }
+        for _ in 0..100 {
+            assert!(bite.rows(&busy) < 100, "{}", bite.rows(&busy));
+            bite.learn(bite.rows(&busy), BITE);
+        }
     }
 
     #[test]

@@ -334,29 +334,27 @@ impl Shard {
         (map, ranges): (&MapName, &[KeyRange]),
         statements: Vec<Statement>,
     ) -> Result<u64, ShardError> {
-        let mut batch = Batch::new();
+        let mut all = Vec::new();
         if self.dialect() == Dialect::Postgres {
             // Whoever takes over finds this session by it, also while it holds no more than the local map.
             let number = lock_number(op.id);
             let sql = format!("SELECT pg_advisory_xact_lock_shared({MOVER_LOCK_CLASS}, {number})::text");
-            batch = batch.push(Statement::new(sql)).push(self.mover_name(capture));
+            all.extend([Statement::new(sql), self.mover_name(capture)]);
         }
         // The local map is locked before the operation's record, as in every other transaction that takes both.
-        let meta = batch.len();
+        let meta = all.len();
         let lock = format!("SELECT one FROM {}{}", self.own("meta"), self.dialect().for_update());
-        batch = batch.push(Statement::new(lock).expect(Expect::Rows(1))).push(self.token_check(op));
-        for range in ranges {
-            let here = sql_local::select_ranges(self.dialect(), map, range, None);
-            batch = batch.push(here.expect(Expect::None));
-        }
-        let first = batch.len();
-        for statement in statements {
-            batch = batch.push(statement);
-        }
-        let wrong = match self.carrier().await?.write(batch).await {
+        all.extend([Statement::new(lock).expect(Expect::Rows(1)), self.token_check(op)]);
+        let here = |range| sql_local::select_ranges(self.dialect(), map, range, None).expect(Expect::None);
+        all.extend(ranges.iter().map(here));
+        let first = all.len();
+        all.extend(statements);
+        let wrong = match self.write_alone(all).await {
             Ok(answers) => return Ok(answers.iter().skip(first).map(engine::Rows::affected).sum()),
-            Err(engine::Error::Expectation { statement, .. }) if statement < first => statement - meta,
-            Err(error) => return Err(error.into()),
+            Err(ShardError::Engine(engine::Error::Expectation { statement, .. })) if statement < first => {
+                statement - meta
+            }
+            Err(error) => return Err(error),
         };
         Err(match wrong {
             0 => ShardError::NotAShard,
@@ -369,6 +367,19 @@ impl Shard {
                 ),
             },
         })
+    }
+
+    /// Writes in a transaction of its own. On PostgreSQL a batch may share one with those of other moves, which have
+    /// locked their records before, and would wait for what this one waits for.
+    async fn write_alone(&self, statements: Vec<Statement>) -> Result<Vec<engine::Rows>, ShardError> {
+        let carrier = self.carrier().await?;
+        if self.dialect() == Dialect::Sqlite {
+            return Ok(carrier.write(statements.into_iter().collect()).await?);
+        }
+        let mut tx = carrier.begin(Access::Write).await?;
+        let answers = tx.run_known(statements).await?;
+        tx.commit().await?;
+        Ok(answers)
     }
 
     /// Says in a transaction on PostgreSQL that it is the mover's: this capture does not note or refuse its changes.
