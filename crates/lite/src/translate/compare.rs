@@ -372,7 +372,10 @@ fn any_of(parts: &[Ex], negated: bool) -> Ex {
 pub(crate) fn element_sql(element: TypeOid) -> String {
     match element {
         TypeOid::UUID | TypeOid::BYTEA => "unhex(\"e\".\"value\")".to_owned(),
-        TypeOid::FLOAT8 => "CAST(\"e\".\"value\" AS REAL)".to_owned(),
+        // The infinite ones are words in JSON.
+        TypeOid::FLOAT8 => "CASE \"e\".\"value\" WHEN 'Infinity' THEN 9e999 WHEN '-Infinity' THEN -9e999 \
+                            ELSE CAST(\"e\".\"value\" AS REAL) END"
+            .to_owned(),
         _ => "\"e\".\"value\"".to_owned(),
     }
 }

@@ -10,13 +10,17 @@ use crate::fail::{fail, unsupported};
 use crate::settings::Settings;
 use crate::types;
 
+/// What PostgreSQL takes for white space around elements.
+const SPACES: [char; 6] = [' ', '\t', '\n', '\r', '\x0b', '\x0c'];
+
 /// An element as it is kept in the JSON.
 pub(crate) fn to_json(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Bool(value) => Json::Number(Numeric::from_i128((*value).into())),
         Value::Int(value) => Json::Number(Numeric::from_i128((*value).into())),
-        Value::Real(value) => Json::String(super::float::write(*value)),
+        // As in columns, -0 is 0: elements are compared by what is written here.
+        Value::Real(value) => Json::String(super::float::write(*value + 0.0)),
         Value::Text(text) => Json::String(text.clone()),
         Value::Blob(bytes) => Json::String(text::hex(bytes)),
     }
@@ -67,8 +71,7 @@ pub(crate) fn write(array: TypeOid, packed: &str, settings: &Settings) -> Result
 }
 
 fn quoted(text: &str) -> String {
-    let special =
-        |letter: char| matches!(letter, '{' | '}' | ',' | '"' | '\\') || letter.is_ascii_whitespace();
+    let special = |letter: char| matches!(letter, '{' | '}' | ',' | '"' | '\\') || SPACES.contains(&letter);
     if text.is_empty() || text.eq_ignore_ascii_case("null") || text.contains(special) {
         format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
     } else {
@@ -85,20 +88,22 @@ pub(crate) fn parse(array: TypeOid, text: &str, settings: &Settings) -> Result<V
             text.split_ascii_whitespace().map(|part| text::input(element, -1, part, settings)).collect();
         return Ok(pack(&values?));
     }
-    let trimmed = text.trim();
+    let trimmed = text.trim_matches(SPACES);
     if trimmed.starts_with('[') {
         return Err(unsupported("arrays with bounds of their own"));
     }
     let body = trimmed.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
     let mut values = Vec::new();
     let mut letters = body.chars().peekable();
-    if body.trim().is_empty() {
+    if body.trim_matches(SPACES).is_empty() {
         return Ok(pack(&values));
     }
     loop {
-        while letters.next_if(char::is_ascii_whitespace).is_some() {}
+        while letters.next_if(|letter| SPACES.contains(letter)).is_some() {}
         let mut part = String::new();
         let mut is_quoted = false;
+        // What is escaped is a part of the value, also at its end.
+        let mut fixed = 0;
         if letters.next_if_eq(&'"').is_some() {
             is_quoted = true;
             loop {
@@ -108,22 +113,25 @@ pub(crate) fn parse(array: TypeOid, text: &str, settings: &Settings) -> Result<V
                     letter => part.push(letter),
                 }
             }
-            while letters.next_if(char::is_ascii_whitespace).is_some() {}
+            while letters.next_if(|letter| SPACES.contains(letter)).is_some() {}
         } else {
             while let Some(letter) = letters.next_if(|letter| *letter != ',') {
                 match letter {
                     '{' => return Err(unsupported("arrays of more than one dimension")),
                     '}' | '"' => return Err(malformed()),
-                    '\\' => part.push(letters.next().ok_or_else(malformed)?),
+                    '\\' => {
+                        part.push(letters.next().ok_or_else(malformed)?);
+                        fixed = part.len();
+                    }
                     letter => part.push(letter),
                 }
             }
-            part = part.trim_end().to_owned();
+            part.truncate(part.trim_end_matches(SPACES).len().max(fixed));
             if part.is_empty() {
                 return Err(malformed());
             }
         }
-        values.push(if !is_quoted && part.eq_ignore_ascii_case("null") {
+        values.push(if !is_quoted && fixed == 0 && part.eq_ignore_ascii_case("null") {
             Value::Null
         } else {
             text::input(element, -1, &part, settings)?
