@@ -138,7 +138,11 @@ impl Session {
             // Tables have other numbers now than those that the copy goes by.
             return Err(MoveError::Later("a dataset got its first rows; copying goes on".into()));
         }
-        let numbered = notes.into_iter().filter_map(|note| Some((self.table(&note.table)?, note)));
+        let numbered = notes.into_iter().filter_map(|note| {
+            let table = self.table(&note.table)?;
+            let key = self.tables[table].from.noted(note.key);
+            Some((table, Captured { key, ..note }))
+        });
         Ok(numbered.filter(|(table, _)| tables.include(*table)).collect())
     }
 
@@ -178,6 +182,7 @@ impl Session {
         }
         for ((table, _), (_, row)) in fresh {
             if let Some(row) = row {
+                self.refuse_unkeepable(*table, std::slice::from_ref(row))?;
                 statements.push(self.tables[*table].to.upsert(row));
             }
         }

@@ -271,6 +271,7 @@ impl Session {
         // Read now: nothing of this table was carried since, so that nothing newer is there to be overwritten.
         let page = pair.from.page(unit.number, position.as_ref(), None, Some(count));
         let rows = self.page_of(true, page, count).await?;
+        self.refuse_unkeepable(unit.table, &rows)?;
         let position = rows.last().map(|row| pair.from.position(row));
         let mut parts: Vec<std::ops::Range<usize>> = std::iter::once(0..rows.len()).collect();
         let mut waiting = Vec::new();
@@ -325,6 +326,7 @@ impl Session {
 
     async fn write_chunk(&self, chunk: &Chunk, position: Option<&RowKey>) -> Result<()> {
         let unit = &self.units[self.copied_units];
+        self.refuse_unkeepable(unit.table, &chunk.rows)?;
         let mut statements = self.tables[unit.table].to.inserts(&chunk.rows);
         statements.push(self.mark_of(chunk, position));
         let written = self.target.carry_write(self.op, self.carry.reverse, statements).await;

@@ -1,12 +1,13 @@
 //! Looks, before a move begins, at everything that can make it fail, and at how much there is to carry. Writes nothing.
 
 use polyshard_catalog::Carry;
+use polyshard_engine::Dialect;
 use polyshard_map::{KeyRange, MapDefinition, ShardId};
 use polyshard_shard::{OpId, OpRef};
 
 use crate::carry::Mover;
 use crate::error::{MoveError, Result};
-use crate::session::Session;
+use crate::session::{Session, unkeepable};
 use crate::table::bytes_of;
 
 /// Rows whose length is taken for that of all.
@@ -48,6 +49,7 @@ impl Mover {
         let mut session = Session::new(self.shards(), op, carry, definition.clone()).await?;
         session.read_what_is_there().await?;
         session.refuse_rows_on_target().await?;
+        session.look_for_unkeepable().await?;
         session.loads().await
     }
 }
@@ -68,6 +70,24 @@ impl Session {
             }
         }
         self.read_tables(there).await
+    }
+
+    /// Looks for values that the target, a file, cannot keep.
+    async fn look_for_unkeepable(&self) -> Result<()> {
+        if (self.source.dialect(), self.target.dialect()) != (Dialect::Postgres, Dialect::Sqlite) {
+            return Ok(());
+        }
+        for unit in &self.units {
+            let side = &self.tables[unit.table].from;
+            for column in &side.columns {
+                let Some(condition) = column.unkeepable() else { continue };
+                let found = self.page_of(true, side.any_with(unit.number, &condition), 1).await?;
+                if !found.is_empty() {
+                    return Err(unkeepable(&side.table, column, None));
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn loads(&self) -> Result<Vec<Load>> {

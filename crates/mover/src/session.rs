@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use polyshard_catalog::{Carry, OpRecord, Progress, ShardSource};
-use polyshard_engine::Dialect;
+use polyshard_engine::{Dialect, Value};
 use polyshard_map::MapDefinition;
-use polyshard_shard::{Dataset, OpRef, RowKey, Shard};
+use polyshard_shard::{Column, Dataset, OpRef, RowKey, Shard};
 use tokio::time::Instant;
 
 use crate::ending::{carried, take_up};
@@ -228,17 +228,37 @@ impl Session {
                 dataset.table
             )));
         }
+        let facing = match (self.source.dialect(), self.target.dialect()) {
+            (Dialect::Postgres, Dialect::Sqlite) => [from.facing_file(to).map_err(refuse)?, to.clone()],
+            (Dialect::Sqlite, Dialect::Postgres) => [from.clone(), to.facing_file(from).map_err(refuse)?],
+            _ => [from.clone(), to.clone()],
+        };
         let side = |dialect: Dialect, dataset: &Dataset, shape| {
-            Side::new(dialect, dataset, shape, from, &self.definition, &self.carry.ranges)
+            Side::new(dialect, dataset, shape, &facing[0], &self.definition, &self.carry.ranges)
         };
         Ok(Pair {
-            from: side(self.source.dialect(), dataset, from)?,
-            to: side(self.target.dialect(), there, to)?,
+            from: side(self.source.dialect(), dataset, &facing[0])?,
+            to: side(self.target.dialect(), there, &facing[1])?,
             identity: from.identity.clone(),
             references: from.references.clone(),
             is_referred_to: to.is_referred_to,
             shapes: [from.clone(), to.clone()],
         })
+    }
+
+    /// Stops the move if a row has a value that the target, a file, cannot keep.
+    pub(crate) fn refuse_unkeepable(&self, table: usize, rows: &[Vec<Value>]) -> Result<()> {
+        if (self.source.dialect(), self.target.dialect()) != (Dialect::Postgres, Dialect::Sqlite) {
+            return Ok(());
+        }
+        let side = &self.tables[table].from;
+        for row in rows {
+            let found = side.columns.iter().zip(row).find(|(column, value)| column.is_unkeepable(value));
+            if let Some((column, _)) = found {
+                return Err(unkeepable(&side.table, column, Some(&side.key_of(row))));
+            }
+        }
+        Ok(())
     }
 
     /// A table of a user's that was altered since the move took it up stops the move: what is new in it would be left
@@ -258,6 +278,16 @@ impl Session {
     pub(crate) fn table(&self, name: &str) -> Option<usize> {
         self.tables.iter().position(|pair| pair.from.table == name)
     }
+}
+
+/// What is said of a value that no file can keep.
+pub(crate) fn unkeepable(table: &str, column: &Column, key: Option<&RowKey>) -> MoveError {
+    let row = key.map_or_else(String::new, |key| format!(" of the row {}", key.to_text()));
+    MoveError::Refused(format!(
+        "{table} cannot be moved: column {}{row} has a value that a file cannot keep, such as NaN or an array of more \
+         than one dimension; change it, or move the table to a PostgreSQL database",
+        column.name.trim_matches('"')
+    ))
 }
 
 async fn is_unchanged(side: Arc<Shard>, table: String, before: polyshard_shard::Shape) -> Result<()> {

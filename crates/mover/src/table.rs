@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyshard_engine::{Dialect, Expect, Row, Statement, Value};
 use polyshard_map::{KeyRange, MapDefinition};
-use polyshard_shard::{Column, Dataset, Placement, RowKey, Shape};
+use polyshard_shard::{Column, Dataset, Native, Placement, RowKey, Shape, Travel};
 
 use crate::error::{MoveError, Result};
 
@@ -263,10 +263,10 @@ impl Side {
         for (bound, comparison) in [(after, ">"), (upto, "<=")] {
             if let Some(RowKey(bound)) = bound {
                 let first = values.len() + 1;
-                let parameters = columns.iter().zip(first..).map(|((_, column), at)| column.parameter(at));
+                let parameters = columns.iter().zip(first..).map(|((_, column), at)| column.bound(at));
                 let parameters = parameters.collect::<Vec<_>>().join(", ");
                 conditions.push(format!("({order}) {comparison} ({parameters})"));
-                values.extend(columns.iter().map(|(at, _)| bound[*at].clone()));
+                values.extend(columns.iter().map(|(at, column)| travelling(column, &bound[*at])));
             }
         }
         if after.is_some() && self.leads {
@@ -301,6 +301,12 @@ impl Side {
         ))
     }
 
+    /// Whether there is a row that a condition is true of.
+    pub(crate) fn any_with(&self, number: Option<i64>, condition: &str) -> Statement {
+        let (table, inside, rows) = (&self.table, &self.inside, self.rows_of(number));
+        Statement::new(format!("SELECT 1 FROM {table} WHERE {inside}{rows} AND {condition} LIMIT 1"))
+    }
+
     /// The keys of some rows, in no order.
     pub(crate) fn keys(&self, number: Option<i64>, limit: usize) -> Statement {
         let key: Vec<String> = self.key.iter().map(|place| self.columns[*place].read()).collect();
@@ -325,7 +331,9 @@ impl Side {
     }
 
     fn bind_key(&self, text: &Arc<str>, RowKey(key): &RowKey) -> Statement {
-        key.iter().cloned().fold(Statement::new(text.clone()), Statement::bind)
+        let columns = self.key.iter().map(|place| &self.columns[*place]);
+        let values = columns.zip(key).map(|(column, value)| travelling(column, value));
+        values.fold(Statement::new(text.clone()), Statement::bind)
     }
 
     /// Adds a row that may be there already.
@@ -355,6 +363,12 @@ impl Side {
         RowKey(self.order.iter().map(|place| row[*place].clone()).collect())
     }
 
+    /// The key that a capture has noted, as rows have it.
+    pub(crate) fn noted(&self, RowKey(key): RowKey) -> RowKey {
+        let columns = self.key.iter().map(|place| &self.columns[*place]);
+        RowKey(columns.zip(key).map(|(column, value)| column.noted(value)).collect())
+    }
+
     /// The key of a row.
     pub(crate) fn key_of(&self, row: &[Value]) -> RowKey {
         RowKey(self.key.iter().map(|place| row[*place].clone()).collect())
@@ -376,7 +390,10 @@ fn bound(sql: String, values: Vec<Value>) -> Statement {
 fn travelling(column: &Column, value: &Value) -> Value {
     match (column.travel, value) {
         (_, Value::Null) => Value::Null,
-        (polyshard_shard::Travel::Cast, value) => Value::Text(as_text(value)),
+        (Travel::Filed, Value::Blob(bytes)) if column.native == Native::Uuid => {
+            Value::Text(polyshard_map::KeyBytes::from(bytes.as_slice()).to_hex())
+        }
+        (Travel::Cast | Travel::Filed, value) => Value::Text(as_text(value)),
         (_, value) => value.clone(),
     }
 }
@@ -395,13 +412,13 @@ fn as_text(value: &Value) -> String {
 /// A row in the one form that both engines give for the same row: what is compared.
 pub(crate) fn canonical(columns: [&[Column]; 2], row: &[Value]) -> Vec<Value> {
     let value = |place: usize, value: &Value| {
-        let cast = columns.iter().any(|columns| columns[place].travel == polyshard_shard::Travel::Cast);
+        let cast = columns.iter().any(|columns| columns[place].travel == Travel::Cast);
         match value {
             Value::Null => Value::Null,
             Value::Bool(truth) if !cast => Value::Int((*truth).into()),
             value if cast => Value::Text(as_text(value)),
-            // Neither equal nor unequal to itself otherwise.
-            Value::Real(number) => Value::Blob(number.to_bits().to_be_bytes().to_vec()),
+            // Neither equal nor unequal to itself otherwise. Files have one zero, which has no sign.
+            Value::Real(number) => Value::Blob((number + 0.0).to_bits().to_be_bytes().to_vec()),
             value => value.clone(),
         }
     };

@@ -133,7 +133,7 @@ impl Session {
         for row in answers.next().into_iter().flatten() {
             // Read and written again: the engines write the same key in different ways.
             let key = RowKey::from_text(row.text(0).map_err(&on_source)?);
-            captured.insert(key.map_err(MoveError::on(self.source.id()))?.to_text());
+            captured.insert(pair.from.noted(key.map_err(MoveError::on(self.source.id()))?).to_text());
         }
         let mut fresh = crate::apply::Fresh::new();
         for (key, rows) in keys.into_iter().zip(answers) {

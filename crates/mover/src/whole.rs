@@ -122,6 +122,7 @@ impl Session {
     }
 
     async fn put(&self, table: usize, rows: &[Vec<Value>]) -> Result<()> {
+        self.refuse_unkeepable(table, rows)?;
         self.write_target(rows.iter().map(|row| self.tables[table].to.upsert(row)).collect()).await
     }
 

@@ -72,6 +72,7 @@ fn of_column(dialect: Dialect, column: &Column, row: &str) -> String {
             ("boolean", _) => format!("'i' || ({name})::int::text"),
             ("real" | "double precision", _) => format!("'r' || ({name})::text"),
             ("bytea", _) => format!("'b' || encode({name}, 'hex')"),
+            (_, Travel::Filed) => format!("'i' || ({})::text", column.read_as(&name)),
             (_, Travel::Plain | Travel::Text | Travel::Cast) => format!("'t' || ({name})::text"),
         },
     }

@@ -3,6 +3,7 @@
 use polyshard_engine::{Dialect, Row, Statement, Transaction, Value};
 
 use crate::ShardError;
+use crate::filed::Native;
 
 /// A table, as far as carrying its rows needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Column {
     pub kind: String,
     /// How its values travel.
     pub travel: Travel,
+    /// Which of the types it is that files keep in another form.
+    pub native: Native,
 }
 
 /// How the values of a column travel between databases.
@@ -41,14 +44,22 @@ pub enum Travel {
     Text,
     /// As text, in the database's own notation.
     Cast,
+    /// As SQLite files keep them: of a column on PostgreSQL.
+    Filed,
 }
 
 impl Column {
     /// The expression that reads it.
     pub fn read(&self) -> String {
+        self.read_as(&self.name)
+    }
+
+    /// Likewise, where it goes by this name.
+    pub(crate) fn read_as(&self, name: &str) -> String {
         match self.travel {
-            Travel::Plain | Travel::Text => self.name.clone(),
-            Travel::Cast => format!("({})::text", self.name),
+            Travel::Plain | Travel::Text => name.to_owned(),
+            Travel::Cast => format!("({name})::text"),
+            Travel::Filed => self.native.read(name),
         }
     }
 
@@ -57,14 +68,57 @@ impl Column {
         match self.travel {
             Travel::Plain | Travel::Text => format!("${number}"),
             Travel::Cast => format!("CAST(${number}::text AS {})", self.kind),
+            Travel::Filed => self.native.parameter(number, &self.kind),
         }
     }
 
     /// The column in an order that both engines agree on.
     pub fn ordered(&self, dialect: Dialect) -> String {
-        match (dialect, self.travel) {
-            (Dialect::Postgres, Travel::Text) => format!("{} COLLATE \"C\"", self.name),
+        match (dialect, self.travel, self.native) {
+            (Dialect::Postgres, Travel::Text, _) | (Dialect::Postgres, _, Native::Char) => {
+                format!("{} COLLATE \"C\"", self.name)
+            }
+            (Dialect::Postgres, Travel::Filed, Native::Enum) => {
+                format!("({})::text COLLATE \"C\"", self.name)
+            }
             _ => self.name.clone(),
+        }
+    }
+
+    /// The parameter that is compared with the column in that order.
+    pub fn bound(&self, number: usize) -> String {
+        match (self.travel, self.native) {
+            (Travel::Filed, Native::Enum) => format!("${number}::text"),
+            _ => self.parameter(number),
+        }
+    }
+
+    /// A value of a key that a capture has noted, as rows have it.
+    pub fn noted(&self, value: Value) -> Value {
+        match (self.travel, self.native, value) {
+            (Travel::Filed, Native::Uuid, Value::Text(text)) => {
+                let bytes = polyshard_map::KeyBytes::from_hex(&text.replace('-', ""));
+                bytes.map_or(Value::Text(text), |bytes| Value::Blob(bytes.into_vec()))
+            }
+            (_, _, value) => value,
+        }
+    }
+
+    /// The condition that PostgreSQL has a value in it that no file can keep, if there are such.
+    pub fn unkeepable(&self) -> Option<String> {
+        self.native.unkeepable(&self.name, &self.kind)
+    }
+
+    /// Whether this is such a value, as it travels.
+    pub fn is_unkeepable(&self, value: &Value) -> bool {
+        match (self.native, value) {
+            (Native::Float, Value::Real(number)) => number.is_nan(),
+            (Native::Array | Native::Moments, Value::Text(text)) => {
+                text.starts_with("{{")
+                    || text.starts_with('[')
+                    || self.kind == "double precision[]" && text.contains("NaN")
+            }
+            _ => false,
         }
     }
 }
@@ -79,6 +133,39 @@ impl Shape {
     /// The columns of the primary key.
     pub fn key(&self) -> impl Iterator<Item = &Column> {
         self.primary_key.iter().map(|place| &self.columns[*place])
+    }
+
+    /// A table on PostgreSQL as rows of it travel from and to a file, or which column of it cannot, and why not.
+    pub fn facing_file(&self, file: &Shape) -> Result<Shape, String> {
+        let mut faced = self.clone();
+        for (place, column) in faced.columns.iter_mut().enumerate() {
+            let is_key = self.primary_key.contains(&place);
+            let name = column.name.trim_matches('"').to_owned();
+            if is_key && !column.native.is_ordered_alike() {
+                return Err(format!(
+                    "column {name} of its primary key is of the type {}, which files put in another order",
+                    column.kind
+                ));
+            }
+            // One that is not there is told of by whoever looks for it.
+            let Some(other) = file.column(&column.name) else { continue };
+            let needs = match column.native {
+                Native::Date | Native::Time | Native::Timestamp | Native::TimestampTz => "int",
+                Native::Uuid => "blob",
+                Native::Interval | Native::Char | Native::Enum | Native::Array | Native::Moments => "text",
+                Native::Other | Native::Document | Native::Float => continue,
+            };
+            if other.kind.contains(needs) {
+                column.travel = Travel::Filed;
+            } else if is_key || other.travel != Travel::Text {
+                return Err(format!(
+                    "column {name} is of the type {} on PostgreSQL and of the type {} in the file; make a new column \
+                     of one type for it",
+                    column.kind, other.kind
+                ));
+            }
+        }
+        Ok(faced)
     }
 
     /// What must be the same on two shards of one engine for rows to be carried between them.
@@ -118,7 +205,7 @@ async fn read_sqlite(tx: &mut Transaction, table: &str) -> Result<Option<Shape>,
         if row.int(2)? > 0 {
             key.push((row.int(2)?, columns.len()));
         }
-        columns.push(Column { name: quoted(row.text(0)?), kind, travel });
+        columns.push(Column { name: quoted(row.text(0)?), kind, travel, native: Native::Other });
     }
     key.sort_unstable();
     let references = texts(
@@ -138,10 +225,13 @@ async fn read_sqlite(tx: &mut Transaction, table: &str) -> Result<Option<Shape>,
 /// Types whose values the engine reads and writes as they are, and those that are text.
 const PLAIN: &[&str] =
     &["bool", "int2", "int4", "int8", "float4", "float8", "bytea", "uuid", "json", "jsonb"];
-const TEXT: &[&str] = &["text", "varchar", "bpchar"];
+const TEXT: &[&str] = &["text", "varchar"];
 
 async fn read_postgres(tx: &mut Transaction, table: &str) -> Result<Option<Shape>, ShardError> {
-    let columns = "SELECT quote_ident(a.attname), format_type(a.atttypid, a.atttypmod), t.typname, \
+    let columns = "SELECT quote_ident(a.attname), format_type(a.atttypid, a.atttypmod), \
+                   CASE WHEN t.typtype = 'e' THEN 'an enum' WHEN t.typname = '_timestamptz' THEN t.typname::text \
+                     WHEN t.typcategory = 'A' THEN 'an array' \
+                     WHEN t.typnamespace <> 'pg_catalog'::regnamespace THEN 'made' ELSE t.typname::text END, \
                    COALESCE((SELECT k.ord FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, ord) \
                      WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.attnum = a.attnum), 0)::bigint \
                    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = to_regclass($1) \
@@ -170,15 +260,19 @@ async fn read_postgres(tx: &mut Transaction, table: &str) -> Result<Option<Shape
     };
     let mut key: Vec<(i64, usize)> = Vec::new();
     for row in columns.rows() {
+        let (native, is_key) = (Native::of(row.text(2)?), row.int(3)? > 0);
         let travel = match row.text(2)? {
+            // What captures note of a key must not depend on the settings of whoever writes.
+            _ if is_key && native.is_counted() => Travel::Filed,
             name if PLAIN.contains(&name) => Travel::Plain,
             name if TEXT.contains(&name) => Travel::Text,
             _ => Travel::Cast,
         };
-        if row.int(3)? > 0 {
+        if is_key {
             key.push((row.int(3)?, shape.columns.len()));
         }
-        shape.columns.push(Column { name: row.text(0)?.to_owned(), kind: row.text(1)?.to_owned(), travel });
+        let (name, kind) = (row.text(0)?.to_owned(), row.text(1)?.to_owned());
+        shape.columns.push(Column { name, kind, travel, native });
     }
     key.sort_unstable();
     shape.primary_key = key.into_iter().map(|(_, place)| place).collect();

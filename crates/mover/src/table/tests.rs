@@ -2,7 +2,7 @@
 
 use polyshard_engine::{Database, Dialect, Options, SqliteTarget, Statement, Target, Value};
 use polyshard_map::{HashSpec, Key, KeyRange, KeyType, MapDefinition, MapName, Scheme};
-use polyshard_shard::{Column, Dataset, Placement, RowKey, Shape, Travel};
+use polyshard_shard::{Column, Dataset, Native, Placement, RowKey, Shape, Travel};
 
 use super::Side;
 
@@ -11,8 +11,12 @@ fn map(scheme: Scheme) -> MapDefinition {
 }
 
 fn shape(columns: &[&str], key: &[usize]) -> Shape {
-    let column =
-        |name: &&str| Column { name: (*name).to_owned(), kind: "ANY".to_owned(), travel: Travel::Plain };
+    let column = |name: &&str| Column {
+        name: (*name).to_owned(),
+        kind: "ANY".to_owned(),
+        travel: Travel::Plain,
+        native: Native::Other,
+    };
     Shape {
         columns: columns.iter().map(column).collect(),
         primary_key: key.to_vec(),
