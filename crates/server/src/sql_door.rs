@@ -56,6 +56,7 @@ pub(crate) fn door(
     let limits = Limits {
         idle_in_transaction: sql.idle_in_transaction,
         undeclared: sql.undeclared,
+        sessions_max: sql.sessions_max,
         ..Limits::default()
     };
     Ok(Arc::new(Door::new(Parts {

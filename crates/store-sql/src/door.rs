@@ -11,7 +11,7 @@ use polyshard_map::{Map, MapName, ShardId};
 use polyshard_router::{Access, Router, View};
 use polyshard_sql::{Maps, Schema, SqlError, SqlState};
 use polyshard_wire::{Connection, Listener, Served, Shutdown};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -41,6 +41,10 @@ pub struct Login {
     pub tls_only: bool,
 }
 
+/// One in so many sessions of each shard may wait for clients that take an answer in parts: the others are for
+/// everybody, also for those very clients, who may write what they have read.
+const HELD_SHARE: usize = 4;
+
 /// What one session may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -52,6 +56,8 @@ pub struct Limits {
     pub prepared_patience: Duration,
     /// What happens to tables that nobody has declared.
     pub undeclared: Undeclared,
+    /// Sessions that there may be with each PostgreSQL shard, for all clients together.
+    pub sessions_max: usize,
 }
 
 /// What happens to tables that nobody has declared.
@@ -73,6 +79,7 @@ impl Default for Limits {
             names_max: 10_000,
             prepared_patience: Duration::from_secs(30),
             undeclared: Undeclared::Reference,
+            sessions_max: 20,
         }
     }
 }
@@ -99,6 +106,8 @@ pub struct Door {
     pub(crate) cache: Cache,
     pub(crate) type_ids: Arc<TypeIds>,
     pub(crate) cancels: Arc<Cancels>,
+    /// Leave for answers that keep a session of every shard while their clients take them in parts.
+    pub(crate) held_merges: Arc<Semaphore>,
     random: Random,
     clock: Clock,
     failpoint: Option<Failpoint>,
@@ -159,6 +168,7 @@ impl Door {
             limits,
             cache: Cache::new(),
             cancels: Arc::default(),
+            held_merges: Arc::new(Semaphore::new(limits.sessions_max / HELD_SHARE)),
             random,
             clock,
             failpoint,

@@ -234,7 +234,9 @@ fn first_rows(query: &Query) -> Option<u64> {
         }
         _ => return None,
     };
-    limit.checked_add(offset.map_or(Some(0), |offset| whole(&offset.value))?)
+    let rows = limit.checked_add(offset.map_or(Some(0), |offset| whole(&offset.value))?)?;
+    // PostgreSQL takes no larger LIMIT.
+    i64::try_from(rows).is_ok().then_some(rows)
 }
 
 /// The WITH of a fragment: the enclosing queries' CTEs that it needs, then its own.

@@ -5,6 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use polyshard_sql::{Direction, Fetch, SqlError, SqlState};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::hold::PORTAL;
 use super::known::Known;
@@ -26,23 +27,25 @@ pub(super) struct HeldMerge {
     description: Bytes,
     /// How many rows were passed.
     position: u64,
+    /// Leave to keep these sessions from others.
+    _leave: Option<OwnedSemaphorePermit>,
 }
 
 /// Whether they were asked for.
 enum Rows {
     /// Not yet: the sessions, and what each is to be asked.
     Declared { order: Box<Order>, workers: Vec<Worker>, texts: Vec<String> },
-    /// They were, in these forms.
-    UnderWay { merging: Box<Merging>, forms: Vec<bool>, keys: usize },
+    /// They were; a cursor's columns in these forms.
+    UnderWay { merging: Box<Merging>, forms: Vec<bool> },
     /// While they are being asked for.
     Asked,
 }
 
 impl HeldMerge {
     /// A portal's, of which the client has its first ones.
-    pub fn under_way(merging: Merging, forms: Vec<bool>) -> HeldMerge {
-        let rows = Rows::UnderWay { merging: Box::new(merging), forms, keys: 0 };
-        HeldMerge { rows, description: Bytes::new(), position: 0 }
+    pub fn under_way(merging: Merging, leave: Option<OwnedSemaphorePermit>) -> HeldMerge {
+        let rows = Rows::UnderWay { merging: Box::new(merging), forms: Vec::new() };
+        HeldMerge { rows, description: Bytes::new(), position: 0, _leave: leave }
     }
 
     pub fn workers(&mut self) -> &mut [Worker] {
@@ -69,12 +72,12 @@ impl HeldMerge {
 
 impl Session {
     /// DECLARE: the snapshots are there, and every shard has looked at the statement. False if keys are not what they
-    /// were said to be, which is noted.
+    /// were said to be, or other columns are of another type on another shard, which is noted.
     pub(super) async fn declare_merge(
         &mut self,
         working: &mut Shards,
         known: &Known,
-        order: &Order,
+        mut order: Order,
         texts: Vec<String>,
         name: &str,
     ) -> Result<bool, Trouble> {
@@ -86,16 +89,16 @@ impl Session {
         for worker in working.all() {
             let description = worker.description(self.client()).await?;
             worker.rest(self.client()).await?;
-            if !order.fits(&description) {
-                known.lesson.note_keys(Some(None));
+            if !order.fits(&description, first.as_deref()) {
+                known.lesson.note_unlike();
                 return Ok(false);
             }
             first.get_or_insert(description);
         }
         let description = columns::without_first(&first.unwrap_or_default(), order.merge.keys.len()).freeze();
-        let order = Box::new(Order { merge: order.merge.clone(), forms: order.forms.clone() });
-        let rows = Rows::Declared { order, workers: working.take_all(), texts };
-        self.hold_merge(name, HeldMerge { rows, description, position: 0 });
+        let leave = order.leave.take();
+        let rows = Rows::Declared { order: Box::new(order), workers: working.take_all(), texts };
+        self.hold_merge(name, HeldMerge { rows, description, position: 0, _leave: leave });
         reply::complete(&mut self.client().out, "DECLARE CURSOR");
         Ok(true)
     }
@@ -201,19 +204,9 @@ impl HeldMerge {
     /// Asks for the rows of a cursor, in the forms that the client wants now.
     async fn begin(&mut self, session: &mut Session) -> Result<(), Trouble> {
         let (wanted, _) = session.wanted_forms();
-        if let Rows::UnderWay { forms, keys, .. } = &self.rows {
-            let columns = forms.len() - keys;
-            let same = match wanted[..] {
-                [] => forms[*keys..].iter().all(|binary| !binary),
-                [one] => forms[*keys..].iter().all(|binary| *binary == one),
-                ref each => *each == forms[*keys..],
-            };
-            // With no keys and no forms all are texts.
-            return if same || columns == 0 && wanted.iter().all(|binary| !binary) {
-                Ok(())
-            } else {
-                Err(other_forms().into())
-            };
+        let wanted = of_each(&wanted, columns::names(&self.description).len());
+        if let Rows::UnderWay { forms, .. } = &self.rows {
+            return if *forms == wanted { Ok(()) } else { Err(other_forms().into()) };
         }
         let Rows::Declared { order, mut workers, texts } = std::mem::replace(&mut self.rows, Rows::Asked)
         else {
@@ -222,9 +215,8 @@ impl HeldMerge {
         let forms = with_keys(&wanted, &order.merge);
         let parts = Parts { portal: PORTAL, rows: CURSOR_ROWS };
         let asked = ask(session, &mut workers, &texts, &forms, parts).await;
-        let keys = order.merge.keys.len();
         let merging = Box::new(order.of(workers, Some(parts)));
-        self.rows = Rows::UnderWay { merging, forms, keys };
+        self.rows = Rows::UnderWay { merging, forms: wanted };
         asked
     }
 
@@ -253,6 +245,15 @@ async fn ask(
         let _: BytesMut = worker.description(session.client()).await?;
     }
     Ok(())
+}
+
+/// The form of each of so many columns: none said is text, and one is that of all.
+fn of_each(wanted: &[bool], columns: usize) -> Vec<bool> {
+    match wanted {
+        [] => vec![false; columns],
+        [one] => vec![*one; columns],
+        each => each.to_vec(),
+    }
 }
 
 /// How many rows are passed over, and how many taken then; nothing if that is not forward.
@@ -285,6 +286,13 @@ fn other_forms() -> SqlError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_form_is_that_of_all_columns() {
+        assert_eq!(of_each(&[], 2), of_each(&[false], 2));
+        assert_eq!(of_each(&[true], 2), of_each(&[true, true], 2));
+        assert_ne!(of_each(&[], 1), of_each(&[true], 1));
+    }
 
     #[test]
     fn a_cursor_that_goes_forward_takes_every_way_forward() {

@@ -1,11 +1,15 @@
 //! What is known of questions across shards that were asked before: their plans, and what their rows are like.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use polyshard_map::ShardId;
 use polyshard_sql::{GivenColumn, Plan, Shape, SqlError, Statement, quoted};
+
+use uuid::Uuid;
 
 use super::columns::Kind;
 use super::sort_key::Form;
@@ -42,9 +46,21 @@ pub(crate) struct Lesson {
     rows: AtomicU64,
     /// How often it is still to be taken for a large one.
     skipped: AtomicU32,
-    /// How its keys are compared here, if its rows come sorted; none of them if they cannot be.
-    keys: ArcSwapOption<Option<Arc<Vec<Form>>>>,
+    /// What its keys are like, if its rows come sorted.
+    keys: ArcSwapOption<Keys>,
 }
+
+/// What is known of the keys by which rows come sorted.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    /// How they are compared here; nothing if they cannot be.
+    pub forms: Option<Arc<Vec<Form>>>,
+    /// The databases that have texts among them in the order of their bytes: each has a collation of its own.
+    pub by_bytes: BTreeSet<Database>,
+}
+
+/// A shard, and the database that it is now.
+pub(crate) type Database = (ShardId, Uuid);
 
 /// A column of the rows that shards have for a question.
 #[derive(Debug)]
@@ -187,14 +203,25 @@ impl Lesson {
         }
     }
 
-    /// How its keys are compared here, if they can be; the outer one is none if it is not known yet.
-    pub fn keys(&self) -> Option<Option<Arc<Vec<Form>>>> {
-        self.keys.load().as_deref().cloned()
+    /// What its keys are like, if that is known.
+    pub fn keys(&self) -> Option<Arc<Keys>> {
+        self.keys.load_full()
     }
 
-    /// Notes how its keys are compared; or that this is not known, or no more.
-    pub fn note_keys(&self, keys: Option<Option<Arc<Vec<Form>>>>) {
-        self.keys.store(keys.map(Arc::new));
+    pub fn note_keys(&self, keys: Keys) -> Arc<Keys> {
+        let keys = Arc::new(keys);
+        self.keys.store(Some(keys.clone()));
+        keys
+    }
+
+    /// Notes that its rows cannot be merged.
+    pub fn note_unlike(&self) {
+        self.note_keys(Keys::default());
+    }
+
+    /// Forgets the keys: they are not what they were.
+    pub fn forget_keys(&self) {
+        self.keys.store(None);
     }
 
     /// What there is to ask of the temporary table that has the rows.

@@ -2,16 +2,19 @@
 //! together here in their order, as they come.
 //!
 //! The planner has proven that this is the answer, if keys are compared here as PostgreSQL compares them. Whether they
-//! can be is asked of a shard once: what types the keys have, and whether texts among them are in the order of their
-//! bytes. A shard whose keys have other types than expected is not merged.
+//! can be is asked once: of a shard what types the keys have, and of all of them whether texts among them are in the
+//! order of their bytes. Nothing is merged if a shard has keys of other types, or columns of other types than another.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use polyshard_engine::Dialect;
 use polyshard_sql::{Context, Merge, Mode, Route};
+use tokio::sync::OwnedSemaphorePermit;
+use uuid::Uuid;
 
 use super::held_merge::HeldMerge;
-use super::known::Known;
+use super::known::{Keys, Known};
 use super::merging::{Merging, Parts};
 use super::series::{Asked, Series, is_stale};
 use super::shards::Shards;
@@ -34,6 +37,8 @@ const HELD_MERGES_MAX: usize = 2;
 pub(super) struct Order {
     pub merge: Merge,
     pub forms: Arc<Vec<Form>>,
+    /// Leave to keep a session of every shard until the client has taken all rows, where it takes them in parts.
+    pub leave: Option<OwnedSemaphorePermit>,
 }
 
 impl Session {
@@ -50,6 +55,8 @@ impl Session {
             Delivery::Rows | Delivery::Analyzed { .. } if known.plan.mode == Mode::Concat => return Ok(None),
             Delivery::Rows | Delivery::Analyzed { .. } => false,
             Delivery::Portal { .. } => true,
+            // Whoever declares it by the extended protocol may ask for rows in one form first, and then in another.
+            Delivery::Cursor { .. } if self.extended => return Ok(None),
             Delivery::Cursor { hold, scroll, .. } if !hold && scroll != Some(true) => true,
             Delivery::Cursor { .. } | Delivery::Copy(_) => return Ok(None),
         };
@@ -59,11 +66,22 @@ impl Session {
         {
             return Ok(None);
         }
-        let forms = match known.lesson.keys() {
-            Some(forms) => forms,
+        let leave = match held.then(|| self.door.held_merges.clone().try_acquire_owned()) {
+            None => None,
+            Some(Ok(leave)) => Some(leave),
+            Some(Err(_)) => return Ok(None),
+        };
+        let keys = match known.lesson.keys() {
+            Some(keys) => Some(keys),
             None => self.learn_keys(working, known, merge).await?,
         };
-        Ok(forms.map(|forms| Order { merge: merge.clone(), forms }))
+        let Some((keys, forms)) = keys.and_then(|keys| Some((keys.clone(), keys.forms.clone()?))) else {
+            return Ok(None);
+        };
+        if !self.are_by_bytes(working, known, merge, &keys).await? {
+            return Ok(None);
+        }
+        Ok(Some(Order { merge: merge.clone(), forms, leave }))
     }
 
     /// How the rows of a plan would be put together, as far as shards can be asked.
@@ -97,7 +115,7 @@ impl Session {
         working: &mut Shards,
         known: &Known,
         merge: &Merge,
-    ) -> Result<Option<Arc<Vec<Form>>>, Trouble> {
+    ) -> Result<Option<Arc<Keys>>, Trouble> {
         // Not within the client's own transaction, which a question that fails would end.
         let Some(worker) = working.all().find(|worker| !worker.borrowed) else { return Ok(None) };
         let shard = worker.shard().clone();
@@ -106,24 +124,72 @@ impl Session {
             worker.send().await?;
             let Some(description) = worker.columns(self.client()).await? else { return Ok(None) };
             worker.rest(self.client()).await?;
-            let Some(forms) = forms(&description, merge.keys.len()) else { return Ok(None) };
-            if let Some(question) = collations(&merge.keys_alone.sql_on(&shard), &forms) {
-                worker.ask(&question);
-                worker.send().await?;
-                let answer = worker.answer(self.client()).await?;
-                if answer.into_iter().flatten().flatten().next().as_deref() != Some("t") {
-                    return Ok(None);
-                }
-            }
-            Ok(Some(Arc::new(forms)))
+            Ok(forms(&description, merge.keys.len()).map(Arc::new))
         };
         let forms = match learnt.await {
             // Whoever asks the other way is told what is wrong, if it is the statement.
             Err(Trouble::Said(_)) => return Ok(None),
             learnt => learnt?,
         };
-        known.lesson.note_keys(Some(forms.clone()));
-        Ok(forms)
+        Ok(Some(known.lesson.note_keys(Keys { forms, by_bytes: BTreeSet::new() })))
+    }
+
+    /// Whether all shards have the texts among the keys in the order of their bytes. Those that have not said so yet
+    /// are asked: a database may have another collation than the others.
+    async fn are_by_bytes(
+        &mut self,
+        working: &mut Shards,
+        known: &Known,
+        merge: &Merge,
+        keys: &Keys,
+    ) -> Result<bool, Trouble> {
+        let forms = keys.forms.as_deref().map_or(&[][..], Vec::as_slice);
+        if !forms.iter().any(|form| form.is_collated()) {
+            return Ok(true);
+        }
+        let view = self.router().view();
+        let database = |worker: &Worker| {
+            let record = view.shards.get(worker.shard());
+            (worker.shard().clone(), record.map_or(Uuid::nil(), |record| record.incarnation))
+        };
+        let mut asked = BTreeSet::new();
+        for worker in working.all() {
+            let database = database(worker);
+            if !keys.by_bytes.contains(&database) {
+                // A question that fails would end the client's own transaction.
+                if worker.borrowed {
+                    return Ok(false);
+                }
+                asked.insert(database);
+            }
+        }
+        if asked.is_empty() {
+            return Ok(true);
+        }
+        let mut by_bytes = true;
+        for worker in working.all().filter(|worker| asked.contains(&database(worker))) {
+            if let Some(question) = collations(&merge.keys_alone.sql_on(worker.shard()), forms) {
+                worker.ask(&question);
+                worker.send().await?;
+            }
+        }
+        for worker in working.all().filter(|worker| asked.contains(&database(worker))) {
+            match worker.answer(self.client()).await {
+                Ok(answer) => {
+                    by_bytes &= answer.into_iter().flatten().flatten().next().as_deref() == Some("t");
+                }
+                // As it is with the statement itself.
+                Err(Trouble::Said(_)) => by_bytes = false,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        if by_bytes {
+            let by_bytes = asked.union(&keys.by_bytes).cloned().collect();
+            known.lesson.note_keys(Keys { forms: keys.forms.clone(), by_bytes });
+        } else {
+            known.lesson.note_unlike();
+        }
+        Ok(by_bytes)
     }
 
     /// All rows, asked for in one round trip. False if it is to be asked the longer way.
@@ -172,8 +238,8 @@ impl Session {
                 Err(trouble) if is_stale(known, &trouble) => return Ok(false),
                 described => described?,
             };
-            if !order.fits(&description) {
-                known.lesson.note_keys(None);
+            if !order.fits(&description, first.as_deref()) {
+                known.lesson.forget_keys();
                 return Ok(false);
             }
             first.get_or_insert(description);
@@ -191,12 +257,12 @@ impl Session {
     }
 
     /// The rows after each shard has said which ranges are in motion. False if keys are not what they were said to be,
-    /// which is noted.
+    /// or other columns are of another type on another shard, which is noted.
     pub(super) async fn merge_across(
         &mut self,
         working: &mut Shards,
         known: &Known,
-        order: &Order,
+        order: Order,
         context: &Context<'_>,
         delivery: Delivery<'_>,
     ) -> Result<bool, Trouble> {
@@ -243,8 +309,8 @@ impl Session {
         let mut first = None;
         for worker in working.all() {
             let description = worker.description(self.client()).await?;
-            if !order.fits(&description) {
-                known.lesson.note_keys(Some(None));
+            if !order.fits(&description, first.as_deref()) {
+                known.lesson.note_unlike();
                 return Ok(false);
             }
             first.get_or_insert(description);
@@ -258,7 +324,7 @@ impl Session {
         match merging.pass(self.client(), rows_max, true).await {
             Ok(rows) if rows == rows_max => {
                 self.client().out.extend_from_slice(PORTAL_SUSPENDED);
-                self.hold_merge(name, HeldMerge::under_way(merging, with_keys(&wanted, merge)));
+                self.hold_merge(name, HeldMerge::under_way(merging, order.leave));
                 Ok(true)
             }
             passed => {
@@ -294,9 +360,12 @@ impl Session {
 }
 
 impl Order {
-    /// Whether rows of this description have the keys that are expected.
-    pub fn fits(&self, description: &[u8]) -> bool {
+    /// Whether rows of this description have the keys that are expected, and columns of the types that another shard
+    /// has them of.
+    pub fn fits(&self, description: &[u8], other: Option<&[u8]>) -> bool {
+        let types = |description| columns::kinds(description).map(|kind| kind.type_oid);
         forms(description, self.merge.keys.len()).is_some_and(|forms| forms == *self.forms)
+            && other.is_none_or(|other| types(other).eq(types(description)))
     }
 
     pub fn of(&self, workers: Vec<Worker>, parts: Option<Parts>) -> Merging {

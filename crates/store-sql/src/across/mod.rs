@@ -123,18 +123,19 @@ impl Session {
         }
         let question = Question { select, literals: &literals };
         let said = self.client().said();
-        let (mut again, mut at_once) = (true, true);
+        let (mut again, mut at_once, mut merged) = (true, true, true);
         loop {
             let mut working = Shards::open(self, ranges, shards).await?;
             again &= !working.has_own();
             at_once &= !working.has_own() && !self.partial_results() && !working.has_inside();
-            let done = self.plan_and_answer(&mut working, &question, &context, delivery, at_once).await;
+            let done =
+                self.plan_and_answer(&mut working, &question, &context, delivery, (at_once, merged)).await;
             let gone = working.close(self).await;
             match (done, gone) {
                 (Err(Trouble::Gone(gone)), _) | (_, Err(gone)) => return Err(Stop::Gone(gone)),
                 (Ok(true), Ok(())) => return Ok(()),
-                // The client was told nothing.
-                (Ok(false), Ok(())) => at_once = false,
+                // The client was told nothing. What is not answered the longer way either is not merged.
+                (Ok(false), Ok(())) => (at_once, merged) = (false, at_once),
                 (Err(Trouble::Said(body)), Ok(())) => {
                     self.show_error(&body);
                     return Err(Stop::Told);
@@ -148,17 +149,17 @@ impl Session {
         }
     }
 
-    /// False if it was tried at once, and is to be asked the longer way.
+    /// False if it was tried at once, or merged, as far as these may be, and is to be asked the longer way.
     async fn plan_and_answer(
         &mut self,
         working: &mut Shards,
         question: &Question<'_>,
         context: &Context<'_>,
         mut delivery: Delivery<'_>,
-        at_once: bool,
+        (at_once, merged): (bool, bool),
     ) -> Result<bool, Trouble> {
         let known = self.known(working, question, context).await?;
-        let order = self.order_of(working, &known, delivery).await?;
+        let order = if merged { self.order_of(working, &known, delivery).await? } else { None };
         if at_once && matches!(delivery, Delivery::Rows) && !self.door.cache.questions.is_moving() {
             if known.plan.mode == Mode::Concat {
                 return self.concat_at_once(working, &known).await;
@@ -172,7 +173,7 @@ impl Session {
                 return self.combine_at_once(working, &known, &columns).await;
             }
         }
-        if let Some(order) = &order {
+        if let Some(order) = order {
             return self.merge_across(working, &known, order, context, delivery).await;
         }
         let mut gathered = None;

@@ -15,6 +15,7 @@ mod coverage;
 mod merge;
 mod parts;
 mod quick;
+mod unlike;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown, ShutdownTrigger};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use tokio_postgres::{CancelToken, Client, NoTls, SimpleQueryMessage};
 use uuid::Uuid;
 
 pub const PASSWORD: &str = "a password";
@@ -77,6 +77,8 @@ pub struct Setup {
     pub limits: Limits,
     pub settings: Vec<(String, String)>,
     pub raw_max: usize,
+    /// How long the databases wait for a session or a writer, and let a transaction be idle at least.
+    pub patience: Duration,
     pub failpoint: Option<polyshard_catalog::Failpoint>,
     /// Another store, whose functions can be called.
     pub stores: Option<Arc<dyn polyshard_store_sql::Stores>>,
@@ -91,6 +93,7 @@ impl Default for Setup {
             limits: Limits::default(),
             settings: Vec::new(),
             raw_max: 20,
+            patience: Options::default().acquire_timeout,
             failpoint: None,
             stores: None,
             schema: None,
@@ -135,6 +138,8 @@ impl Cluster {
         let engine = polyshard_store_sql::with_functions(Options {
             unavailable_wait: Duration::from_millis(300),
             connect_timeout: Duration::from_secs(5),
+            acquire_timeout: setup.patience,
+            transaction_idle_max: setup.patience.max(Options::default().transaction_idle_max),
             postgres_readers: 1,
             postgres_raw_max: setup.raw_max,
             ..Options::default()
@@ -174,7 +179,7 @@ impl Cluster {
             journal: journal.clone(),
             catalog: catalog.clone(),
             login,
-            limits: setup.limits,
+            limits: Limits { sessions_max: setup.raw_max, ..setup.limits },
             random,
             clock: Arc::new(micros),
             failpoint: setup.failpoint.clone(),
@@ -258,6 +263,21 @@ impl Cluster {
         self.router.refresh().await.unwrap();
     }
 
+    /// Tries to move all of a map that is on one shard to another, and says why that was given up.
+    pub async fn refused_move(&self, map: &str, to: &str) -> String {
+        let request = MoveRequest {
+            map: MapName::new(map).unwrap(),
+            range: polyshard_map::KeyRange::all(),
+            to: ShardId::new(to).unwrap(),
+            keep_ms: 0,
+            if_version: None,
+            by: None,
+        };
+        let id = self.driver.start_move(&request).await.unwrap().op.id;
+        self.until(id, |record| record.state == OpState::RolledBack).await;
+        self.catalog.operation(id).await.unwrap().message.unwrap_or_default()
+    }
+
     /// Takes a shard out that has nothing any more.
     pub async fn remove_shard(&self, name: &str) {
         let id = ShardId::new(name).unwrap();
@@ -315,6 +335,14 @@ impl Cluster {
             let _ended = connection.await;
         });
         client
+    }
+
+    /// Asks to stop, and waits until that was heard: what comes next is not stopped by it.
+    pub async fn stop(&self, token: &CancelToken) {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        token.cancel_query_raw(&mut stream, NoTls).await.unwrap();
+        // The door closes it after that; how does not matter.
+        let _closed = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut Vec::new()).await;
     }
 
     /// Runs a program of PostgreSQL's against the door.
