@@ -295,15 +295,19 @@ fn above(
     // An empty range goes as a whole.
     let Some(highest) = highest else { return Some(range.lo().clone()) };
     let key = key_type.decode(highest.as_slice()).ok()?;
-    let next = match &key {
-        Key::Tuple(parts) => further(parts.first()?).map(|first| Key::Tuple(vec![first])),
-        single => further(single),
+    let first = match &key {
+        Key::Tuple(parts) => parts.first()?,
+        single => single,
     };
-    match next {
-        Some(next) => key_type.encode_bound(&next).ok(),
-        // Keys that do not count have no next but the one right after.
-        None => Some(highest.successor()),
+    // Keys that do not count have no next but the one right after.
+    if !matches!(first, Key::Int(_) | Key::BigInt(_) | Key::Date(_) | Key::Timestamp(_)) {
+        return Some(highest.successor());
     }
+    let next = match &key {
+        Key::Tuple(_) => Key::Tuple(vec![further(first)?]),
+        _ => further(first)?,
+    };
+    key_type.encode_bound(&next).ok()
 }
 
 #[cfg(test)]
