@@ -73,13 +73,13 @@ impl Native {
                  THEN '{MINUS_INFINITY}'::bigint ELSE {count} END"
             )
         };
-        let micros = format!("extract(epoch FROM {value}) * 1000000");
+        // Of a difference: the epoch of the last moments that there are is rounded.
+        let micros = |of: String| format!("(extract(epoch FROM {of}) * 1000000)::bigint");
         match self {
             Native::Date => counted(format!("({value} - DATE '2000-01-01')::bigint")),
-            Native::Time => format!("({micros})::bigint"),
-            Native::Timestamp | Native::TimestampTz => {
-                counted(format!("({micros} - 946684800000000)::bigint"))
-            }
+            Native::Time => micros(value.to_owned()),
+            Native::Timestamp => counted(micros(format!("{value} - TIMESTAMP '2000-01-01'"))),
+            Native::TimestampTz => counted(micros(format!("{value} - TIMESTAMPTZ '2000-01-01 00:00:00+00'"))),
             Native::Interval => format!(
                 "((extract(year FROM {value}) * 12 + extract(month FROM {value}))::bigint || ' ' || \
                  extract(day FROM {value})::bigint || ' ' || (extract(hour FROM {value}) * 3600000000 + \
