@@ -24,3 +24,4 @@ pub use prepared::{
 };
 pub use settings::{Settings, Zone};
 pub use translate::{NEXT_ID, file_name};
+pub use types::array_of;

@@ -198,7 +198,7 @@ pub(crate) fn element(array: TypeOid) -> Option<TypeOid> {
 }
 
 /// The type of arrays of this.
-pub(crate) fn array_of(element: TypeOid) -> Option<TypeOid> {
+pub fn array_of(element: TypeOid) -> Option<TypeOid> {
     info(element)
         .filter(|known| known.array != 0)
         .and_then(|known| info(TypeOid(known.array)))

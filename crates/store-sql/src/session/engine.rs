@@ -8,6 +8,7 @@ use super::transaction::Transaction;
 use super::{Session, lite_settings};
 use crate::door::Defaults;
 use crate::settings::set_statement;
+use crate::type_ids::is_user_id;
 
 /// What SQLite shards let be set, but PostgreSQL does not, or only where it is set anew for each transaction.
 const NOT_CARRIED: [&str; 9] = [
@@ -95,7 +96,9 @@ impl Session {
                 }
                 _ => continue,
             };
-            let types: Vec<u32> = known.parameters.iter().map(|TypeOid(number)| *number).collect();
+            // Each engine has numbers of its own for the types that users have made: it finds those by itself.
+            let number = |TypeOid(number): &TypeOid| if is_user_id(*number) { 0 } else { *number };
+            let types: Vec<u32> = known.parameters.iter().map(number).collect();
             if *types == *prepared.types {
                 continue;
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use polyshard_engine::{Dialect, Rows, Statement};
 use polyshard_map::ShardId;
 use polyshard_router::Access;
-use polyshard_sql::SqlError;
+use polyshard_sql::{SqlError, TypeOid};
 
 use super::{Made, ShardIds, TableIds, TypeId, TypeIds, is_record, is_user_id};
 use crate::reply::{self, state};
@@ -56,10 +56,10 @@ impl TypeIds {
         if self.is_home_lost() {
             return Err(away(home, "it could not be reached a moment ago"));
         }
-        // What one shard has committed already, another may be about to. A file has no types of the user's, and whoever
-        // makes it ready may be waiting for the transaction that this is asked in.
+        // What one shard has committed already, another may be about to. Whoever makes a file ready may be waiting for
+        // the transaction that this is asked in: what was read for the statement is asked for again.
         let mine = match self.is_file(shard) {
-            true => Types::new(),
+            true => self.types_of_files().await?,
             false => {
                 self.journal.ready(shard).await.map_err(|error| error.to_sql())?;
                 self.types_of(shard).await?
@@ -88,6 +88,20 @@ impl TypeIds {
             missing: Mutex::default(),
             tables: Mutex::default(),
         })
+    }
+
+    /// The enums of files, whose numbers follow from their names.
+    async fn types_of_files(&self) -> Result<Types, SqlError> {
+        let schema = self.journal.schema_of_files().await.map_err(|error| error.to_sql())?;
+        let mut types = Types::new();
+        for made in schema.enums.values() {
+            let (within, name) = (made.name.schema.clone(), made.name.name.clone());
+            if let Some(TypeOid(array)) = polyshard_lite::array_of(made.type_oid) {
+                types.insert((within.clone(), format!("_{name}")), (array, "a".to_owned(), 0));
+            }
+            types.insert((within, name), (made.type_oid.0, "p".to_owned(), 0));
+        }
+        Ok(types)
     }
 
     async fn types_of(&self, shard: &ShardId) -> Result<Types, SqlError> {
