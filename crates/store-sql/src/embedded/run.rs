@@ -9,7 +9,7 @@ use polyshard_engine::{Rows, Transaction, Value};
 use polyshard_lite::{Across, Attached, Format, Moment, Prepared, QUIET, Tag, prepare_across};
 use polyshard_map::{Key, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
-use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, TypeOid, quoted};
+use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, TypeOid, quoted};
 
 use super::pages::{PAGE_ROWS, run_stoppable};
 use super::translate::statement_of;
@@ -397,13 +397,11 @@ impl Session {
     /// SAVEPOINT, RELEASE or ROLLBACK TO, where the transaction has begun.
     pub(crate) async fn savepoint_lite(&mut self, verb: &str, name: &str) -> Done {
         if let Some(turn) = &mut self.transaction.lite_turn {
-            turn.savepoint(verb, name)
-                .await
-                .map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
+            turn.savepoint(verb, name).await.map_err(|error| of_savepoint(&error))?;
         }
         if let Some(transaction) = self.lite.as_mut().and_then(|lite| lite.transaction.as_mut()) {
             let ran = transaction.get().run(savepoint(verb, name)).await;
-            ran.map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
+            ran.map_err(|error| of_savepoint(&error))?;
         }
         Ok(())
     }
@@ -532,6 +530,16 @@ pub(crate) async fn enter_briefly(
 ) -> Result<Ticket, RouterError> {
     let entered = tokio::time::timeout(HELD_WAIT, entering).await;
     entered.unwrap_or_else(|_| Err(RouterError::Moving(map.clone())))
+}
+
+/// What is said where a savepoint cannot be made, given up or gone back to. It was made, so that one that is not there
+/// has gone with a statement that was stopped.
+fn of_savepoint(error: &polyshard_engine::Error) -> SqlError {
+    if error.to_string().contains("no such savepoint") {
+        let message = "the transaction was rolled back when its statement was stopped";
+        return SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Begin it again.");
+    }
+    polyshard_lite::error(error, &Schema::default())
 }
 
 /// A savepoint's statement.
