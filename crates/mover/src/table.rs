@@ -1,5 +1,7 @@
 //! One table on one shard, as rows are carried from or to it: the statements, made once.
 
+mod partitions;
+
 use std::sync::Arc;
 
 use polyshard_engine::{Dialect, Expect, Row, Statement, Value};
@@ -72,7 +74,7 @@ impl Side {
             columns.iter().position(|column| column.name.trim_matches('"') == plain)
         };
         let key = like.primary_key.clone();
-        let own_key = shape.key().filter_map(|column| place(&column.name)).collect();
+        let own_key: Vec<usize> = shape.key().filter_map(|column| place(&column.name)).collect();
         let mut order = Vec::new();
         if let Placement::Column(column) = &dataset.placement {
             order.push(place(column).ok_or_else(|| refuse(format!("it has no column {column}")))?);
@@ -98,6 +100,10 @@ impl Side {
         let table = dataset.table.clone();
         let rows_column = dataset.rows.as_ref().map(|(column, _)| column.clone());
         let insert_rows = INSERT_ROWS.min(PARAMETERS_MAX / columns.len().max(1)).max(1);
+        let led = match dialect {
+            Dialect::Sqlite => partitions::lead(dataset, &columns, &key, &own_key),
+            Dialect::Postgres => String::new(),
+        };
         let mut side = Side {
             dialect,
             table,
@@ -122,10 +128,10 @@ impl Side {
         side.insert_one = side.insert(1, "").into();
         side.upsert = side.upsert_text().into();
         side.delete =
-            format!("DELETE FROM {} WHERE {} AND {}{}", side.table, side.key_is(1), side.inside, side.scope)
+            format!("DELETE FROM {} WHERE {}{led} AND {}{}", side.table, side.key_is(1), side.inside, side.scope)
                 .into();
         side.by_key = format!(
-            "SELECT {} FROM {} WHERE {} AND {}{}",
+            "SELECT {} FROM {} WHERE {}{led} AND {}{}",
             side.read_list(),
             side.table,
             side.key_is(1),

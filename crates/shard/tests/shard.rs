@@ -356,6 +356,36 @@ async fn whoever_takes_a_move_over_ends_the_sessions_of_a_mover_that_has_stopped
     shard.close().await;
 }
 
+/// What is cleaned away waits for the local map: no other move's write waits with it, nor has its record locked before.
+#[tokio::test]
+async fn rows_are_cleaned_away_in_a_transaction_of_their_own() {
+    let place = Place::Server(PgServer::start_with(quick()));
+    let shard = shard_with_keys(&place).await;
+    shard.prepare(op(5, 1), &gain(keys(100, 200), 5)).await.unwrap();
+    shard.prepare(op(6, 1), &gain(keys(200, 300), 6)).await.unwrap();
+    let carrier = shard.carrier().await.unwrap();
+    carrier.write(Statement::new("CREATE TABLE seen (xid text)").into()).await.unwrap();
+    let note = || vec![Statement::new("INSERT INTO seen SELECT pg_current_xact_id()::text")];
+    let (map, capture) = (definition().name().clone(), OpId::new(Uuid::from_u128(77)));
+    let elsewhere = [keys(300, 400)];
+    for _ in 0..5 {
+        // Of one thread, so that both are there when the writer looks.
+        let (carried, cleaned) = tokio::join!(
+            shard.carry_write(op(5, 1), capture, note()),
+            shard.clean(op(6, 1), capture, (&map, &elsewhere), note()),
+        );
+        carried.unwrap();
+        assert_eq!(cleaned.unwrap(), 1);
+    }
+    let seen = carrier.read(Statement::new("SELECT count(*), count(DISTINCT xid) FROM seen")).await.unwrap();
+    let seen = seen.one().unwrap();
+    assert_eq!((seen.int(0).unwrap(), seen.int(1).unwrap()), (10, 10));
+    let here = shard.clean(op(6, 1), capture, (&map, &[keys(300, 400), keys(50, 60)]), note()).await;
+    assert!(matches!(here, Err(ShardError::LocalMapDiffers { .. })), "{here:?}");
+    assert!(is_superseded(shard.clean(op(9, 1), capture, (&map, &[]), note()).await.map(drop)));
+    shard.close().await;
+}
+
 /// A dataset that is bound during a move gets its triggers without holding up the writers of its table (D3).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_bound_during_a_move_is_watched_without_its_writers_queueing() {

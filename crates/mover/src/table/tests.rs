@@ -150,3 +150,51 @@ async fn with_the_tenant_in_front() {
     let plan = page_plan(table, &side, None, RowKey(vec![Value::Int(42), Value::Int(5)])).await;
     assert_eq!(plan, "SEARCH item USING INDEX sqlite_autoindex_item_1 ((tenant,id)>(?,?) AND tenant<?)");
 }
+
+/// A key without the placement is not looked for in the whole range, neither to be read nor to be deleted.
+#[tokio::test]
+async fn the_list_of_partitions_leads_to_a_key_without_the_placement() {
+    let definition = map(Scheme::Hash(HashSpec::new(0, 16).unwrap()));
+    let columns = ["dataset", "pk", "rk", "placement", "props"];
+    let (short, long) = (shape(&columns, &[0, 1, 2]), shape(&columns, &[0, 3, 1, 2]));
+    let dataset = Dataset {
+        name: "items".to_owned(),
+        map: definition.name().clone(),
+        table: "item".to_owned(),
+        placement: Placement::Column("placement".to_owned()),
+        rows: Some(("dataset".to_owned(), 7)),
+    };
+    let range = [definition.buckets(2, 9).unwrap()];
+    let side = |own: &Shape, source: &Shape| {
+        Side::new(Dialect::Sqlite, &dataset, own, source, &definition, &range).unwrap()
+    };
+    let into_long = side(&long, &short);
+    let tables = "CREATE TABLE item (dataset INTEGER, pk TEXT, rk TEXT, placement BLOB, props TEXT, \
+                  PRIMARY KEY (dataset, placement, pk, rk)) WITHOUT ROWID; \
+                  CREATE TABLE item_partition (number INTEGER, name TEXT, place BLOB, PRIMARY KEY (number, name)) \
+                  WITHOUT ROWID; CREATE TABLE polyshard_dataset (rows_number INTEGER, map TEXT, tab TEXT)";
+    let key = RowKey(vec![Value::Int(7), Value::Text("p".into()), Value::Text("r".into())]);
+    for text in [&into_long.by_key, &into_long.delete] {
+        let found = plan(tables, explained(text, key.0.clone())).await;
+        let by = "SEARCH item USING PRIMARY KEY (dataset=? AND placement=? AND pk=? AND rk=?)";
+        assert!(found.contains(by), "{text}: {found}");
+    }
+    // What is in the list is found, and what has no list needs none.
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::Sqlite(SqliteTarget { path: folder.path().join("list.db") });
+    let db = Database::open(target, Options::default(), None).await.unwrap();
+    let rows = "INSERT INTO item VALUES (7, 'p', 'r', x'00000003', 'a'), (7, 'p', 's', x'00000003', 'b'); \
+                INSERT INTO item_partition VALUES (7, 'p', x'00000003'); \
+                INSERT INTO polyshard_dataset VALUES (7, 'tenants', 'item')";
+    for sql in tables.split(';').chain(rows.split(';')) {
+        db.write(Statement::new(sql.to_owned()).into()).await.unwrap();
+    }
+    assert_eq!(db.read(into_long.by_key(&key)).await.unwrap().len(), 1);
+    let deleted = db.write(into_long.delete(&key).into()).await.unwrap();
+    assert_eq!(deleted[0].affected(), 1);
+    assert_eq!(db.read(into_long.by_key(&key)).await.unwrap().len(), 0);
+    db.close().await;
+    for side in [side(&long, &long), side(&short, &short), side(&short, &long)] {
+        assert!(!side.by_key.contains("_partition"), "{}", side.by_key);
+    }
+}

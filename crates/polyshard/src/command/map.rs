@@ -117,7 +117,7 @@ Examples:
 Examples:
   polyshard map add-segment events --range 2024-01-01..2024-02-01 --shards s1,s2")]
     AddSegment(AddSegmentArgs),
-    /// Cut a segment of a composite map in two; no data moves
+    /// Cut a segment of a composite map in two, before anything is placed by the map
     #[command(
         after_help = "Examples:\n  polyshard map split-segment events --segment 2024-01-01 --at 2024-01-15"
     )]

@@ -18,43 +18,43 @@ pub enum OpsCommand {
     /// One operation
     #[command(after_help = "Examples:\n  polyshard ops show 8f14e45f")]
     Show {
-        /// Its id, or the beginning of it
+        /// Its id, or four characters or more of its beginning
         id: String,
     },
     /// Show how far a move is until it ends; exit with 4 if it is rolled back
     #[command(after_help = "Examples:\n  polyshard ops follow 8f14e45f")]
     Follow {
-        /// Its id, or the beginning of it
+        /// Its id, or four characters or more of its beginning
         id: String,
     },
     /// Have a move wait where it is; it still notes what changes
     #[command(after_help = "Examples:\n  polyshard ops pause 8f14e45f")]
     Pause {
-        /// Its id, or the beginning of it
+        /// Its id, or four characters or more of its beginning
         id: String,
     },
     /// Let a paused move go on
     #[command(after_help = "Examples:\n  polyshard ops resume 8f14e45f")]
     Resume {
-        /// Its id, or the beginning of it
+        /// Its id, or four characters or more of its beginning
         id: String,
     },
     /// Give a move up; possible until its range has left the old shard
     #[command(after_help = "Examples:\n  polyshard ops cancel 8f14e45f")]
     Cancel {
-        /// Its id, or the beginning of it
+        /// Its id, or four characters or more of its beginning
         id: String,
     },
     /// Take a move back with all that was written since; possible while the old rows are kept
     #[command(after_help = "Examples:\n  polyshard ops undo 8f14e45f")]
     Undo {
-        /// Its id, or the beginning of it
+        /// Its id, or four characters or more of its beginning
         id: String,
     },
     /// Do not keep a move's old rows any longer
     #[command(after_help = "Examples:\n  polyshard ops clean 8f14e45f")]
     Clean {
-        /// Its id, or the beginning of it
+        /// Its id, or four characters or more of its beginning
         id: String,
     },
 }
@@ -90,10 +90,20 @@ pub fn run(command: &OpsCommand, client: &Client, output: &Output) -> Result<Exi
 
 /// Characters of a whole id.
 const ID_CHARS: usize = 36;
+/// Characters of an id's beginning at least: what a script leaves empty must not mean some operation.
+const BEGIN_CHARS: usize = 4;
+
+/// Whether it may be the beginning of an id; something shorter or longer is left to the server as it is.
+fn is_beginning(id: &str) -> Result<bool, Problem> {
+    match id.len() {
+        0 => Err(Problem::invalid("id", "it is empty").with_remedy("see 'polyshard ops list'")),
+        length => Ok((BEGIN_CHARS..ID_CHARS).contains(&length)),
+    }
+}
 
 /// The id that begins so. What no listed operation begins with is left to the server, which says so.
 fn whole_id(begins: &str, client: &Client) -> Result<String, Failure> {
-    if begins.len() >= ID_CHARS {
+    if !is_beginning(begins)? {
         return Ok(begins.to_owned());
     }
     let known = client.operations()?.operations.into_iter().map(|op| op.id);
@@ -197,4 +207,18 @@ fn copied(op: &OperationView) -> String {
         (progress.copied_rows.min(progress.total_rows) * 100).checked_div(progress.total_rows)
     });
     part.map_or_else(|| "-".to_owned(), |percent| format!("{percent} %"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `ops clean "$ID"` with nothing in it cleans nothing away.
+    #[test]
+    fn nothing_is_not_the_beginning_of_every_id() {
+        assert!(is_beginning("").is_err());
+        assert!(!is_beginning("8f1").unwrap());
+        assert!(is_beginning("8f14").unwrap());
+        assert!(!is_beginning("8f14e45f-ceea-467f-a0e6-8f14e45fceea").unwrap());
+    }
 }

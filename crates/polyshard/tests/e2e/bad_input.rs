@@ -190,6 +190,7 @@ fn ranges_that_make_no_sense_are_refused_and_nothing_is_half_applied() {
         ("map entries tenants --limit 0", 2, "invalid"),
         ("map entries tenants --after nonsense", 2, "invalid"),
         ("ops show nonsense", 2, "invalid"),
+        ("ops cancel ''", 2, "invalid"),
         ("ops show 00000000-0000-0000-0000-000000000000", 3, "not_found"),
     ];
     let mut wrong = Vec::new();

@@ -183,6 +183,13 @@ fn a_range_hash_map_has_segments_with_buckets_of_their_own() {
     run(&server, "map remove-segment events --segment 2024-01-01").ok();
     assert_eq!(refused(&server, r#"map locate events '["2024-01-02", 7]'"#, 3)["code"], "not_found");
     assert_eq!(json(&server, r#"map locate events '["2024-01-20", 7]'"#)["range"], january["range"]);
+    // Entities keep the place that they were put to, which the split of their segment would change.
+    run(&server, "bind table:readings --map events").ok();
+    let split = "map split-segment events --segment 2024-02-01 --at 2024-02-15";
+    assert_eq!(refused(&server, split, 4)["code"], "holds_data");
+    run(&server, "map add-segment events --range 2024-03-01..2024-04-01 --shards s1").ok();
+    run(&server, "unbind table:readings").ok();
+    run(&server, split).ok();
     close(server);
 }
 

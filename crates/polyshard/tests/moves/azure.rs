@@ -61,13 +61,23 @@ impl Azure {
         self.queue("POST", &format!("/{ACCOUNT}/{}/messages", queue(tenant)), "", &body)
     }
 
+    /// Deletes an entity.
+    pub fn delete_entity(&mut self, tenant: i64, id: i64) -> io::Result<Reply> {
+        let key = format!("PartitionKey='{tenant}-{}',RowKey='{id}'", id % 3);
+        self.table_with("DELETE", &format!("/{ACCOUNT}/{TABLE}({key})"), "If-Match: *\r\n", "")
+    }
+
     /// A request to the table door; the resource is signed without the query.
     pub fn table(&mut self, method: &str, target: &str, body: &str) -> io::Result<Reply> {
+        self.table_with(method, target, "", body)
+    }
+
+    fn table_with(&mut self, method: &str, target: &str, more: &str, body: &str) -> io::Result<Reply> {
         let (date, path) = (date(), path(target));
         let signature = self.key.sign(&format!("{date}\n/{ACCOUNT}{path}"));
         let headers = format!(
             "x-ms-date: {date}\r\nx-ms-version: 2019-02-02\r\nAccept: application/json;odata=nometadata\r\n\
-             Content-Type: application/json\r\nAuthorization: SharedKeyLite {ACCOUNT}:{signature}\r\n"
+             Content-Type: application/json\r\nAuthorization: SharedKeyLite {ACCOUNT}:{signature}\r\n{more}"
         );
         self.ask(method, target, &headers, body)
     }

@@ -513,7 +513,7 @@ async fn what_a_file_works_out_is_stopped_on_request() {
         let stopped = async {
             while !asking.is_finished() {
                 // Before it has begun there is nothing to stop.
-                token.cancel_query(tokio_postgres::NoTls).await.unwrap();
+                cluster.stop(&token).await;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
