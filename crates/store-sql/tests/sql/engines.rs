@@ -10,6 +10,9 @@ use tokio_postgres::Client;
 use crate::support::{Cluster, Place, Setup, refusal, rows};
 use crate::wire::Wire;
 
+/// How long anything may take; only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// `s1` is a PostgreSQL database, `s2` an SQLite file.
 async fn mixed() -> Cluster {
     let server = PgServer::start();
@@ -18,7 +21,7 @@ async fn mixed() -> Cluster {
     }
     let folder = tempfile::tempdir().unwrap();
     let place = Place::Mixed(Arc::new(server), Arc::new(folder));
-    Cluster::on_place(place, &Setup::default()).await
+    Cluster::on_place(place, &Setup { patience: PATIENCE, ..Setup::default() }).await
 }
 
 /// `f1` is an SQLite file, `p1` a PostgreSQL database: whoever asks the first one asks the file.
@@ -496,6 +499,7 @@ async fn what_a_file_works_out_is_stopped_on_request() {
     let by_key = format!("{across} AND a.tenant = {tenant}");
     let after_write = format!("BEGIN; INSERT INTO notes VALUES ({tenant}, 200)");
     let write = format!("DELETE FROM notes WHERE tenant = {tenant} AND 0 = ({by_key})");
+    let saved = format!("{after_write}; SAVEPOINT a");
     let client = Arc::new(client);
     for (begin, asked) in [
         ("SELECT 1", &by_key),
@@ -505,6 +509,7 @@ async fn what_a_file_works_out_is_stopped_on_request() {
         (after_write.as_str(), &by_key),
         ("SELECT 1", &write),
         (after_write.as_str(), &write),
+        (saved.as_str(), &write),
     ] {
         rows(&client, begin).await;
         let token = client.cancel_token();
@@ -520,8 +525,47 @@ async fn what_a_file_works_out_is_stopped_on_request() {
         tokio::time::timeout(Duration::from_secs(60), stopped).await.expect("it is stopped");
         let refused = asking.await.unwrap();
         assert_eq!(refused.0, "57014", "{begin}: {asked}: {refused:?}");
+        if begin == saved {
+            // SQLite has given up the whole transaction.
+            assert_eq!(refusal(&client, "ROLLBACK TO SAVEPOINT a").await.0, "40001");
+        }
         rows(&client, "ROLLBACK").await;
         assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["200"]], "{begin}: {asked}");
+    }
+    drop(client);
+    cluster.close().await;
+}
+
+/// Drivers look the number of a type up once. Files have numbers of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enum_has_one_number_on_either_engine() {
+    use tokio_postgres::types::{Kind, Type};
+    let cluster = mixed().await;
+    let client = cluster.connect().await;
+    make_tables(&client).await;
+    for sql in [
+        "CREATE TYPE mood AS ENUM ('sad', 'happy')",
+        "CREATE TABLE feelings (tenant bigint PRIMARY KEY, m mood, several mood[])",
+        "SELECT polyshard.shard_table('feelings', 'tenants', 'tenant')",
+    ] {
+        rows(&client, sql).await;
+    }
+    let (servers, files) = tenants_by_engine(&cluster).await;
+    let number = |name: &str| {
+        cluster.on_shard("s1", &format!("SELECT '{name}'::regtype::oid")).parse::<u32>().unwrap()
+    };
+    let (one, many) = (number("mood"), number("mood[]"));
+    let mood = Type::new("mood".into(), one, Kind::Enum(vec!["sad".into(), "happy".into()]), "public".into());
+    let set = "UPDATE feelings SET m = $2 WHERE tenant = $1";
+    let set = client.prepare_typed(set, &[Type::INT8, mood]).await.unwrap();
+    for tenant in [servers[0], files[0]] {
+        rows(&client, &format!("INSERT INTO feelings VALUES ({tenant}, 'sad', '{{happy,sad}}')")).await;
+        assert_eq!(client.execute(&set, &[&tenant, &crate::growing::Label("happy")]).await.unwrap(), 1);
+        let read = format!("SELECT m, several FROM feelings WHERE tenant = {tenant}");
+        assert_eq!(rows(&client, &read).await, [["happy", "{happy,sad}"]]);
+        let found = client.query_one(&read, &[]).await.unwrap();
+        let numbers: Vec<u32> = found.columns().iter().map(|column| column.type_().oid()).collect();
+        assert_eq!(numbers, [one, many], "{tenant}");
     }
     drop(client);
     cluster.close().await;

@@ -22,8 +22,8 @@ async fn small() -> Cluster {
     let server = PgServer::start();
     server.create_database("p1");
     let folder = tempfile::tempdir().unwrap();
-    let cluster =
-        Cluster::on_place(Place::Growing(Arc::new(server), Arc::new(folder)), &Setup::default()).await;
+    let setup = Setup { patience: PATIENCE, ..Setup::default() };
+    let cluster = Cluster::on_place(Place::Growing(Arc::new(server), Arc::new(folder)), &setup).await;
     let client = cluster.connect().await;
     for sql in [
         "SELECT polyshard.create_map('tenants', 'hash', 'bigint')",
@@ -307,6 +307,218 @@ async fn ids_are_given_once_where_postgresql_calls_a_sequence_otherwise() {
     cluster.move_all("tenants", "p1", "s3").await;
     cluster.remove_shard("p1").await;
     write().await;
+    drop(client);
+    cluster.close().await;
+}
+
+/// A column of each type, with values at the ends of what it can have.
+const TYPES: [(&str, &[&str]); 34] = [
+    ("smallint", &["-32768", "32767"]),
+    ("integer", &["-2147483648", "2147483647"]),
+    ("bigint", &["-9223372036854775808", "9223372036854775807"]),
+    ("numeric", &["123456789012345678901234567890.000100", "-0.00", "NaN"]),
+    ("numeric(12,3)", &["1.5", "-123456789.999"]),
+    ("double precision", &["0.1", "1e308", "-Infinity", "Infinity", "4.9e-324"]),
+    ("boolean", &["true", "false"]),
+    ("text", &["it\'s \\ \"é\" ", "", "NULL"]),
+    ("varchar(5)", &["ab  ", "äöü"]),
+    ("char(5)", &["ab", "", "  a"]),
+    ("date", &["2024-02-29", "infinity", "-infinity", "0044-03-15 BC", "5874897-12-31", "4714-11-24 BC"]),
+    ("time", &["00:00", "23:59:59.999999", "24:00:00"]),
+    ("timestamp", &["2024-02-29 23:59:59.000001", "infinity", "0044-03-15 12:00:00.000001 BC"]),
+    ("timestamp", &["-infinity", "294276-12-31 23:59:59.999999", "4714-11-24 00:00:00 BC"]),
+    ("timestamptz", &["2024-03-31 02:30:00.123456+02", "-infinity", "1291-08-01 00:00:00.000001+00"]),
+    ("timestamptz", &["infinity", "294276-12-31 23:59:59.999999+00", "4714-11-24 00:00:00+00 BC"]),
+    (
+        "interval",
+        &["1 year 2 mons -3 days 04:05:06.000007", "-178000000 years", "-00:00:00.000001", "30 days"],
+    ),
+    ("uuid", &["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "00000000-0000-0000-0000-000000000000"]),
+    ("jsonb", &["{\"b\": [1, 1.50, null], \"a\": \"x\"}", "null", "[]"]),
+    ("json", &["{\"b\" : 1,  \"a\":2}", "1"]),
+    ("bytea", &["\\x", "\\x00ff5c"]),
+    ("mood", &["sad", "it\'s ok", "happy"]),
+    ("smallint[]", &["{}", "{1,NULL,-32768}"]),
+    ("text[]", &["{\"a b\",\"\",NULL,\"NULL\",\"c,d\"}", "{}"]),
+    ("date[]", &["{2024-02-29,infinity}", "{\"0044-03-15 BC\"}"]),
+    ("timestamp[]", &["{\"2024-02-29 12:00:00.5\",-infinity}"]),
+    ("timestamptz[]", &["{\"2024-02-29 12:00:00.5+02\",infinity,\"0044-03-15 12:00:00+00 BC\",NULL}", "{}"]),
+    ("numeric[]", &["{1.50,NULL,0}"]),
+    ("double precision[]", &["{0.1,-Infinity,1e+300}"]),
+    ("boolean[]", &["{t,f,NULL}"]),
+    ("uuid[]", &["{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}"]),
+    ("bytea[]", &["{\"\\\\x00ff\"}"]),
+    ("jsonb[]", &["{\"{\\\"a\\\": 1}\",\"[]\"}"]),
+    ("mood[]", &["{sad,happy,NULL}"]),
+];
+
+/// A label of an enum, whatever number that has.
+#[derive(Debug)]
+pub struct Label(pub &'static str);
+
+impl tokio_postgres::types::ToSql for Label {
+    fn to_sql(
+        &self,
+        _: &tokio_postgres::types::Type,
+        out: &mut bytes::BytesMut,
+    ) -> Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(tokio_postgres::types::IsNull::No)
+    }
+
+    fn accepts(_: &tokio_postgres::types::Type) -> bool {
+        true
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+/// Files and servers keep most types each in a way of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_every_type_are_the_same_on_either_engine() {
+    let cluster = small().await;
+    cluster.on_shard("p1", "ALTER DATABASE p1 SET timezone TO 'Asia/Tokyo'");
+    let client = cluster.connect().await;
+    let columns: Vec<String> =
+        TYPES.iter().enumerate().map(|(at, (kind, _))| format!("c{at} {kind}")).collect();
+    for sql in [
+        "CREATE TYPE mood AS ENUM ('sad', 'it''s ok', 'happy')".to_owned(),
+        format!("CREATE TABLE kinds (tenant bigint, id bigint, {}, PRIMARY KEY (tenant, id))", columns.join(", ")),
+        "SELECT polyshard.shard_table('kinds', 'tenants', 'tenant')".to_owned(),
+        "CREATE TABLE keyed (tenant bigint, d date, z timestamptz, u uuid, c char(4), n numeric, m mood, b bigint, \
+         PRIMARY KEY (tenant, d, z, u, c, n, m))"
+            .to_owned(),
+        "SELECT polyshard.shard_table('keyed', 'tenants', 'tenant')".to_owned(),
+    ] {
+        rows(&client, &sql).await;
+    }
+    let value = |value: &str| format!("'{}'", value.replace('\'', "''"));
+    for id in 0..TENANTS {
+        let values = TYPES.iter().map(|(_, values)| match id as usize % (values.len() + 1) {
+            0 => "NULL".to_owned(),
+            at => value(values[at - 1]),
+        });
+        let values = values.collect::<Vec<_>>().join(", ");
+        rows(&client, &format!("INSERT INTO kinds VALUES ({id}, {id}, {values})")).await;
+    }
+    let days = ["'infinity'", "'0044-03-15 BC'", "'2024-02-29'"];
+    let moods = ["'sad'", "'it''s ok'", "'happy'"];
+    for (at, (day, mood)) in
+        (0..TENANTS).flat_map(|tenant| days.iter().zip(moods).map(move |of| (tenant, of)))
+    {
+        rows(
+            &client,
+            &format!(
+                "INSERT INTO keyed VALUES ({at}, {day}, '2024-02-29 12:00:00.000001+00', \
+                 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a{at:02}', 'a', 1.50, {mood}, 0)"
+            ),
+        )
+        .await;
+    }
+    let feel = client.prepare("UPDATE keyed SET b = b + 1 WHERE tenant = $1 AND m = $2").await.unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (client, over) = (cluster.connect().await, over.clone());
+        tokio::spawn(async move {
+            let mut done = vec![0; TENANTS as usize];
+            for tenant in (0..TENANTS).cycle() {
+                if over.load(Ordering::SeqCst) {
+                    return done;
+                }
+                rows(&client, &format!("UPDATE keyed SET b = b + 1 WHERE tenant = {tenant} AND m = 'sad'"))
+                    .await;
+                // It is another row then, and the same one again.
+                for (from, to) in [("a", "b"), ("b", "a")] {
+                    let other =
+                        format!("UPDATE keyed SET c = '{to}' WHERE tenant = {tenant} AND c = '{from}'");
+                    rows(&client, &other).await;
+                }
+                done[tenant as usize] += 1;
+            }
+            done
+        })
+    };
+    let mut felt = 0;
+    let mut feels = async || {
+        felt += 1;
+        for tenant in 0..TENANTS {
+            let done = client.execute(&feel, &[&tenant, &Label("happy")]).await;
+            assert_eq!(done.unwrap_or_else(|error| panic!("{error:?}")), 1);
+        }
+    };
+    let seen = async || rows(&client, "SELECT * FROM kinds ORDER BY id").await;
+    let before = seen().await;
+    feels().await;
+    cluster.add_shard("p1").await;
+    feels().await;
+    cluster.move_all("tenants", "s1", "p1").await;
+    assert_eq!(seen().await, before);
+    cluster.move_all("tenants", "s2", "p1").await;
+    for shard in ["s1", "s2"] {
+        cluster.remove_shard(shard).await;
+    }
+    assert_eq!(seen().await, before);
+    assert_eq!(cluster.on_shard("p1", "SELECT count(*) FROM kinds"), TENANTS.to_string());
+    feels().await;
+    // And back.
+    cluster.add_shard("s3").await;
+    cluster.journal.ready(&polyshard_map::ShardId::new("s3").unwrap()).await.unwrap();
+    cluster.move_all("tenants", "p1", "s3").await;
+    assert_eq!(seen().await, before);
+    cluster.remove_shard("p1").await;
+    assert_eq!(seen().await, before);
+    feels().await;
+    over.store(true, Ordering::SeqCst);
+    let done = writer.await.expect("no statement of the writer failed");
+    let found = rows(&client, "SELECT tenant, m::text, b, d::text, c FROM keyed ORDER BY tenant, d").await;
+    let mut expected = Vec::new();
+    for tenant in 0..TENANTS {
+        let of = |mood: &str, times: i64, day: &str| {
+            vec![tenant.to_string(), mood.to_owned(), times.to_string(), day.to_owned(), "a   ".to_owned()]
+        };
+        expected.push(of("it's ok", 0, "0044-03-15 BC"));
+        expected.push(of("happy", felt, "2024-02-29"));
+        expected.push(of("sad", done[tenant as usize], "infinity"));
+    }
+    assert_eq!(found, expected);
+    drop(client);
+    cluster.close().await;
+}
+
+/// What a file cannot keep is told of before a move, and by a move that meets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_no_file_can_keep_stay_on_postgresql() {
+    let cluster = small().await;
+    cluster.add_shard("p1").await;
+    let client = cluster.connect().await;
+    for sql in [
+        "CREATE TABLE odd (tenant bigint PRIMARY KEY, tags text[], f double precision)",
+        "SELECT polyshard.shard_table('odd', 'tenants', 'tenant')",
+    ] {
+        rows(&client, sql).await;
+    }
+    for shard in ["s1", "s2"] {
+        cluster.move_all("tenants", shard, "p1").await;
+        cluster.remove_shard(shard).await;
+    }
+    cluster.add_shard("s3").await;
+    let mover = polyshard_mover::Mover::new(cluster.router.shard_source());
+    let definition =
+        cluster.router.view().maps[&polyshard_map::MapName::new("tenants").unwrap()].map.definition().clone();
+    let [p1, s3] = ["p1", "s3"].map(|name| polyshard_map::ShardId::new(name).unwrap());
+    cluster.journal.ready(&s3).await.unwrap();
+    let look = async || mover.preflight(&definition, &polyshard_map::KeyRange::all(), &p1, &s3).await;
+    for (odd, column) in [("'{{a,b},{c,d}}', 0", "tags"), ("'[2:3]={a,b}', 0", "tags"), ("'{}', 'NaN'", "f")]
+    {
+        rows(&client, &format!("INSERT INTO odd VALUES (1, {odd})")).await;
+        let refused = look().await.expect_err(odd).to_string();
+        assert!(refused.contains(&format!("cannot be moved: column {column}")), "{refused}");
+        let refused = cluster.refused_move("tenants", "s3").await;
+        assert!(refused.contains(&format!("column {column} of the row")), "{refused}");
+        rows(&client, "DELETE FROM odd WHERE tenant = 1").await;
+    }
+    rows(&client, "INSERT INTO odd VALUES (1, '{a}', 1)").await;
+    look().await.unwrap();
     drop(client);
     cluster.close().await;
 }
