@@ -127,9 +127,14 @@ impl Side {
         side.insert_many = side.insert(insert_rows, "").into();
         side.insert_one = side.insert(1, "").into();
         side.upsert = side.upsert_text().into();
-        side.delete =
-            format!("DELETE FROM {} WHERE {}{led} AND {}{}", side.table, side.key_is(1), side.inside, side.scope)
-                .into();
+        side.delete = format!(
+            "DELETE FROM {} WHERE {}{led} AND {}{}",
+            side.table,
+            side.key_is(1),
+            side.inside,
+            side.scope
+        )
+        .into();
         side.by_key = format!(
             "SELECT {} FROM {} WHERE {}{led} AND {}{}",
             side.read_list(),
