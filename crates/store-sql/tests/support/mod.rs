@@ -341,8 +341,10 @@ impl Cluster {
     pub async fn stop(&self, token: &CancelToken) {
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         token.cancel_query_raw(&mut stream, NoTls).await.unwrap();
-        // The door closes it after that; how does not matter.
-        let _closed = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut Vec::new()).await;
+        // The door closes it after that; how does not matter. One that is not heard soon is said again by the caller.
+        let mut rest = Vec::new();
+        let closed = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
+        let _closed = tokio::time::timeout(Duration::from_secs(2), closed).await;
     }
 
     /// Runs a program of PostgreSQL's against the door.
