@@ -1,6 +1,7 @@
 //! Answers of SQLite shards on their way to the client, a page at a time, until they end or the client wants no more.
 
 use std::future::Future;
+use std::time::Duration;
 
 use polyshard_engine::{Error, Rows, Scan, Statement, Transaction, TransactionScan};
 use polyshard_lite::Prepared;
@@ -12,6 +13,8 @@ use crate::session::{Done, Session, Stop};
 
 /// Rows fetched at once from a long answer.
 pub(super) const PAGE_ROWS: usize = 100;
+/// How soon a statement that is to stop, and goes on, is told again.
+const TOLD_AGAIN: Duration = Duration::from_millis(5);
 
 /// A query whose rows come in pages; dropping it ends the query.
 pub(super) trait Pages: Send {
@@ -80,11 +83,19 @@ pub(super) async fn run_stoppable(
         ran = run.as_mut() => return ran.map_err(wrong),
         () = stopped => {}
     }
-    if let Some(stopper) = stopper {
-        stopper.stop();
-    }
+    // The file's writer may not have taken it up when it is first told, and then would not hear of it. No other
+    // statement of the transaction is begun before this one has ended.
+    let ran = loop {
+        if let Some(stopper) = &stopper {
+            stopper.stop();
+        }
+        match tokio::time::timeout(TOLD_AGAIN, run.as_mut()).await {
+            Ok(ran) => break ran,
+            Err(_) => continue,
+        }
+    };
     // It may have ended before it heard of it.
-    match run.await {
+    match ran {
         Err(Error::Timeout { .. }) => Err(canceled()),
         ran => ran.map_err(wrong),
     }
