@@ -2,8 +2,10 @@
 
 import json
 import os
+import ssl
 import subprocess
 
+import psycopg
 import pytest
 
 ACCOUNT = "devstoreaccount1"
@@ -46,6 +48,13 @@ class Doors:
         mode = f"sslmode=verify-full sslrootcert={self.certificate}" if self.certificate else "sslmode=disable"
         return f"host={host} port={port} user=polyshard password=polyshard dbname=polyshard {mode}"
 
+    def asyncpg(self):
+        """What asyncpg is told to connect."""
+        host, port = self.sql.rsplit(":", 1)
+        tls = ssl.create_default_context(cafile=self.certificate) if self.certificate else False
+        return {"host": host, "port": int(port), "user": "polyshard", "password": "polyshard", "database": "polyshard",
+                "ssl": tls}
+
     def cli(self, *arguments):
         """An operator's command; its answer in JSON, or its error."""
         binary = os.path.join(ROOT, "target", "debug", "polyshard")
@@ -56,6 +65,14 @@ class Doors:
         self.process.stdin.close()
         assert self.process.wait(60) == 0
         self.process.stdout.close()
+
+
+def make_tenants(connection):
+    """The map that tests of SQL share; whoever is first makes it."""
+    try:
+        connection.execute("SELECT polyshard.create_map('tenants', 'hash', 'bigint')")
+    except psycopg.errors.DuplicateObject:
+        pass
 
 
 def variants():

@@ -3,13 +3,14 @@ shards; `test_types.py` has PostgreSQL's (G1, C1, C7)."""
 
 import asyncio
 import enum
-import ssl
 import uuid
 
 import asyncpg
 import psycopg
 import pytest
 from psycopg.types.enum import EnumInfo, register_enum
+
+from conftest import make_tenants
 
 TENANTS = range(8)
 
@@ -33,10 +34,7 @@ def name(words):
     name = "n" + uuid.uuid4().hex[:12]
     with psycopg.connect(words, autocommit=True) as connection:
         run = connection.execute
-        try:
-            run("SELECT polyshard.create_map('tenants', 'hash', 'bigint')")
-        except psycopg.Error:
-            pass  # another test has made it
+        make_tenants(connection)
         run(f"CREATE SCHEMA {name}")
         run(f"CREATE TYPE {name}.mood AS ENUM ('sad', 'calm', 'glad')")
         run(f"CREATE TABLE {name}.note (tenant bigint PRIMARY KEY, mood {name}.mood NOT NULL, tags text[], counts int[], "
@@ -49,12 +47,8 @@ def name(words):
 
 
 def test_asyncpg_binds_and_reads_them(doors, words, name):
-    host, port = doors.sql.rsplit(":", 1)
-    tls = ssl.create_default_context(cafile=doors.certificate) if doors.certificate else False
-
     async def run():
-        connection = await asyncpg.connect(
-            host=host, port=int(port), user="polyshard", password="polyshard", database="polyshard", ssl=tls)
+        connection = await asyncpg.connect(**doors.asyncpg())
         try:
             insert = f"INSERT INTO {name}.note (tenant, mood, tags, counts) VALUES ($1, $2, $3, $4)"
             for tenant in TENANTS:

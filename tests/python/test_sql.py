@@ -1,7 +1,6 @@
 """SQL with unmodified Python drivers and an ORM: psycopg 3, asyncpg, SQLAlchemy with reflection."""
 
 import asyncio
-import ssl
 import uuid
 
 import asyncpg
@@ -10,11 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-
-@pytest.fixture
-def address(doors):
-    host, port = doors.sql.rsplit(":", 1)
-    return host, int(port)
+from conftest import make_tenants
 
 
 @pytest.fixture
@@ -30,10 +25,7 @@ def tables(words):
         run = connection.execute
         if not run("SELECT 1 WHERE %s = ANY(%s)", ["x", ["x"]]).fetchone():
             raise AssertionError("arrays are not understood")
-        try:
-            run("SELECT polyshard.create_map('tenants', 'hash', 'bigint')")
-        except psycopg.Error:
-            pass  # another test has made it
+        make_tenants(connection)
         run(f"CREATE TABLE {name} (tenant bigint, id bigint, body text, paid boolean DEFAULT false, "
             f"total numeric(10,2), PRIMARY KEY (tenant, id))")
         run(f"CREATE TABLE {name}_kind (code text PRIMARY KEY, label text NOT NULL)")
@@ -72,11 +64,9 @@ def test_psycopg_binds_fetches_and_rolls_back(words, tables):
         assert connection.execute(f"SELECT count(*) FROM {tables}").fetchone() == (10,)
 
 
-def test_asyncpg_prepares_and_runs_transactions(doors, address, tables):
+def test_asyncpg_prepares_and_runs_transactions(doors, tables):
     async def work():
-        context = ssl.create_default_context(cafile=doors.certificate) if doors.certificate else False
-        connection = await asyncpg.connect(host=address[0], port=address[1], user="polyshard", password="polyshard",
-                                           database="polyshard", ssl=context)
+        connection = await asyncpg.connect(**doors.asyncpg())
         try:
             insert = await connection.prepare(f"INSERT INTO {tables} (tenant, id, body) VALUES ($1, $2, $3)")
             for tenant in range(10):
@@ -95,7 +85,7 @@ def test_asyncpg_prepares_and_runs_transactions(doors, address, tables):
     asyncio.run(work())
 
 
-def test_answers_are_taken_in_parts(doors, address, words, tables):
+def test_answers_are_taken_in_parts(doors, words, tables):
     """Server-side cursors of psycopg, cursors of asyncpg, SQLAlchemy's streams: of one shard and of all."""
     with psycopg.connect(words, autocommit=True) as connection:
         for number in range(40):
@@ -130,9 +120,7 @@ def test_answers_are_taken_in_parts(doors, address, words, tables):
     engine.dispose()
 
     async def work():
-        context = ssl.create_default_context(cafile=doors.certificate) if doors.certificate else False
-        connection = await asyncpg.connect(host=address[0], port=address[1], user="polyshard", password="polyshard",
-                                           database="polyshard", ssl=context)
+        connection = await asyncpg.connect(**doors.asyncpg())
         try:
             for query, values, wanted in queries:
                 async with connection.transaction():

@@ -3,7 +3,6 @@ enums and composites, SQLAlchemy (G1, C1)."""
 
 import asyncio
 import enum
-import ssl
 import uuid
 
 import asyncpg
@@ -13,6 +12,8 @@ import sqlalchemy as sa
 from psycopg.types.composite import CompositeInfo, register_composite
 from psycopg.types.enum import EnumInfo, register_enum
 from sqlalchemy.dialects import postgresql
+
+from conftest import make_tenants
 
 TENANTS = range(12)
 
@@ -36,10 +37,7 @@ def name(words):
     name = "y" + uuid.uuid4().hex[:12]
     with psycopg.connect(words, autocommit=True) as connection:
         run = connection.execute
-        try:
-            run("SELECT polyshard.create_map('tenants', 'hash', 'bigint')")
-        except psycopg.Error:
-            pass  # another test has made it
+        make_tenants(connection)
         run(f"CREATE TYPE {name}_mood AS ENUM ('sad', 'calm', 'glad')")
         run(f"CREATE TYPE {name}_spot AS (mood {name}_mood, n int)")
         run(f"CREATE TABLE {name} (tenant bigint PRIMARY KEY, mood {name}_mood, moods {name}_mood[], "
@@ -52,12 +50,8 @@ def name(words):
 
 
 def test_asyncpg_reads_them_from_every_shard(doors, words, name):
-    host, port = doors.sql.rsplit(":", 1)
-    tls = ssl.create_default_context(cafile=doors.certificate) if doors.certificate else False
-
     async def run():
-        connection = await asyncpg.connect(
-            host=host, port=int(port), user="polyshard", password="polyshard", database="polyshard", ssl=tls)
+        connection = await asyncpg.connect(**doors.asyncpg())
         try:
             insert = f"INSERT INTO {name} VALUES ($1, $2, $3, $4, $5)"
             for tenant in TENANTS:
