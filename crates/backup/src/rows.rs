@@ -46,7 +46,7 @@ pub(crate) async fn tables(
     let mut found = Vec::new();
     for dataset in shard.datasets(definition.name()).await.map_err(wrong)? {
         // A table that a user has dropped has no rows.
-        if let Some(shape) = shard.shape(&dataset.table).await.map_err(wrong)? {
+        if let Some(shape) = shard.shape(&dataset.table).await.map_err(wrong)?.map(Shape::in_own_notation) {
             found.push(Rows::new(dataset, shape, shard.dialect(), definition, key, extent)?);
         }
     }
@@ -62,7 +62,7 @@ pub(crate) async fn tables_of_range(
     let wrong = |error: polyshard_shard::ShardError| BackupError::of_shard(shard.id(), error);
     let mut found = Vec::new();
     for dataset in shard.datasets(definition.name()).await.map_err(wrong)? {
-        if let Some(shape) = shard.shape(&dataset.table).await.map_err(wrong)? {
+        if let Some(shape) = shard.shape(&dataset.table).await.map_err(wrong)?.map(Shape::in_own_notation) {
             found.push(Rows::of_range(dataset, shape, shard.dialect(), definition, range)?);
         }
     }

@@ -135,6 +135,16 @@ impl Shape {
         self.primary_key.iter().map(|place| &self.columns[*place])
     }
 
+    /// The table as rows of it are kept in a copy for the same engine: each value as the database itself writes it.
+    pub fn in_own_notation(mut self) -> Shape {
+        for column in &mut self.columns {
+            if column.travel == Travel::Filed {
+                column.travel = Travel::Cast;
+            }
+        }
+        self
+    }
+
     /// A table on PostgreSQL as rows of it travel from and to a file, or which column of it cannot, and why not.
     pub fn facing_file(&self, file: &Shape) -> Result<Shape, String> {
         let mut faced = self.clone();
