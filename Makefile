@@ -1,6 +1,6 @@
 # The commands of this repository; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all bench fmt
+.PHONY: help run test test-all dist bench fmt
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,8 +17,11 @@ test-all: ## the same, with the long matrices and many more seeds
 	@scripts/setup-bench.sh
 	@POLYSHARD_LONG=1 POLYSHARD_SEEDS=$${POLYSHARD_SEEDS:-5000} PROPTEST_CASES=$${PROPTEST_CASES:-4096} scripts/test.sh
 
-bench: ## measure, beside the raw libraries in the same run
-	cargo run --release -p polyshard-bench
+dist: ## build the program as it is shipped and measured: target/dist/polyshard
+	cargo build --profile dist --bin polyshard --bin polyshard-bench
+
+bench: dist ## measure, beside the raw libraries in the same run
+	target/dist/polyshard-bench
 
 fmt: ## format the code
 	cargo fmt --all

@@ -39,6 +39,9 @@ struct Arguments {
     /// Percent of the time that a move works while requests are served; what the program does if nothing is said.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     share: Option<u32>,
+    /// Embedded shards behind the queue and table doors; as many as there are cores, if nothing is said.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards: Option<u16>,
     /// Print one JSON document at the end instead of tables as they come.
     #[arg(long)]
     json: bool,
@@ -56,12 +59,12 @@ enum Subject {
     Router,
     /// What writers see of moves, and how fast rows are carried, beside a raw copy.
     Move,
-    /// The SQL door, beside PgBouncer; needs the release build of the program beside this one.
+    /// The SQL door, beside PgBouncer; needs the program built beside this one.
     Sql,
-    /// The queue and table doors, beside Azurite; alone, since it needs scripts/setup-bench.sh and the release build of
-    /// the program beside this one.
+    /// The queue and table doors, beside Azurite; alone, since it needs scripts/setup-bench.sh and the program
+    /// built beside this one.
     Azure,
-    /// What counting and tracing cost; needs the release build of the program beside this one.
+    /// What counting and tracing cost; needs the program built beside this one.
     Overhead,
     /// Everything else.
     All,
@@ -92,7 +95,7 @@ fn main() -> ExitCode {
     let mut all = Vec::new();
     let only = arguments.only.as_deref().unwrap_or_default();
     let parts: [(Subject, Part<'_>); 8] = [
-        (Subject::Azure, &|effort| azure::run(effort, only)),
+        (Subject::Azure, &|effort| azure::run(effort, only, arguments.shards.map(usize::from))),
         (Subject::Map, &map::run),
         (Subject::Router, &router::run),
         (Subject::Engine, &engine::run),
