@@ -347,10 +347,18 @@ impl Inner {
                 let call = async |tx: &mut crate::sql_catalog::SqlCatalog| {
                     if step == Step::Departing {
                         crate::moving::refuse_cancelled(tx, record.op.id).await?;
+                        if let Some(write) = tx.write_in_the_way(record).await? {
+                            return Ok(Some(write));
+                        }
                     }
                     protocol::record(tx, record, step, message).await
                 };
-                catalog_outcome(self.catalog_call(call).await)
+                match self.catalog_call(call).await {
+                    Ok(Some(write)) if write.lasting => Outcome::Refused(write.why),
+                    // Requests go on meanwhile, and with them whoever completes the write.
+                    Ok(Some(write)) => Outcome::CannotDrain(write.why),
+                    reply => catalog_outcome(reply.map(drop)),
+                }
             }
             Action::End => {
                 catalog_outcome(self.catalog_call(async |tx| protocol::end(tx, record).await).await)

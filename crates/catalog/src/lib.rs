@@ -35,6 +35,7 @@ mod tx;
 mod types;
 mod users;
 
+mod writes;
 use std::time::Duration;
 
 pub use archives::{ARCHIVES_MAX, ArchiveRecord, ArchiveState, POLICIES_MAX, Policy};
@@ -66,5 +67,6 @@ pub use types::{
 pub use users::{TOKEN_STORE, USER_STORE, USERS_MAX, places_nothing};
 
 /// How long a driver may be silent before another takes its operation over. Long enough for a pause of
+pub use writes::{NewWrite, PARTS_PAGE, Pending, PendingPart, WriteRecord};
 /// garbage or disk, short enough that nobody waits for a dead process.
 pub const LEASE: Duration = Duration::from_secs(5);

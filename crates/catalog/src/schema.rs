@@ -95,5 +95,6 @@ fn statements(dialect: Dialect) -> Vec<String> {
     out.extend(crate::procedures::statements(dialect));
     out.extend(crate::heat::statements(dialect));
     out.extend(crate::links::statements(dialect));
+    out.extend(crate::writes::statements(dialect));
     out
 }

@@ -34,9 +34,14 @@ impl Inner {
         }
         let shard = self.shard(id).await?;
         let mut position = match self.applied_on(&shard).await? {
-            Some(position) => position,
+            Some(position) => {
+                // Before the schema changes that were decided after them.
+                self.complete_on(id, position).await?;
+                position
+            }
             None => self.bring_up(&shard).await?,
         };
+        let before = position;
         loop {
             let entries = self.catalog.journal_entries(position, ENTRIES_PAGE).await?;
             let Some(first) = entries.first() else { break };
@@ -62,6 +67,9 @@ impl Inner {
             });
         }
         self.learn_position(position);
+        if position > before {
+            self.complete_on(id, position).await?;
+        }
         // Whoever hears that the shard has everything writes to its tables: a move must know of them by then.
         let bound = self.bind_tables(&shard).await;
         // What lasts is told to the one who met it: until it is mended, no range of the map moves.

@@ -1,7 +1,7 @@
 //! The journal of one process: what it knows, the schema it has read, and the ways in.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ pub(crate) struct Inner {
     pub ids: Ids,
     /// Tasks that keep turns alive; each ends with its turn.
     pub turns: Mutex<JoinSet<()>>,
+    /// Whether shards may have marks of writes on several shards that nobody needs any more.
+    pub marks: AtomicBool,
 }
 
 /// A schema and what belongs to it.
@@ -118,6 +120,7 @@ impl Journal {
             said: Mutex::default(),
             ids: Ids::default(),
             turns: Mutex::default(),
+            marks: AtomicBool::new(true),
         };
         Journal { inner: Arc::new(inner) }
     }

@@ -18,6 +18,8 @@ const ROWS_KEPT: u64 = 10_000;
 /// How often it is looked whether there is a new schema to say that this process goes by it. Nothing is asked of
 /// anybody unless there is.
 const SEEN_EVERY: Duration = Duration::from_millis(50);
+/// How often what everybody has of writes on several shards is forgotten.
+const WRITES_EVERY: Duration = Duration::from_secs(30);
 /// How often blocks of ids are looked after: a burst of inserts waits for it at most so long, and once.
 const IDS_EVERY: Duration = Duration::from_millis(250);
 
@@ -26,6 +28,7 @@ pub struct Keeper {
     shards: Rounds,
     seen: Rounds,
     ids: Rounds,
+    writes: Rounds,
 }
 
 impl Journal {
@@ -62,7 +65,16 @@ impl Journal {
             let journal = journal.clone();
             async move { journal.look_after_ids().await }
         });
-        Keeper { shards, seen, ids }
+        let journal = self.clone();
+        let writes = Rounds::start("forgets writes", WRITES_EVERY, Arc::new(Notify::new()), move || {
+            let journal = journal.clone();
+            async move {
+                if let Err(error) = journal.forget_writes().await {
+                    tracing::debug!(%error, "writes that are complete are forgotten later");
+                }
+            }
+        });
+        Keeper { shards, seen, ids, writes }
     }
 
     async fn look_after_shards(&self, said: &Silent) {
@@ -77,6 +89,9 @@ impl Journal {
         }
         if let Err(error) = self.finish().await {
             said.say(&error, format!("a declaration is not on all shards yet: {error}"));
+        }
+        if let Err(error) = self.look_after_writes().await {
+            said.say(&error, format!("writes on several shards could not be completed: {error}"));
         }
         if let Err(error) = self.compact(ROWS_KEPT).await {
             said.say(&error, format!("old entries of the journal could not be forgotten: {error}"));
@@ -114,6 +129,7 @@ impl Keeper {
         self.shards.stop().await;
         self.seen.stop().await;
         self.ids.stop().await;
+        self.writes.stop().await;
     }
 }
 

@@ -15,6 +15,9 @@ use crate::stable::{self, Stability};
 /// Rows that one INSERT … SELECT may write to a reference table: each is a part of the statement that is recorded.
 pub const REFERENCE_ROWS_MAX: usize = 10_000;
 
+/// Why something must not differ, in a refusal.
+const ON_EACH: &str = "on each shard, and a reference table is the same on all";
+
 /// A write to a reference table, maybe with something to ask first.
 #[derive(Debug, Clone)]
 pub struct ReferenceWrite {
@@ -150,7 +153,7 @@ pub fn reference_write(
             .unwrap_or_else(|| SqlError::unsupported(message, "write it in plainer words"))
     };
     let mut tree = statement.ast().ok_or_else(unparsed)?.clone();
-    let stability = Stability { schema: context.schema, moment, literals };
+    let stability = Stability { schema: context.schema, moment, literals, otherwise: ON_EACH };
     let changed = stability.fix(&mut tree)?;
     match &mut tree {
         ast::Statement::Insert(insert) => {
@@ -177,7 +180,7 @@ pub fn reference_write(
 }
 
 impl ReferenceWrite {
-    fn same(sql: String) -> ReferenceWrite {
+    pub(crate) fn same(sql: String) -> ReferenceWrite {
         ReferenceWrite { plan: Plan::Same(sql), overriding: false }
     }
 }
@@ -208,7 +211,7 @@ fn check_table(table: &Table) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn find<'a>(context: &'a Context<'_>, object: &ast::TableObject) -> Result<&'a Table, SqlError> {
+pub(crate) fn find<'a>(context: &'a Context<'_>, object: &ast::TableObject) -> Result<&'a Table, SqlError> {
     let unknown = || SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation {object} does not exist"));
     let ast::TableObject::TableName(name) = object else { return Err(unknown()) };
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(stable::stored).collect();
@@ -221,7 +224,7 @@ fn find<'a>(context: &'a Context<'_>, object: &ast::TableObject) -> Result<&'a T
     Ok(table)
 }
 
-fn plan_insert(
+pub(crate) fn plan_insert(
     mut insert: ast::Insert,
     table: &Table,
     stability: &Stability<'_>,

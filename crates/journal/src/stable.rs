@@ -62,6 +62,8 @@ pub(crate) struct Stability<'a> {
     pub moment: &'a str,
     /// The parameters as SQL literals.
     pub literals: &'a [String],
+    /// Where something may differ and must not, in the words of a refusal.
+    pub otherwise: &'static str,
 }
 
 impl Stability<'_> {
@@ -144,9 +146,7 @@ impl Stability<'_> {
         match self.unstable_in(tree) {
             None => Ok(()),
             Some(what) => Err(SqlError::unsupported(
-                format!(
-                    "{what} may give something else on each shard, and a reference table is the same on all"
-                ),
+                format!("{what} may give something else {}", self.otherwise),
                 "compute the value first, and write it as a constant or parameter",
             )),
         }
@@ -301,7 +301,7 @@ pub(crate) fn fix_default(
         assignment.value = stability.default_of(table, column)?;
     } else if stability.differs(&assignment.value, Some(column)) {
         return stability.refuse_unstable(&assignment.value).and(Err(SqlError::unsupported(
-            format!("{} means the clock, and each shard has its own", assignment.value),
+            format!("{} means the clock, and is another time each time", assignment.value),
             "write now() or a constant",
         )));
     }

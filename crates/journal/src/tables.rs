@@ -19,6 +19,7 @@ pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
          cluster {text} NOT NULL, position {int} NOT NULL, number {int} NOT NULL)",
         own("journal_applied")
     ));
+    out.push(format!("CREATE TABLE IF NOT EXISTS {} (id {text} PRIMARY KEY)", own("several_mark")));
     out.extend(ids::statements(dialect));
     if dialect == Dialect::Sqlite {
         out.extend(polyshard_lite::BOOKKEEPING.map(str::to_owned));

@@ -85,6 +85,8 @@ impl Journal {
         for shard in &shards {
             inner.catch_up(shard).await?;
         }
+        // A write that a shard missed must not meet what is changed now.
+        inner.complete_all().await?;
         let known = inner.read_schema(lease.position - 1).await?;
         Ok(Turn {
             inner: inner.clone(),
