@@ -49,7 +49,7 @@ impl Embedded for Lite {
         let context = Context { schema, search_path: &search_path, strict: false };
         let mut out = Vec::new();
         for statement in polyshard_sql::statements(sql)? {
-            if matches!(statement.kind(), Kind::Ddl(_) | Kind::Truncate(_)) {
+            if matches!(statement.kind(), Kind::Ddl(_) | Kind::Truncate(_) | Kind::Do) {
                 out.extend(lite::ddl(&statement, &context)?.into_iter().map(Statement::new));
                 continue;
             }

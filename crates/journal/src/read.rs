@@ -32,6 +32,7 @@ const VOLATILE: &[&str] = &[
     "setseed",
     "setval",
     "timeofday",
+    "uuid_generate_v4",
 ];
 
 /// Those that answer the same within a statement only, since they depend on settings or on the time.

@@ -102,6 +102,7 @@ impl Turn {
         schema.views = found.schema.views.clone();
         schema.functions = found.schema.functions.clone();
         (schema.schemas, schema.enums) = (found.schema.schemas.clone(), found.schema.enums.clone());
+        schema.indexes = found.schema.indexes.clone();
         for (name, function) in &mut schema.functions {
             if known.functions.get(name).is_some_and(|before| before.table_free) {
                 *function =

@@ -8,17 +8,19 @@ mod enums;
 mod generated;
 mod schema;
 mod trigger;
+mod truncate;
 mod view;
 
 use std::sync::Arc;
 
 use polyshard_sql::ast::{ObjectName, Statement as Ast};
-use polyshard_sql::{Context, Kind, RelationName, Schema, SqlError, Statement, Table, TableName};
+use polyshard_sql::{Context, Kind, Schema, SqlError, Statement, Table, TableName};
 
+pub(crate) use trigger::check_reference;
 pub(crate) use view::in_public;
 
 use crate::fail::{fail, unsupported};
-use crate::translate::{file_name, literal, name_parts, quoted_name};
+use crate::translate::{file_name, fold, literal, name_parts, no_relation};
 
 /// Names that belong to SQLite or to us.
 const RESERVED_PREFIXES: [&str; 3] = ["sqlite_", "polyshard_", "pg_"];
@@ -26,14 +28,14 @@ const RESERVED_PREFIXES: [&str; 3] = ["sqlite_", "polyshard_", "pg_"];
 /// SQLite's statements for a schema change, to be run in one transaction after [`crate::BOOKKEEPING`]. An empty list
 /// is a change that changes nothing (`IF NOT EXISTS`).
 pub fn ddl(statement: &Statement, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
-    if let Kind::Truncate(names) = statement.kind() {
-        let delete = |name: &RelationName| {
-            let known = context.schema.table(name.schema.as_deref(), &name.name, context.search_path);
-            let table =
-                known.ok_or_else(|| fail("42P01", format!("relation \"{}\" does not exist", name.name)))?;
-            Ok(format!("DELETE FROM {}", quoted_name(&table.name)))
-        };
-        return names.iter().map(delete).collect();
+    match statement.kind() {
+        Kind::Truncate(names) => return truncate::tables(names, statement.text(), context),
+        Kind::Do => return guarded(statement.text(), context),
+        _ => {}
+    }
+    if statement.left_out() == Some("SEQUENCE NAME") {
+        let hint = "Leave the name out: the sequence is called after its table and column.";
+        return Err(unsupported("a name for the sequence of an identity column").hint(hint));
     }
     let ast = match (statement.ast(), statement.failure()) {
         (Some(ast), _) => ast,
@@ -55,12 +57,41 @@ pub fn ddl(statement: &Statement, context: &Context<'_>) -> Result<Vec<String>, 
         }
         Ast::CreateType { name, representation } => enums::create(name, representation.as_ref(), context),
         Ast::AlterType(alter) => enums::alter(alter, context),
+        Ast::CreateExtension(extension) => extended(&fold(&extension.name), extension.if_not_exists),
         other => {
             let shown = other.to_string();
             let words: Vec<&str> = shown.split_whitespace().take(2).collect();
             Err(unsupported(format!("{} on SQLite shards", words.join(" "))))
         }
     }
+}
+
+/// A DO block: those that make a type unless it is there.
+fn guarded(text: &str, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
+    let Some(inner) = polyshard_sql::guarded_type(text) else {
+        return Err(unsupported("DO on SQLite shards, but for a block that makes a type unless it is there"));
+    };
+    let statements = polyshard_sql::statements(&inner)?;
+    let [create] = &statements[..] else { return Err(unsupported("DO on SQLite shards")) };
+    match ddl(create, context) {
+        Err(error) if error.state.0 == "42710" => Ok(Vec::new()),
+        made => made,
+    }
+}
+
+/// Extensions whose functions are here as far as migration tools ask for them: `uuid_generate_v4` and `gen_random_uuid`.
+pub(crate) const EXTENSIONS: [(&str, &str); 3] =
+    [("plpgsql", "1.0"), ("uuid-ossp", "1.1"), ("pgcrypto", "1.3")];
+
+/// CREATE EXTENSION: those that are there are there from the beginning.
+fn extended(name: &str, if_not_exists: bool) -> Result<Vec<String>, SqlError> {
+    if !EXTENSIONS.iter().any(|(known, _)| *known == name) {
+        return Err(unsupported(format!("the extension {name} on SQLite shards")));
+    }
+    if if_not_exists {
+        return Ok(Vec::new());
+    }
+    Err(fail("42710", format!("extension \"{name}\" already exists")))
 }
 
 /// Whether there is a schema that users' relations can be in.
@@ -111,7 +142,7 @@ fn allowed(name: String) -> Result<String, SqlError> {
 fn own_table<'c>(name: &ObjectName, context: &Context<'c>) -> Result<&'c Arc<Table>, SqlError> {
     let (schema, bare) = name_parts(name)?;
     let known = context.schema.table(schema.as_deref(), &bare, context.search_path);
-    known.ok_or_else(|| fail("42P01", format!("relation \"{name}\" does not exist")))
+    known.ok_or_else(|| no_relation(schema.as_deref(), &bare))
 }
 
 /// What an index or constraint of a table is called among all of the file's: PostgreSQL tells them apart by schema.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use polyshard_engine::{Rows, Value};
 use polyshard_sql::{
-    Collation, Column, Enum, ForeignKey, Generated, Placement, Schema, SqlError, Table, TableName, TypeOid,
-    View,
+    Collation, Column, Enum, ForeignKey, Generated, NamedIndex, Placement, Schema, SqlError, Table,
+    TableName, TypeOid, View,
 };
 
 use crate::fail::fail;
@@ -75,7 +75,7 @@ pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
             },
             generated: match generated.as_str() {
                 "no" => Generated::No,
-                "default" => Generated::ByDefault,
+                "default" | "identity" => Generated::ByDefault,
                 "always" => Generated::Always,
                 "stored" => Generated::Stored,
                 _ => return Err(damaged("a generated column")),
@@ -83,6 +83,7 @@ pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
             collation: Collation::C,
         });
     }
+    let mut named: BTreeMap<TableName, Vec<NamedIndex>> = BTreeMap::new();
     for row in constraints {
         let Some(table) = tables.get_mut(&text(row.get(0))?) else {
             return Err(damaged("a constraint of no table"));
@@ -99,6 +100,9 @@ pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
             "u" => {
                 let places = places()?;
                 table.unique.push(places);
+                let (name, is_unique) = (text(row.get(1))?, true);
+                let index = NamedIndex { name, columns: names.clone(), is_unique, is_constraint: true };
+                named.entry(table.name.clone()).or_default().push(index);
             }
             "f" => {
                 let key = ForeignKey {
@@ -113,12 +117,16 @@ pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
         }
     }
     for row in indexes {
-        if int(row.get(2))? == 0 {
-            continue;
-        }
         let Some(table) = tables.get_mut(&text(row.get(1))?) else {
             return Err(damaged("an index of no table"));
         };
+        let is_unique = int(row.get(2))? != 0;
+        let name = full_name(&text(row.get(0))?, &schemas).name;
+        let index = NamedIndex { name, columns: self::names(row.get(3))?, is_unique, is_constraint: false };
+        named.entry(table.name.clone()).or_default().push(index);
+        if !is_unique {
+            continue;
+        }
         let places: Option<Vec<usize>> = names(row.get(3))?.iter().map(|name| table.column(name)).collect();
         // An index on expressions or on some rows says nothing of columns.
         if let Some(places) = places
@@ -127,7 +135,7 @@ pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
             table.unique.push(places);
         }
     }
-    let mut schema = Schema::default();
+    let mut schema = Schema { indexes: named, ..Schema::default() };
     for (_, table) in tables {
         schema.tables.insert(table.name.clone(), Arc::new(table));
     }
@@ -156,7 +164,7 @@ fn full_name(file: &str, schemas: &BTreeSet<String>) -> TableName {
     }
 }
 
-fn text(value: &Value) -> Result<String, SqlError> {
+pub(crate) fn text(value: &Value) -> Result<String, SqlError> {
     match value {
         Value::Text(text) => Ok(text.clone()),
         _ => Err(damaged("a text")),
@@ -171,7 +179,7 @@ fn int(value: &Value) -> Result<i64, SqlError> {
 }
 
 /// A JSON array of names.
-fn names(value: &Value) -> Result<Vec<String>, SqlError> {
+pub(crate) fn names(value: &Value) -> Result<Vec<String>, SqlError> {
     let Ok(Json::Array(names)) = Json::parse(&text(value)?) else {
         return Err(damaged("a list of names"));
     };

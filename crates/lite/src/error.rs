@@ -1,7 +1,7 @@
 //! What SQLite refuses, in PostgreSQL's terms.
 
 use polyshard_engine::{ConstraintKind, Error};
-use polyshard_sql::{Schema, SqlError, TableName};
+use polyshard_sql::{About, Schema, SqlError, TableName};
 
 use crate::fail::{fail, unpack};
 use crate::translate::file_name;
@@ -56,6 +56,11 @@ fn in_the_way(message: &str) -> Option<SqlError> {
     if let Some((_, index)) = message.split_once("no such index: ") {
         return Some(fail("42704", format!("index \"{index}\" does not exist")));
     }
+    if let Some((before, _)) = message.split_once(" already exists")
+        && let Some((_, index)) = before.split_once("index ")
+    {
+        return Some(fail("42P07", format!("relation \"{index}\" already exists")));
+    }
     if message.contains("error in table ") && message.contains(" after drop column") {
         let hint = "Drop the generated columns and checks that use it first.";
         return Some(
@@ -87,15 +92,29 @@ fn violation(kind: ConstraintKind, constraint: &str, message: &str, schema: &Sch
             let message = format!(
                 "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
             );
-            fail("23502", message)
+            fail("23502", message).about(About { column: Some(column.to_owned()), ..about(&full, None) })
         }
         ConstraintKind::Unique => {
-            let name = match constraint.strip_prefix("index '") {
-                Some(index) => index.trim_end_matches('\'').to_owned(),
-                None => unique_name(&full, &names, schema),
-            };
-            fail("23505", format!("duplicate key value violates unique constraint \"{name}\""))
+            // An index on expressions is called by its name in the file.
+            if let Some(index) = constraint.strip_prefix("index '") {
+                let index = index.trim_end_matches('\'');
+                let indexes = schema.indexes.iter();
+                let mut named = indexes.flat_map(|(table, own)| own.iter().map(move |index| (table, index)));
+                let found = named.find(|(table, own)| {
+                    let name = TableName { schema: table.schema.clone(), name: own.name.clone() };
+                    file_name(&name) == index
+                });
+                let name = found.map_or(index, |(_, own)| own.name.as_str());
+                let error = duplicate(name);
+                return match found {
+                    Some((table, _)) => error.about(about(table, Some(name))),
+                    None => error,
+                };
+            }
+            let name = unique_name(&full, &names, schema);
+            duplicate(&name)
                 .detail(format!("Key ({}) already exists.", names.join(", ")))
+                .about(about(&full, Some(&name)))
         }
         ConstraintKind::ForeignKey => {
             fail("23503", "insert, update or delete violates a foreign key constraint")
@@ -105,8 +124,21 @@ fn violation(kind: ConstraintKind, constraint: &str, message: &str, schema: &Sch
     }
 }
 
+fn duplicate(name: &str) -> SqlError {
+    fail("23505", format!("duplicate key value violates unique constraint \"{name}\""))
+}
+
+fn about(table: &TableName, constraint: Option<&str>) -> About {
+    let (schema, table) = (table.schema.clone(), table.name.clone());
+    About { schema, table, column: None, constraint: constraint.map(str::to_owned) }
+}
+
 fn unique_name(table: &TableName, columns: &[&str], schema: &Schema) -> String {
     let known = schema.tables.get(table);
+    let indexes = schema.indexes.get(table).into_iter().flatten();
+    if let Some(index) = indexes.into_iter().find(|index| index.is_unique && index.columns == *columns) {
+        return index.name.clone();
+    }
     let table = &table.name;
     let is_key = known.is_some_and(|known| {
         known.primary_key.len() == columns.len()

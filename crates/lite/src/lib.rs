@@ -2,6 +2,7 @@
 
 mod across;
 mod ddl;
+mod deferred;
 mod describe;
 mod error;
 mod fail;
@@ -16,6 +17,7 @@ mod value;
 
 pub use across::{Across, Attached, QUIET};
 pub use ddl::ddl;
+pub use deferred::{REFERENCES_QUERY, Writes};
 pub use describe::{BOOKKEEPING, DESCRIPTION_QUERIES, schema_from};
 pub use error::error;
 pub use functions::{aggregates, collations, functions};

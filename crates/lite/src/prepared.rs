@@ -185,7 +185,7 @@ fn nameless(statement: &Statement) -> SqlError {
     if let Kind::Truncate(names) | Kind::Lock(names) = statement.kind()
         && let Some(name) = names.first()
     {
-        return fail("42P01", format!("relation \"{}\" does not exist", name.name));
+        return crate::translate::no_relation(name.schema.as_deref(), &name.name);
     }
     let word = statement.text().split_whitespace().next().unwrap_or_default();
     unsupported(format!("{} on SQLite shards", word.to_uppercase()))

@@ -89,6 +89,8 @@ pub struct Settings {
     pub zone: Zone,
     /// What `current_user` is.
     pub user: String,
+    /// Whether this user may do everything.
+    pub is_superuser: bool,
     /// What `current_database()` is.
     pub database: String,
     /// What `version()` says.
@@ -104,6 +106,7 @@ impl Default for Settings {
         Settings {
             zone: Zone::utc(),
             user: "polyshard".to_owned(),
+            is_superuser: true,
             database: "polyshard".to_owned(),
             version: "PostgreSQL 15.0 (Polyshard on SQLite shards)".to_owned(),
             bytea_escape: false,

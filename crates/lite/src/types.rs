@@ -16,6 +16,7 @@ pub(crate) mod oid {
     pub const XID: TypeOid = TypeOid(28);
     pub const OIDVECTOR: TypeOid = TypeOid(30);
     pub const PG_NODE_TREE: TypeOid = TypeOid(194);
+    pub const RECORD: TypeOid = TypeOid(2249);
     pub const NAME_ARRAY: TypeOid = TypeOid(1003);
     pub const INT4_ARRAY: TypeOid = TypeOid(1007);
     pub const TEXT_ARRAY: TypeOid = TypeOid(1009);

@@ -83,7 +83,7 @@ async fn the_catalog_tells_the_truth() {
         columns,
         [
             ["id", "bigint", "t", "NULL"],
-            ["name", "character varying(20)", "t", "'x'"],
+            ["name", "character varying(20)", "t", "'x'::character varying"],
             ["pa", "integer", "f", "NULL"],
             ["n", "numeric(8,2)", "f", "NULL"]
         ]
@@ -96,7 +96,7 @@ async fn the_catalog_tells_the_truth() {
     assert_eq!(
         constraints,
         [
-            ["item", "item_check", "c", "CHECK ((n > 0))"],
+            ["item", "item_n_check", "c", "CHECK ((n > 0))"],
             ["item", "item_pa_fkey", "f", "FOREIGN KEY (pa) REFERENCES parent(a) ON DELETE CASCADE"],
             ["item", "item_pkey", "p", "PRIMARY KEY (id)"],
             ["parent", "parent_b_key", "u", "UNIQUE (b)"],

@@ -70,12 +70,35 @@ pub struct SqlError {
     pub position: Option<u32>,
     /// What was being done: the line of a COPY.
     pub context: Option<Cow<'static, str>>,
+    /// What it is about.
+    pub about: Option<Box<About>>,
+}
+
+/// The relation that an error is about, and what of it: programs look for the constraint that was violated.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct About {
+    /// The schema.
+    pub schema: String,
+    /// The table.
+    pub table: String,
+    /// The column, if it is one.
+    pub column: Option<String>,
+    /// The constraint, likewise.
+    pub constraint: Option<String>,
 }
 
 impl SqlError {
     /// A refusal with its class.
     pub fn new(state: SqlState, message: impl Into<Cow<'static, str>>) -> SqlError {
-        SqlError { state, message: message.into(), detail: None, hint: None, position: None, context: None }
+        SqlError {
+            state,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            position: None,
+            context: None,
+            about: None,
+        }
     }
 
     /// Something that is not supported, and what to do instead.
@@ -89,6 +112,12 @@ impl SqlError {
     /// With what to do about it.
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> SqlError {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// With what it is about.
+    pub fn about(mut self, about: About) -> SqlError {
+        self.about = Some(Box::new(about));
         self
     }
 

@@ -14,6 +14,15 @@ pub struct RelationName {
     pub name: String,
 }
 
+impl std::fmt::Display for RelationName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(schema) = &self.schema {
+            write!(f, "{schema}.")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
 /// The kind of a statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {

@@ -5,6 +5,7 @@ mod copy;
 mod cursor;
 mod ddl;
 mod error;
+mod guarded;
 mod kind;
 mod lexer;
 mod literals;
@@ -18,7 +19,8 @@ mod shape;
 mod statement;
 mod utility;
 
-pub use error::{SqlError, SqlState};
+pub use error::{About, SqlError, SqlState};
+pub use guarded::guarded_type;
 pub use kind::{
     Argument, Copy, CopyOther, CopyWhat, Ddl, Declare, Direction, Discard, Execute, Explain, Fetch,
     Isolation, Kind, PolyshardCall, Prepare, RelationName, Setting, TransactionModes,
@@ -32,8 +34,8 @@ pub use route::{
     Analysis, Called, Context, Maps, Part, Rekey, Route, analyse, is_describing, sets_jit_alone,
 };
 pub use schema::{
-    Collation, Column, Enum, ForeignKey, Function, Generated, Placement, Schema, Table, TableName, TypeOid,
-    View, Volatility,
+    Collation, Column, Enum, ForeignKey, Function, Generated, NamedIndex, Placement, Schema, Table,
+    TableName, TypeOid, View, Volatility,
 };
 pub use shape::{Lane, Shape};
 /// The parser's tree, for those who plan and translate.

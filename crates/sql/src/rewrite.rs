@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::cursor::identifier;
 use crate::lexer::{Lexeme, Token};
 
 /// A statement as the parser is given it.
@@ -21,6 +22,19 @@ pub(crate) fn rewrite<'t>(text: &'t str, tokens: &[Token]) -> Rewritten<'t> {
     let mut changed: Option<String> = None;
     let (mut copied, mut left_out) = (0, None);
     for (at, token) in tokens.iter().enumerate() {
+        // Within what was left out already.
+        if token.start < copied {
+            continue;
+        }
+        if let Some(end) = sequence_name_end(tokens, at, &is) {
+            if !is_usual_sequence(text, tokens, at, &is) {
+                left_out = Some("SEQUENCE NAME");
+            }
+            let out = changed.get_or_insert_with(|| String::with_capacity(text.len()));
+            out.push_str(&text[copied..token.start]);
+            copied = end;
+            continue;
+        }
         if token.lexeme != Lexeme::Word || at > 0 && tokens[at - 1].lexeme == Lexeme::Mark(b'.') {
             continue;
         }
@@ -96,4 +110,76 @@ fn names_table(tokens: &[Token], at: usize, is: &dyn Fn(usize, &str) -> bool) ->
         || tokens[before].lexeme == Lexeme::Mark(b',');
     let next = tokens.get(at + 1).map(|next| next.lexeme);
     place && matches!(next, Some(Lexeme::Word | Lexeme::Quoted | Lexeme::Mark(b'(')))
+}
+
+/// Where the name of an identity's sequence ends, if it begins here: `IDENTITY (SEQUENCE NAME "t_id_seq" …)`.
+fn sequence_name_end(tokens: &[Token], at: usize, is: &dyn Fn(usize, &str) -> bool) -> Option<usize> {
+    let behind = at > 1 && tokens[at - 1].lexeme == Lexeme::Mark(b'(') && is(at - 2, "identity");
+    if !(behind && is(at, "sequence") && is(at + 1, "name")) {
+        return None;
+    }
+    let mut last = at + 2;
+    while tokens.get(last + 1).is_some_and(|token| token.lexeme == Lexeme::Mark(b'.')) {
+        last += 2;
+    }
+    tokens.get(last).map(|token| token.end)
+}
+
+/// Whether that name is the one which the sequence has when none is given, so that nothing is lost without it.
+fn is_usual_sequence(text: &str, tokens: &[Token], at: usize, is: &dyn Fn(usize, &str) -> bool) -> bool {
+    let name = |at: usize| {
+        let token = tokens.get(at)?;
+        identifier(&text[token.start..token.end], token.lexeme)
+    };
+    let dotted = |at: usize| tokens.get(at + 1).is_some_and(|token| token.lexeme == Lexeme::Mark(b'.'));
+    let last_part = |mut at: usize| {
+        while dotted(at) {
+            at += 2;
+        }
+        name(at)
+    };
+    let mut table = 2;
+    while ["if", "not", "exists", "only"].iter().any(|word| is(table, word)) {
+        table += 1;
+    }
+    // The column's definition begins behind the last comma or parenthesis that is open, or behind ADD COLUMN.
+    let (mut depth, mut column) = (0_usize, None);
+    for before in (0..at.saturating_sub(2)).rev() {
+        match tokens[before].lexeme {
+            Lexeme::Mark(b')') => depth += 1,
+            Lexeme::Mark(b'(') if depth > 0 => depth -= 1,
+            Lexeme::Mark(b'(' | b',') if depth == 0 => column = Some(before + 1),
+            Lexeme::Word if depth == 0 && is(before, "column") => column = Some(before + 1),
+            _ => continue,
+        }
+        if column.is_some() {
+            break;
+        }
+    }
+    let usual =
+        last_part(table).zip(column.and_then(name)).map(|(table, column)| format!("{table}_{column}_seq"));
+    is(1, "table") && usual.is_some() && usual == last_part(at + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rewrite;
+    use crate::lexer::Lexer;
+
+    #[test]
+    fn the_usual_name_of_a_sequence_is_left_out() {
+        let with = |sql: &str| {
+            let tokens = Lexer::tokens(sql).unwrap();
+            let rewritten = rewrite(sql, &tokens);
+            (rewritten.text.into_owned(), rewritten.left_out)
+        };
+        let drizzle = "CREATE TABLE \"u\" (\"a\" numeric(3, 1), \"id\" integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY \
+                       (sequence name \"u_id_seq\" INCREMENT BY 1))";
+        assert_eq!(with(drizzle), (drizzle.replace("sequence name \"u_id_seq\"", ""), None));
+        let other = drizzle.replace("u_id_seq", "u_seq");
+        assert_eq!(with(&other).1, Some("SEQUENCE NAME"));
+        let added =
+            "ALTER TABLE s.u ADD COLUMN id int GENERATED ALWAYS AS IDENTITY (SEQUENCE NAME s.u_id_seq)";
+        assert_eq!(with(added), (added.replace("SEQUENCE NAME s.u_id_seq", ""), None));
+    }
 }

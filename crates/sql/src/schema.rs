@@ -218,6 +218,21 @@ pub struct Schema {
     pub schemas: BTreeSet<String>,
     /// Enums by number, likewise.
     pub enums: BTreeMap<TypeOid, Arc<Enum>>,
+    /// The indexes of tables, likewise: also those of unique constraints, but not of primary keys.
+    pub indexes: BTreeMap<TableName, Vec<NamedIndex>>,
+}
+
+/// An index of a table, on SQLite shards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedIndex {
+    /// Its name, without the schema.
+    pub name: String,
+    /// Its columns by name; none if it has expressions or a condition.
+    pub columns: Vec<String>,
+    /// Whether no two rows may be alike.
+    pub is_unique: bool,
+    /// Whether it belongs to a constraint.
+    pub is_constraint: bool,
 }
 
 /// A type that is a list of labels, on SQLite shards.

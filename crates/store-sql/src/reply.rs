@@ -108,6 +108,16 @@ pub(crate) fn error(out: &mut BytesMut, severity: Severity, error: &SqlError) {
         if let Some(context) = &error.context {
             field(b'W', context);
         }
+        if let Some(about) = &error.about {
+            field(b's', &about.schema);
+            field(b't', &about.table);
+            if let Some(column) = &about.column {
+                field(b'c', column);
+            }
+            if let Some(constraint) = &about.constraint {
+                field(b'n', constraint);
+            }
+        }
         out.put_u8(0);
     });
 }

@@ -6,10 +6,10 @@ use polyshard_sql::ast::{
 use polyshard_sql::{Context, Generated, Placement, SqlError, Table, TableName, TypeOid};
 
 use super::constraint::{Constraint, constraint_of};
-use super::create::{check_default, column, column_text, describe_column, describe_constraint, exists};
+use super::create::{Made, check_default, column, column_text, describe_column, describe_constraint, exists};
 use super::{allowed, beside, generated, literal_option, literal_text, trigger};
 use crate::fail::{fail, unsupported};
-use crate::translate::{data_type_in, file_name, fold, name_parts, quoted, quoted_name};
+use crate::translate::{data_type_in, file_name, fold, name_parts, no_relation, quoted, quoted_name};
 use crate::types;
 
 pub(super) fn table(alter: &AlterTable, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
@@ -18,7 +18,7 @@ pub(super) fn table(alter: &AlterTable, context: &Context<'_>) -> Result<Vec<Str
         if alter.if_exists {
             return Ok(Vec::new());
         }
-        return Err(fail("42P01", format!("relation \"{name}\" does not exist")));
+        return Err(no_relation(schema.as_deref(), &name));
     };
     let mut out = Vec::new();
     let mut table = table.as_ref().clone();
@@ -42,7 +42,7 @@ fn apply(
     };
     Ok(match operation {
         AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
-            let (mut made, constraints) = column(&full, column_def, context)?;
+            let Made { column: mut made, constraints, is_identity } = column(&full, column_def, context)?;
             if table.columns.iter().any(|known| known.name.eq_ignore_ascii_case(&made.name)) {
                 if *if_not_exists {
                     return Ok(Vec::new());
@@ -78,7 +78,7 @@ fn apply(
             let next = format!(
                 "(SELECT coalesce(max(position), 0) + 1 FROM polyshard_sql_column WHERE table_name = {text})"
             );
-            out.push(describe_column(&full, &made, 0).replace(", 0, ", &format!(", {next}, ")));
+            out.push(describe_column(&full, &made, is_identity, 0).replace(", 0, ", &format!(", {next}, ")));
             if not_null {
                 out.extend(trigger::not_null(&file, &made.name));
             }
@@ -99,12 +99,10 @@ fn apply(
                     find(table, &column)?;
                     continue;
                 };
-                let keyed = table.primary_key.contains(&place)
-                    || table.unique.iter().any(|unique| unique.contains(&place))
-                    || table.foreign_keys.iter().any(|key| key.columns.contains(&place));
-                if keyed {
+                if table.primary_key.contains(&place) {
                     return Err(unsupported(format!("dropping the key column {column}")));
                 }
+                out.extend(drop_with_column(table, place, context));
                 out.extend(trigger::drop_not_null(&file, &column));
                 if table.columns[place].generated != Generated::Stored {
                     out.push(generated::refuse_used(table, &column, "dropping"));
@@ -189,6 +187,28 @@ fn apply(
         AlterTableOperation::OwnerTo { .. } => Vec::new(),
         other => return Err(unsupported(format!("ALTER TABLE … {other}"))),
     })
+}
+
+/// What goes with a column: the indexes, unique constraints and references that it is in.
+fn drop_with_column(table: &mut Table, place: usize, context: &Context<'_>) -> Vec<String> {
+    let (full, column) = (table.name.clone(), table.columns[place].name.clone());
+    let mut out = Vec::new();
+    let indexes = context.schema.indexes.get(&full).into_iter().flatten();
+    for index in indexes.filter(|index| index.columns.contains(&column)) {
+        if index.is_constraint {
+            out.extend(trigger::drop_constraint(&full, &index.name, true));
+            continue;
+        }
+        let file = beside(&full, &index.name);
+        out.push(format!("DROP INDEX IF EXISTS {}", quoted(&file)));
+        out.push(format!("DELETE FROM polyshard_sql_index WHERE name = {}", literal_text(&file)));
+    }
+    for key in table.foreign_keys.iter().filter(|key| key.columns.contains(&place)) {
+        out.extend(trigger::drop_constraint(&full, &key.name, true));
+    }
+    table.unique.retain(|unique| !unique.contains(&place));
+    table.foreign_keys.retain(|key| !key.columns.contains(&place));
+    out
 }
 
 /// What SQLite cannot add to a table that is there is kept by an index or by triggers.

@@ -1,6 +1,8 @@
 //! Keys, checks and references of a table.
 
-use polyshard_sql::ast::{Expr, ForeignKeyConstraint, IndexColumn, ReferentialAction, TableConstraint};
+use std::ops::ControlFlow;
+
+use polyshard_sql::ast::{self, Expr, ForeignKeyConstraint, IndexColumn, ReferentialAction, TableConstraint};
 use polyshard_sql::{Context, SqlError, Table, TableName};
 
 use super::create::table_expr;
@@ -23,7 +25,8 @@ pub(super) enum Constraint {
     Check {
         name: Option<String>,
         expr: Box<Expr>,
-        about: Option<String>,
+        /// The columns that it is about.
+        about: Vec<String>,
     },
     Foreign {
         name: Option<String>,
@@ -48,9 +51,11 @@ pub(super) fn constraint_of(given: &TableConstraint) -> Result<Constraint, SqlEr
         TableConstraint::Unique(key) => {
             Constraint::Unique { name: key.name.as_ref().map(fold), columns: plain(&key.columns)? }
         }
-        TableConstraint::Check(check) => {
-            Constraint::Check { name: check.name.as_ref().map(fold), expr: check.expr.clone(), about: None }
-        }
+        TableConstraint::Check(check) => Constraint::Check {
+            name: check.name.as_ref().map(fold),
+            expr: check.expr.clone(),
+            about: Vec::new(),
+        },
         TableConstraint::ForeignKey(key) => {
             let columns = key.columns.iter().map(fold).collect();
             Constraint::foreign(key.name.as_ref().map(fold), columns, key)?
@@ -109,8 +114,11 @@ impl Constraint {
             Constraint::Primary { name, .. } => (name, format!("{table}_pkey")),
             Constraint::Unique { name, columns } => (name, format!("{table}_{}_key", columns.join("_"))),
             Constraint::Check { name, about, .. } => {
-                let about = about.as_ref().map_or_else(String::new, |about| format!("_{about}"));
-                (name, format!("{table}{about}_check"))
+                // As PostgreSQL has it: only one column is worth a mention.
+                match &about[..] {
+                    [only] => (name, format!("{table}_{only}_check")),
+                    _ => (name, format!("{table}_check")),
+                }
             }
             Constraint::Foreign { name, columns, .. } => {
                 (name, format!("{table}_{}_fkey", columns.join("_")))
@@ -154,7 +162,7 @@ impl Constraint {
                     }
                 }
             }
-            Constraint::Check { .. } => {}
+            Constraint::Check { expr, about, .. } => *about = columns_of(expr, table),
             Constraint::Foreign { columns, target, target_columns, .. } => {
                 let schema = Some(target.schema.as_str()).filter(|schema| !schema.is_empty());
                 let is_itself =
@@ -224,6 +232,14 @@ impl Constraint {
         })
     }
 
+    /// The index that keeps a unique constraint.
+    pub fn index(&self, table: &Table) -> Option<String> {
+        let Constraint::Unique { columns, .. } = self else { return None };
+        let list: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
+        let index = quoted(&beside(&table.name, self.name()));
+        Some(format!("CREATE UNIQUE INDEX {index} ON {} ({})", quoted_name(&table.name), list.join(", ")))
+    }
+
     /// What keeps it on a table that is there: SQLite cannot add it to the table, so triggers do. The rows that
     /// are there are checked first.
     pub fn kept_by_triggers(&self, table: &Table, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
@@ -259,12 +275,32 @@ impl Constraint {
         match self {
             Constraint::Primary { columns, .. } => ('p', columns.clone(), None, None),
             Constraint::Unique { columns, .. } => ('u', columns.clone(), None, None),
-            Constraint::Check { .. } => ('c', Vec::new(), None, None),
+            Constraint::Check { about, .. } => ('c', about.clone(), None, None),
             Constraint::Foreign { columns, target, target_columns, .. } => {
                 ('f', columns.clone(), Some(file_name(target)), Some(target_columns.clone()))
             }
         }
     }
+}
+
+/// The columns of a table that an expression names, in their order.
+fn columns_of(expr: &Expr, table: &Table) -> Vec<String> {
+    let mut found = vec![false; table.columns.len()];
+    let mut see = |name: String| {
+        if let Some(place) = table.column(&name) {
+            found[place] = true;
+        }
+    };
+    let _: ControlFlow<()> = ast::visit_expressions(expr, |part| {
+        match part {
+            Expr::Identifier(ident) => see(fold(ident)),
+            Expr::CompoundIdentifier(parts) => parts.last().map(fold).into_iter().for_each(&mut see),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    let columns = table.columns.iter().zip(found).filter(|(_, found)| *found);
+    columns.map(|(column, _)| column.name.clone()).collect()
 }
 
 /// As `pg_get_constraintdef` shows it.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use polyshard_sql::ast::{
     ColumnDef, ColumnOption, CreateIndex, CreateTable, DataType, Expr, GeneratedAs, OrderBySort,
+    SequenceOptions,
 };
 use polyshard_sql::{
     Collation, Column, Context, Generated, Placement, Schema, SqlError, Table, TableName, TypeOid,
@@ -47,8 +48,10 @@ pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<S
     }
     let mut columns = Vec::new();
     let mut constraints = Vec::new();
+    let mut identities = Vec::new();
     for def in &create.columns {
-        let (column, own) = column(&name, def, context)?;
+        let Made { column, constraints: own, is_identity } = column(&name, def, context)?;
+        identities.push(is_identity);
         if columns.iter().any(|known: &Column| known.name.eq_ignore_ascii_case(&column.name)) {
             return Err(fail("42701", format!("column \"{}\" specified more than once", column.name)));
         }
@@ -75,13 +78,15 @@ pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<S
         }
         parts.push(part);
     }
-    for constraint in &constraints {
+    // Unique ones are kept by indexes, which can be dropped.
+    for constraint in constraints.iter().filter(|constraint| constraint.index(&table).is_none()) {
         parts.push(constraint.text(&table, context)?);
     }
     let mut out = vec![format!("CREATE TABLE {} ({}) STRICT", quoted_name(&name), parts.join(", "))];
+    out.extend(constraints.iter().filter_map(|constraint| constraint.index(&table)));
     out.push(format!("INSERT INTO polyshard_sql_table (name) VALUES ({})", literal_text(&file_name(&name))));
-    for (place, column) in table.columns.iter().enumerate() {
-        out.push(describe_column(&name, column, place as i64 + 1));
+    for (place, (column, is_identity)) in table.columns.iter().zip(identities).enumerate() {
+        out.push(describe_column(&name, column, is_identity, place as i64 + 1));
     }
     out.extend(constraints.iter().map(|constraint| describe_constraint(&name, constraint)));
     // The rows of a defaulted column are filled by us, so its expression must be one we know.
@@ -120,12 +125,17 @@ fn settle(table: &mut Table, constraints: &mut [Constraint], context: &Context<'
     Ok(())
 }
 
-/// A column, and the constraints written beside it.
-pub(super) fn column(
-    table: &TableName,
-    def: &ColumnDef,
-    context: &Context<'_>,
-) -> Result<(Column, Vec<Constraint>), SqlError> {
+/// A column as it was asked for.
+pub(super) struct Made {
+    pub column: Column,
+    /// The constraints written beside it.
+    pub constraints: Vec<Constraint>,
+    /// Whether it is an identity, rather than serial.
+    pub is_identity: bool,
+}
+
+/// Reads a column.
+pub(super) fn column(table: &TableName, def: &ColumnDef, context: &Context<'_>) -> Result<Made, SqlError> {
     let name = fold(&def.name);
     let (serial, type_oid, type_mod) = match &def.data_type {
         DataType::Custom(custom, modifiers) if modifiers.is_empty() => match name_parts(custom)?.1.as_str() {
@@ -162,6 +172,7 @@ pub(super) fn column(
         column.default = Some(sequence.clone());
     }
     let mut constraints = Vec::new();
+    let mut is_identity = false;
     for option in &def.options {
         let given = option.name.as_ref().map(fold);
         match &option.option {
@@ -179,16 +190,18 @@ pub(super) fn column(
                 constraints.push(Constraint::Check {
                     name: given.or_else(|| check.name.as_ref().map(fold)),
                     expr: check.expr.clone(),
-                    about: Some(name.clone()),
+                    about: Vec::new(),
                 });
             }
             ColumnOption::ForeignKey(key) => {
                 constraints.push(Constraint::foreign(given, vec![name.clone()], key)?);
             }
             ColumnOption::Generated { generated_as, generation_expr: None, sequence_options, .. } => {
-                if sequence_options.as_ref().is_some_and(|options| !options.is_empty()) {
-                    return Err(unsupported("identity columns with options"));
+                let options = sequence_options.iter().flatten();
+                if let Some(other) = options.into_iter().find(|option| !is_usual_option(option, type_oid)) {
+                    return Err(unsupported(format!("identity columns with the option{other}")));
                 }
+                is_identity = true;
                 column.not_null = true;
                 column.default = Some(sequence.clone());
                 column.generated = match generated_as {
@@ -211,7 +224,25 @@ pub(super) fn column(
             other => return Err(unsupported(format!("{other} in a column"))),
         }
     }
-    Ok((column, constraints))
+    Ok(Made { column, constraints, is_identity })
+}
+
+/// Whether an option of a sequence says what is so anyway.
+fn is_usual_option(option: &SequenceOptions, type_oid: TypeOid) -> bool {
+    let is = |expr: &Expr, wanted: &str| expr.to_string() == wanted;
+    match option {
+        SequenceOptions::IncrementBy(by, _) => is(by, "1"),
+        SequenceOptions::MinValue(least) => least.as_ref().is_none_or(|least| is(least, "1")),
+        SequenceOptions::MaxValue(most) => most.as_ref().is_none_or(|most| match type_oid {
+            TypeOid::INT2 => is(most, "32767"),
+            TypeOid::INT4 => is(most, "2147483647"),
+            _ => is(most, "9223372036854775807"),
+        }),
+        SequenceOptions::StartWith(first, _) => is(first, "1"),
+        // How many are taken at once cannot be seen.
+        SequenceOptions::Cache(_) => true,
+        SequenceOptions::Cycle(_) => option.to_string().trim().eq_ignore_ascii_case("no cycle"),
+    }
 }
 
 /// The sequence of a serial column, called as PostgreSQL calls it: ids are counted by its name, on either engine.
@@ -293,9 +324,15 @@ pub(super) fn column_text(column: &Column) -> Result<String, SqlError> {
 }
 
 /// The statement that records a column.
-pub(super) fn describe_column(table: &TableName, column: &Column, position: i64) -> String {
+pub(super) fn describe_column(
+    table: &TableName,
+    column: &Column,
+    is_identity: bool,
+    position: i64,
+) -> String {
     let generated = match column.generated {
         Generated::No => "no",
+        Generated::ByDefault if is_identity => "identity",
         Generated::ByDefault => "default",
         Generated::Always => "always",
         Generated::Stored => "stored",
@@ -400,14 +437,26 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
             }
             expr => {
                 is_plain = false;
-                let sql = table_expr(table, context, expr, "")?;
-                // SQLite would not open the file elsewhere with a function of ours in an index.
-                if sql.contains("pg_") {
+                let expr = unnested(expr);
+                let (sql, type_oid) = typed_expr(table, context, expr, "")?;
+                if sql.contains("random") {
+                    return Err(fail("42P17", "functions in index expression must be marked IMMUTABLE"));
+                }
+                // What is equal must be kept alike, and computed alike by everyone.
+                if !INDEXED.contains(&type_oid) || !is_immutable(&sql) {
                     return Err(unsupported(format!("an index on the expression {expr}")));
                 }
                 texts.push(format!("({sql}){direction}"));
-                shown.push(format!("({expr}){class}{direction}"));
-                names.push("expr".to_owned());
+                match expr {
+                    Expr::Function(function) => {
+                        shown.push(format!("{expr}{class}{direction}"));
+                        names.push(name_parts(&function.name)?.1);
+                    }
+                    _ => {
+                        shown.push(format!("({expr}){class}{direction}"));
+                        names.push("expr".to_owned());
+                    }
+                }
             }
         }
     }
@@ -420,7 +469,7 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
         None => String::new(),
         Some(expr) => {
             let sql = table_expr(table, context, expr, "")?;
-            if sql.contains("pg_") {
+            if !is_immutable(&sql) {
                 return Err(unsupported(format!("an index on rows where {expr}")));
             }
             format!(" WHERE {sql}")
@@ -457,6 +506,34 @@ pub(super) fn index(create: &CreateIndex, context: &Context<'_>) -> Result<Vec<S
     ])
 }
 
+/// Types of expressions in indexes: those whose equal values are one value in the file.
+const INDEXED: [TypeOid; 11] = [
+    TypeOid::BOOL,
+    TypeOid::INT2,
+    TypeOid::INT4,
+    TypeOid::INT8,
+    TypeOid::FLOAT8,
+    TypeOid::TEXT,
+    TypeOid::VARCHAR,
+    TypeOid::DATE,
+    TypeOid::TIMESTAMP,
+    TypeOid::TIMESTAMPTZ,
+    TypeOid::UUID,
+];
+
+/// Whether an expression that was translated gives the same for the same row always: neither chance nor a session's
+/// time zone is in it.
+fn is_immutable(sql: &str) -> bool {
+    !["random", "'UTC'", "SELECT "].iter().any(|other| sql.contains(other))
+}
+
+fn unnested(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => unnested(inner),
+        expr => expr,
+    }
+}
+
 fn shown_ident(name: &str) -> String {
     crate::functions::quote_ident(name)
 }
@@ -469,6 +546,16 @@ pub(super) fn table_expr(
     expr: &Expr,
     row: &str,
 ) -> Result<String, SqlError> {
+    typed_expr(table, context, expr, row).map(|(sql, _)| sql)
+}
+
+/// Likewise, with its type.
+fn typed_expr(
+    table: &Table,
+    context: &Context<'_>,
+    expr: &Expr,
+    row: &str,
+) -> Result<(String, TypeOid), SqlError> {
     let settings = Settings::default();
     let mut translator = Translator::new(context, &settings, Vec::new());
     let mut scope = Scope::new();
@@ -498,7 +585,7 @@ pub(super) fn table_expr(
     if !translator.sources.is_empty() || !translator.system.is_empty() || has_labels {
         return Err(unsupported(format!("the expression {expr} in a table's definition")));
     }
-    Ok(ex.sql)
+    Ok((ex.sql, ex.type_oid))
 }
 
 /// An expression of no column, as it goes into a column.

@@ -205,6 +205,17 @@ impl Reference<'_> {
     }
 }
 
+/// A query that fails if a row refers to nothing. The tables are called as in the file.
+pub(crate) fn check_reference(
+    name: &str,
+    child: &str,
+    columns: &[String],
+    parent: &str,
+    parent_columns: &[String],
+) -> String {
+    Reference { name, key: name, child, columns, parent, parent_columns, actions: "" }.check_rows()
+}
+
 /// Gives a table another text: only for what makes no difference to how its rows are kept. A view that comes and goes
 /// tells every connection to read the schema anew.
 pub(super) fn rewrite(table: &str, text: &str) -> Vec<String> {
@@ -218,7 +229,7 @@ pub(super) fn rewrite(table: &str, text: &str) -> Vec<String> {
     ]
 }
 
-/// The end of a constraint. Of those that the table itself keeps, only references can be dropped.
+/// The end of a constraint. Of those that the table itself keeps, only references and checks can be dropped.
 pub(super) fn drop_constraint(table: &TableName, name: &str, if_exists: bool) -> Vec<String> {
     let (key, table) = (beside(table, name), &file_name(table));
     let of = format!("table_name = {} AND name = {}", literal_text(table), literal_text(name));
@@ -232,10 +243,11 @@ pub(super) fn drop_constraint(table: &TableName, name: &str, if_exists: bool) ->
     let inline = literal_text(&format!("dropping the constraint {name}, which was written in CREATE TABLE"));
     out.push(format!(
         "SELECT pg_raise('0A000', {inline}) FROM sqlite_schema WHERE type = 'table' AND name = {} \
-         AND instr(sql, {}) > 0 AND instr(sql, {}) = 0",
+         AND instr(sql, {}) > 0 AND instr(sql, {}) = 0 AND instr(sql, {}) = 0",
         literal_text(table),
         literal_text(&format!("CONSTRAINT {} ", quoted(name))),
-        literal_text(&format!("CONSTRAINT {} FOREIGN KEY ", quoted(name)))
+        literal_text(&format!("CONSTRAINT {} FOREIGN KEY ", quoted(name))),
+        literal_text(&format!("CONSTRAINT {} CHECK ", quoted(name)))
     ));
     out.extend(rewrite(table, &format!("pg_without_reference(sql, {})", literal_text(&quoted(name)))));
     for event in ["insert", "update"] {

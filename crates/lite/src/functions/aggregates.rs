@@ -33,6 +33,7 @@ pub(super) fn all() -> Vec<Aggregate> {
             };
             Box::new(List { element, list: None })
         }),
+        Aggregate::new("pg_json_agg", 1, || Box::new(Written::default())),
         Aggregate::new("pg_jsonb_object_agg", 2, || Box::new(Members::default())),
         Aggregate::new("pg_only", 1, || Box::new(Only::default())),
     ]
@@ -277,6 +278,32 @@ impl Accumulator for List {
 
     fn value(&self) -> Result<Value, String> {
         Ok(self.list.as_ref().map(|list| Json::Array(list.clone()).to_string()).into())
+    }
+}
+
+/// An array of json, each as it is written.
+#[derive(Default)]
+struct Written(Option<String>);
+
+impl Accumulator for Written {
+    fn step(&mut self, a: &[Value]) -> Result<(), String> {
+        let element = told(super::jsonb::written_or_null(&a[0]))?;
+        match &mut self.0 {
+            None => self.0 = Some(format!("[{element}")),
+            Some(list) => {
+                list.push_str(", ");
+                list.push_str(element);
+            }
+        }
+        Ok(())
+    }
+
+    fn inverse(&mut self, _: &[Value]) -> Result<(), String> {
+        Err(no_inverse())
+    }
+
+    fn value(&self) -> Result<Value, String> {
+        Ok(self.0.as_ref().map(|list| format!("{list}]")).into())
     }
 }
 

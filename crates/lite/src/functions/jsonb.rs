@@ -109,6 +109,10 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
             Ok(kept(Json::Array(elements?)))
         }),
         // The same written as json is.
+        variadic("pg_json_build_array", |a| {
+            let elements: Result<Vec<&str>, SqlError> = a.iter().map(written_or_null).collect();
+            Ok(Value::Text(format!("[{}]", elements?.join(", "))))
+        }),
         variadic("pg_json_build_object", |a| {
             let mut members = Vec::new();
             for pair in a.chunks(2) {
@@ -117,7 +121,7 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
                 }
                 let mut key = String::new();
                 crate::value::json::write_string(text(&pair[0])?, &mut key);
-                members.push(format!("{key} : {}", json_or_null(&pair[1])?));
+                members.push(format!("{key} : {}", written_or_null(&pair[1])?));
             }
             Ok(Value::Text(format!("{{{}}}", members.join(", "))))
         }),
@@ -137,6 +141,11 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
 
 fn json(value: &Value) -> Result<Json, SqlError> {
     Json::parse(text(value)?)
+}
+
+/// A document as it is written.
+pub(super) fn written_or_null(value: &Value) -> Result<&str, SqlError> {
+    if value.is_null() { Ok("null") } else { text(value) }
 }
 
 fn json_or_null(value: &Value) -> Result<Json, SqlError> {

@@ -11,16 +11,17 @@ pub(super) fn with_constraint(table: &str, constraint: &str) -> Result<String, S
     Ok(format!("{}, {constraint}{}", &table[..end], &table[end..]))
 }
 
-/// Without the foreign key of this name, which is quoted; as it is if it has none.
+/// Without the foreign key or check of this name, which is quoted; as it is if it has none.
 pub(super) fn without_reference(table: &str, name: &str) -> String {
-    let head = format!("CONSTRAINT {name} FOREIGN KEY ");
+    let heads = ["FOREIGN KEY", "CHECK"].map(|kind| format!("CONSTRAINT {name} {kind} "));
     let mut begin = None;
     for (at, mark, depth) in marks(table) {
         let outermost = matches!((mark, depth), (b',', 1) | (b')', 0));
         if let (Some(begin), true) = (begin, outermost) {
             return format!("{}{}", &table[..begin], &table[at..]);
         }
-        if outermost && table[at + 1..].trim_start().starts_with(&head) {
+        let rest = table[at + 1..].trim_start();
+        if outermost && heads.iter().any(|head| rest.starts_with(head.as_str())) {
             begin = Some(at);
         }
     }
@@ -88,6 +89,8 @@ mod tests {
         assert_eq!(without_reference(&both, "\"k\""), with_constraint(table, other).unwrap());
         assert_eq!(without_reference(table, "\"k\""), table);
         assert_eq!(without_reference(table, "\"p\""), table);
+        let check = with_constraint(&with, "CONSTRAINT \"c\" CHECK ((\"x, (\" <> 'a,b)'))").unwrap();
+        assert_eq!(without_reference(&check, "\"c\""), with);
     }
 
     #[test]

@@ -35,6 +35,7 @@ impl<'c> Names<'c> {
                 (_, Some(("visible", file))) => out.push_str(&self.visible(file)),
                 (_, Some(("shown", file))) => out.push_str(&self.shown(file)),
                 (_, Some(("is_enum", type_oid))) => out.push_str(&self.is_enum(type_oid)),
+                (_, Some(("default", column))) => out.push_str(&self.default(column)),
                 (_, Some(("type_schema", type_oid))) => out.push_str(&self.type_schema(type_oid)),
                 _ => out.push_str(&rest[at..end]),
             }
@@ -108,6 +109,21 @@ impl<'c> Names<'c> {
     fn is_enum(&self, type_oid: &str) -> String {
         let enums: Vec<String> = self.context.schema.enums.keys().map(|known| known.0.to_string()).collect();
         format!("{type_oid} IN ({})", enums.join(", "))
+    }
+
+    /// A column's default as PostgreSQL shows it: a plain text says what it is one of.
+    fn default(&self, column: &str) -> String {
+        let (text, type_oid) = (format!("{column}.default_text"), format!("{column}.type_oid"));
+        let made = self.shown_types();
+        let name = match made.is_empty() {
+            true => format!("pg_format_type({type_oid}, -1)"),
+            false => format!("(CASE {type_oid}{made} ELSE pg_format_type({type_oid}, -1) END)"),
+        };
+        format!(
+            "(CASE WHEN {text} GLOB '''*''' AND instr(substr({text}, 2, length({text}) - 2), '''') = 0 \
+             AND ({type_oid} IN (25, 1043) OR {}) THEN {text} || '::' || {name} ELSE {text} END)",
+            self.is_enum(&type_oid)
+        )
     }
 
     fn type_schema(&self, type_oid: &str) -> String {

@@ -83,6 +83,7 @@ impl Table {
     pub fn sql(&self, settings: &Settings, names: &Names<'_>) -> String {
         let fill = |text: &str| {
             let text = text.replace("{database}", &text_literal(&settings.database));
+            let text = text.replace("{superuser}", if settings.is_superuser { "1" } else { "0" });
             names.filled(&text.replace("{user}", &text_literal(&settings.user)))
         };
         let columns: Vec<String> = self
@@ -96,6 +97,7 @@ impl Table {
             Some(from) => {
                 let from = names.filled(from);
                 let from = from.replace("{types}", &type_rows(names)).replace("{enums}", &names.labels());
+                let from = from.replace("{extensions}", &extension_rows());
                 from.replace("{settings}", &setting_rows(settings))
             }
         };
@@ -119,6 +121,11 @@ fn type_rows(names: &Names<'_>) -> String {
     let own = types::TYPES.iter().map(|known| row(known, SYSTEM));
     let made = names.types().map(|(known, within)| row(known, within));
     format!("(VALUES {})", own.chain(made).collect::<Vec<_>>().join(", "))
+}
+
+fn extension_rows() -> String {
+    let row = |(name, version): &(&str, &str)| format!("({}, {})", text_literal(name), text_literal(version));
+    format!("(VALUES {})", crate::ddl::EXTENSIONS.iter().map(row).collect::<Vec<_>>().join(", "))
 }
 
 fn setting_rows(settings: &Settings) -> String {

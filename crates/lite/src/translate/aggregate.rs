@@ -262,6 +262,11 @@ impl Translator<'_> {
                 let value = self.document(value)?;
                 Ex::made(format!("pg_jsonb_agg({each}{}{order})", value.sql), TypeOid::JSONB, &[&value])
             }
+            "json_agg" => {
+                let value = known(self, value)?;
+                let value = self.json_text(value)?;
+                Ex::made(format!("pg_json_agg({each}{}{order})", value.sql), TypeOid::JSON, &[&value])
+            }
             "jsonb_object_agg" => {
                 let Some(document) = second else { return Err(none()) };
                 let (key, document) = (known(self, value)?, known(self, document)?);

@@ -18,7 +18,7 @@ use crate::types::{self, oid};
 pub const NEXT_ID: &str = "polyshard.next_id";
 
 /// Settings that are the same in every session, for clients that ask.
-const SETTINGS: [(&str, &str); 13] = [
+const SETTINGS: [(&str, &str); 14] = [
     ("client_encoding", "UTF8"),
     ("datestyle", "ISO, MDY"),
     ("intervalstyle", "postgres"),
@@ -32,7 +32,14 @@ const SETTINGS: [(&str, &str); 13] = [
     ("integer_datetimes", "on"),
     ("max_identifier_length", "63"),
     ("block_size", "8192"),
+    // There is none to be on.
+    ("jit", "off"),
 ];
+
+/// Whether an expression is this text.
+fn is_text(expr: &Expr, wanted: &str) -> bool {
+    expr.to_string() == format!("'{wanted}'")
+}
 
 /// What a call has in its parentheses.
 pub(super) struct Arguments<'a> {
@@ -91,11 +98,13 @@ impl Translator<'_> {
             }
             return Err(unsupported(format!("the function {name} outside of FROM")));
         }
+        let shown = name.clone();
+        // The one function of uuid-ossp that is asked for: another name of PostgreSQL's own.
+        let name = if name == "uuid_generate_v4" { "gen_random_uuid".to_owned() } else { name };
         let given = arguments(function)?;
         if given.star {
             return Err(no_such(&format!("function {name}"), &[]));
         }
-        let shown = name.clone();
         Ok(match self.special(&name, &given.values)? {
             Some(ex) if ex.name.is_some() => ex,
             Some(ex) => ex.named(shown),
@@ -104,7 +113,7 @@ impl Translator<'_> {
                 for value in given.values {
                     values.push(self.expr(value)?);
                 }
-                self.call_rule(&name, values)?
+                self.call_rule(&name, values)?.named(shown)
             }
         })
     }
@@ -274,6 +283,15 @@ impl Translator<'_> {
                 }
                 Some(self.joined("pg_jsonb_build_array", parts, TypeOid::JSONB))
             }
+            ("json_build_array", values) => {
+                let mut parts = Vec::new();
+                for value in values {
+                    let value = self.expr(value)?;
+                    let value = self.known(value)?;
+                    parts.push(self.json_text(value)?);
+                }
+                Some(self.joined("pg_json_build_array", parts, TypeOid::JSON))
+            }
             ("jsonb_build_object" | "json_build_object", values) => {
                 if values.len() % 2 != 0 {
                     return Err(fail("22023", "argument list must have even number of elements"));
@@ -282,7 +300,11 @@ impl Translator<'_> {
                 for (place, value) in values.iter().enumerate() {
                     let value = self.expr(value)?;
                     let value = self.known(value)?;
-                    parts.push(if place % 2 == 0 { self.output_text(value)? } else { self.document(value)? });
+                    parts.push(match (place % 2, name) {
+                        (0, _) => self.output_text(value)?,
+                        (_, "json_build_object") => self.json_text(value)?,
+                        _ => self.document(value)?,
+                    });
                 }
                 let type_oid = if name == "json_build_object" { TypeOid::JSON } else { TypeOid::JSONB };
                 Some(self.joined(&format!("pg_{name}"), parts, type_oid))
@@ -385,6 +407,10 @@ impl Translator<'_> {
                 return Err(unsupported(format!("the function {name}"))
                     .hint("use RETURNING to learn the id of a row"));
             }
+            // asyncpg has it set before it asks for types; here it means nothing.
+            ("set_config", [name, value, _]) if is_text(name, "jit") && is_text(value, "off") => {
+                text("off", TypeOid::TEXT)
+            }
             ("set_config", [_, _, _]) => return Err(unsupported("set_config").hint("use SET")),
             (
                 "format_type"
@@ -435,6 +461,15 @@ impl Translator<'_> {
             return Ok(Ex::made(sql, TypeOid::TEXT, &[&ex]));
         }
         self.as_text(ex)
+    }
+
+    /// As a document's text within another: json stays as it was written.
+    pub(super) fn json_text(&mut self, ex: Ex) -> Result<Ex, SqlError> {
+        // PostgreSQL writes them without blanks.
+        if types::is_array(ex.type_oid) {
+            return Err(unsupported("arrays in json").hint("use jsonb"));
+        }
+        if ex.type_oid == TypeOid::JSON { Ok(ex) } else { self.document(ex) }
     }
 
     /// As a document; NULL becomes JSON's null only where the caller's function makes it so.

@@ -8,7 +8,7 @@ use polyshard_sql::{SqlError, TypeOid};
 
 use super::{How, Translator, fold, literal, name_parts};
 use crate::fail::{fail, unsupported};
-use crate::types;
+use crate::types::{self, oid};
 use crate::value::interval::Interval;
 
 /// What is known of a value before it is computed.
@@ -284,6 +284,16 @@ impl Translator<'_> {
             }
             _ => (self.expr(root)?, chain),
         };
+        // The only rows there are as values: those of _pg_expandarray.
+        if let (oid::RECORD, [AccessExpr::Dot(Expr::Identifier(field))]) = (value.type_oid, steps) {
+            let (place, type_oid) = match fold(field).as_str() {
+                "x" => (0, TypeOid::INT2),
+                "n" => (1, TypeOid::INT4),
+                _ => return Err(refuse()),
+            };
+            let sql = format!("json_extract({}, '$[{place}]')", value.sql);
+            return Ok(Ex::made(sql, type_oid, &[&value]).named(fold(field)));
+        }
         let name = value.name.clone();
         for step in steps {
             let AccessExpr::Subscript(Subscript::Index { index }) = step else {

@@ -1,14 +1,15 @@
 //! FROM: tables, views, sub-queries, joins.
 
+use polyshard_engine::Value;
 use polyshard_sql::ast::{
-    Expr, FunctionArg, FunctionArgExpr, JoinConstraint, JoinOperator, ObjectName, Query, SetExpr, TableAlias,
-    TableFactor, TableWithJoins,
+    Expr, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, ObjectName, Query, SetExpr,
+    TableAlias, TableFactor, TableWithJoins,
 };
 use polyshard_sql::{Column, Placement, SqlError, Table, TypeOid};
 
 use super::compare::Comparison;
 use super::scope::Relation;
-use super::{Ex, Translator, Visible, column_value, fold, name_parts, quoted, quoted_name};
+use super::{Ex, Translator, Visible, column_value, fold, literal, name_parts, quoted, quoted_name};
 use crate::across::{Across, Attached};
 use crate::fail::{fail, unsupported};
 use crate::prepared::OutColumn;
@@ -49,9 +50,18 @@ impl Translator<'_> {
             // A function on the right may use the tables on its left.
             let hidden = self.scope().columns.len();
             self.scope().columns.extend(left.columns.iter().cloned());
-            let right = self.factor(&join.relation, uses);
+            let beside = self.beside(join, uses);
+            let right = match &beside {
+                Ok(None) => self.factor(&join.relation, uses).map(Some),
+                _ => Ok(None),
+            };
             self.scope().columns.truncate(hidden);
-            let right = right?;
+            if let Some(beside) = beside? {
+                left.columns.extend(beside.columns);
+                left.relations.extend(beside.relations);
+                continue;
+            }
+            let Some(right) = right? else { continue };
             let (kind, constraint) = match &join.join_operator {
                 JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => ("JOIN", constraint),
                 JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => {
@@ -67,6 +77,37 @@ impl Translator<'_> {
             left = self.join(left, kind, constraint, right, uses)?;
         }
         Ok(left)
+    }
+
+    /// `LEFT JOIN LATERAL (…) ON true` of one value for each row, by which Drizzle and Prisma fetch what belongs to it: a
+    /// value that is computed where it is used. If there is more than one, it is refused when that is seen.
+    fn beside(&mut self, join: &Join, uses: &mut Ex) -> Result<Option<Joined>, SqlError> {
+        let (JoinOperator::Left(JoinConstraint::On(on)) | JoinOperator::LeftOuter(JoinConstraint::On(on))) =
+            &join.join_operator
+        else {
+            return Ok(None);
+        };
+        let TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None } =
+            &join.relation
+        else {
+            return Ok(None);
+        };
+        if !on.to_string().eq_ignore_ascii_case("true") || !uses_siblings(self, subquery)? {
+            return Ok(None);
+        }
+        let made = self.query(subquery, None)?;
+        uses.uses(&made.uses);
+        if made.columns.len() != 1 {
+            return Err(unsupported("LATERAL sub-queries of several columns"));
+        }
+        let several = literal(&Value::from("a LATERAL sub-query that gives several rows on SQLite shards"));
+        let sql = format!(
+            "(SELECT CASE WHEN count(*) > 1 THEN pg_raise('0A000', {several}) ELSE max(\"c1\") END FROM ({}))",
+            made.sql
+        );
+        let mut joined = named_columns(String::new(), "", fold(&alias.name), made.columns, Some(alias))?;
+        joined.columns.iter_mut().for_each(|column| column.sql.clone_from(&sql));
+        Ok(Some(joined))
     }
 
     fn join(
@@ -430,7 +471,7 @@ fn rename(columns: &mut [Visible], alias: Option<&TableAlias>, shown: &str) -> R
 }
 
 /// Nothing is called so.
-pub(super) fn no_relation(schema: Option<&str>, name: &str) -> SqlError {
+pub(crate) fn no_relation(schema: Option<&str>, name: &str) -> SqlError {
     let within = schema.map_or_else(String::new, |schema| format!("{schema}."));
     fail("42P01", format!("relation \"{within}{name}\" does not exist"))
 }

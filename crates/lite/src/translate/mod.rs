@@ -28,6 +28,7 @@ pub use call::NEXT_ID;
 pub(crate) use cast::How;
 pub(crate) use enums::{MARK as ENUM_MARK, check_label, data_type_in, find as find_enum, sort_value};
 pub(crate) use expr::Ex;
+pub(crate) use from::no_relation;
 pub use names::file_name;
 pub(crate) use names::{column_value, fold, kept_value, name_parts, quoted, quoted_name};
 pub(crate) use scope::{Scope, Visible};

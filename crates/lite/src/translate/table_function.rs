@@ -1,6 +1,6 @@
 //! Functions in FROM: series and the elements of arrays and documents, by SQLite's json_each.
 
-use polyshard_sql::ast::{Expr, SelectItem, TableAlias};
+use polyshard_sql::ast::{Expr, Function, SelectItem, TableAlias};
 use polyshard_sql::{SqlError, TypeOid};
 
 use super::compare::element_sql;
@@ -11,7 +11,7 @@ use super::{Ex, How, Translator, Visible, fold, name_parts, quoted};
 use crate::fail::unsupported;
 use crate::types::{self, oid};
 
-const TABLE_FUNCTIONS: [&str; 9] = [
+const TABLE_FUNCTIONS: [&str; 10] = [
     "unnest",
     "generate_series",
     "jsonb_array_elements",
@@ -21,6 +21,7 @@ const TABLE_FUNCTIONS: [&str; 9] = [
     "jsonb_each_text",
     "generate_subscripts",
     "pg_partition_ancestors",
+    "_pg_expandarray",
 ];
 
 pub(super) fn is_table_function(name: &str) -> bool {
@@ -88,11 +89,13 @@ impl Translator<'_> {
             let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
                 continue;
             };
-            let Expr::Function(function) = expr else {
+            let Some(function) = called_function(expr) else {
                 continue;
             };
             let (_, name) = name_parts(&function.name)?;
-            if !is_table_function(&name) || function.over.is_some() {
+            let text = function.to_string();
+            let known = self.scope().spread.iter().any(|(known, _)| *known == text);
+            if !is_table_function(&name) || function.over.is_some() || known {
                 continue;
             }
             let given = super::call::arguments(function)?;
@@ -115,7 +118,7 @@ impl Translator<'_> {
             let mut value =
                 Ex::made(element_sql(element).replace("\"e\"", &quoted(&own)), element, &[&array]);
             value.level = Some(self.scopes.len() - 1);
-            self.scope().spread.push((function.to_string(), value));
+            self.scope().spread.push((text, value));
             tables.push((format!("json_each({}) AS {}", array.sql, quoted(&own)), condition));
         }
         Ok(tables)
@@ -141,6 +144,14 @@ impl Translator<'_> {
                 let array = values.remove(0);
                 let element = types::element(array.type_oid).ok_or_else(none)?;
                 (array, element)
+            }
+            // Pairs of an element and its place, as the standard's views have them.
+            ("_pg_expandarray", 1) => {
+                let array = values.remove(0);
+                types::element(array.type_oid).ok_or_else(none)?;
+                let pairs = "SELECT json_group_array(json_array(value, key + 1))";
+                let sql = format!("({pairs} FROM json_each({}))", array.sql);
+                (Ex::made(sql, oid::TEXT_ARRAY, &[&array]), oid::RECORD)
             }
             // No table here is a partition.
             ("pg_partition_ancestors", 1) => (Ex::of("'[]'", oid::INT4_ARRAY), oid::REGCLASS),
@@ -185,5 +196,17 @@ impl Translator<'_> {
             ("jsonb_each" | "jsonb_each_text", _) => return Err(unsupported(format!("the function {name}"))),
             _ => return Err(none()),
         })
+    }
+}
+
+/// The function of `f(…)` or `(f(…)).field`.
+fn called_function(expr: &Expr) -> Option<&Function> {
+    match expr {
+        Expr::Function(function) => Some(function),
+        Expr::CompoundFieldAccess { root, .. } => match &**root {
+            Expr::Nested(inner) => called_function(inner),
+            _ => None,
+        },
+        _ => None,
     }
 }

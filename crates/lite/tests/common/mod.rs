@@ -104,7 +104,7 @@ impl Lite {
             return Ok(Answer::Done(0));
         }
         let statement = Lite::statement(text)?;
-        if matches!(statement.kind(), Kind::Ddl(_)) || matches!(statement.kind(), Kind::Truncate { .. }) {
+        if matches!(statement.kind(), Kind::Ddl(_) | Kind::Truncate(_) | Kind::Do) {
             return self.ddl(&statement).await;
         }
         let prepared = self.prepare(text, &[])?;

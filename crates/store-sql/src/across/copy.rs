@@ -28,7 +28,7 @@ impl Session {
         let schema = self.schema().await?;
         let search_path = self.search_path();
         let table = schema.table(name.schema.as_deref(), &name.name, &search_path).ok_or_else(|| {
-            SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{}\" does not exist", name.name))
+            SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
         })?;
         let columns: Vec<String> = given_columns(table, columns).into_iter().map(quoted).collect();
         let (within, name) = (quoted(&table.name.schema), quoted(&table.name.name));

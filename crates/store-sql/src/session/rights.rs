@@ -274,7 +274,7 @@ impl Judge<'_> {
     fn check_unknown(&self, statement: &Statement) -> Result<(), SqlError> {
         let unknown = self.analysis.unknown_relations();
         if let Some(name) = unknown.iter().find(|name| !self.temporary.contains(name)) {
-            return Err(no_relation(name));
+            return Err(no_relation(&as_written(statement, name)));
         }
         // Which table is meant by a name is the shard's to say, which goes by the search path.
         let is_ours = |schema: &String| schema == "polyshard";
@@ -417,6 +417,27 @@ fn check_conflict(statement: &Statement, column: &str) -> Result<(), SqlError> {
         },
         Some(_) => refusal(),
         None => Ok(()),
+    }
+}
+
+/// A relation's name with the schema that the statement says, if it does.
+fn as_written(statement: &Statement, name: &str) -> String {
+    let stored = |part: &ast::ObjectNamePart| match part.as_ident() {
+        Some(ident) if ident.quote_style.is_none() => ident.value.to_lowercase(),
+        Some(ident) => ident.value.clone(),
+        None => part.to_string(),
+    };
+    let found = statement.ast().map(|tree| {
+        ast::visit_relations(tree, |written| match written.0.last().map(&stored) {
+            Some(last) if last == name => {
+                ControlFlow::Break(written.0.iter().map(&stored).collect::<Vec<_>>().join("."))
+            }
+            _ => ControlFlow::Continue(()),
+        })
+    });
+    match found {
+        Some(ControlFlow::Break(written)) => written,
+        _ => name.to_owned(),
     }
 }
 

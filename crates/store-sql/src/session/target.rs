@@ -150,7 +150,7 @@ pub(crate) fn table_called<'s>(
     search_path: &[String],
 ) -> Result<&'s Table, SqlError> {
     schema.table(name.schema.as_deref(), &name.name, search_path).map(Arc::as_ref).ok_or_else(|| {
-        SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{}\" does not exist", name.name))
+        SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
     })
 }
 
