@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use polyshard_engine::Dialect;
 use polyshard_journal::{Change, Embedded, EntryKind, Lite, Recorded, Turn};
+use polyshard_lite::{REFERENCES_QUERY, Writes};
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TableName, quoted};
@@ -21,6 +22,8 @@ pub(crate) struct LiteTurn {
     statements: Vec<Recorded>,
     kind: EntryKind,
     open: Vec<(ShardId, Ticket, Solo)>,
+    /// What it has written, for the references that are checked in the end.
+    writes: Writes,
 }
 
 impl LiteTurn {
@@ -94,6 +97,9 @@ impl Session {
             }
         }
         turn.statements.push(Recorded::new(sql));
+        if let (Some(_), Some(write)) = (&prepared, &shown) {
+            turn.writes.note(write, &context);
+        }
         for recorded in after {
             for (shard, _, transaction) in &mut turn.open {
                 if recorded.concerns(shard, Dialect::Sqlite) {
@@ -119,6 +125,7 @@ impl Session {
             _ => {
                 let tag = match statement.kind() {
                     Kind::Ddl(ddl) => ddl.tag.clone(),
+                    Kind::Do => "DO".to_owned(),
                     _ => "TRUNCATE TABLE".to_owned(),
                 };
                 reply::complete(&mut self.client.out, &tag);
@@ -136,6 +143,7 @@ impl Session {
                 return Ok(());
             }
             Kind::Ddl(ddl) => ddl.tag.clone(),
+            Kind::Do => "DO".to_owned(),
             _ => "TRUNCATE TABLE".to_owned(),
         };
         if self.transaction.is_none() {
@@ -165,13 +173,7 @@ impl Session {
         if self.transaction.lite_turn.is_some() {
             return Ok(());
         }
-        if self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some()) {
-            return Err(SqlError::unsupported(
-                "a transaction that works on one shard cannot change what every shard has",
-                "Change schema and reference tables in a transaction of their own.",
-            )
-            .into());
-        }
+        let locked = self.let_go_of_locks().await?;
         self.lite = None;
         let turn = self.door.journal.turn().await.map_err(|error| error.to_sql())?;
         let mut open = Vec::new();
@@ -188,9 +190,38 @@ impl Session {
             }
             open.push((shard.clone(), ticket, Solo::new(transaction)));
         }
-        let turn = LiteTurn { turn, statements: Vec::new(), kind: EntryKind::Rows, open };
-        self.transaction.lite_turn = Some(Box::new(turn));
+        if let Some((shard, position)) = locked
+            && let Some((_, _, transaction)) = open.iter_mut().find(|(open, ..)| *open == shard)
+            && applied(transaction).await? != position
+        {
+            drop(open);
+            turn.give_up().await;
+            let message = "rows that were locked may have changed since, as something that every shard has did";
+            return Err(SqlError::new(SqlState("40001"), message).hint("Try the transaction again.").into());
+        }
+        let (statements, kind, writes) = (Vec::new(), EntryKind::Rows, Writes::default());
+        self.transaction.lite_turn = Some(Box::new(LiteTurn { turn, statements, kind, open, writes }));
         Ok(())
+    }
+
+    /// Leaves the shard where rows of reference tables were locked (FOR UPDATE) and nothing else was done; the position in
+    /// the journal up to which it had everything then. Whoever changes these rows changes the position.
+    async fn let_go_of_locks(&mut self) -> Result<Option<(ShardId, Option<i64>)>, Stop> {
+        let Some(lite) = self.lite.as_mut().filter(|lite| lite.transaction.is_some()) else {
+            return Ok(None);
+        };
+        let bound = !lite.anywhere || self.transaction.wrote || self.transaction.has_one_snapshot();
+        let shard = lite.shard.clone();
+        let Some(mut transaction) = lite.transaction.take_if(|_| !bound) else {
+            return Err(SqlError::unsupported(
+                "a transaction that works on one shard cannot change what every shard has",
+                "Change schema and reference tables in a transaction of their own.",
+            )
+            .into());
+        };
+        let position = applied(&mut transaction).await?;
+        transaction.into_inner().rollback().await.map_err(|error| reply::of_engine(&error))?;
+        Ok(Some((shard, position)))
     }
 
     /// A write to a reference table in words that give the same rows on every shard.
@@ -306,7 +337,7 @@ impl Session {
 
     /// Commits on every shard, once it is decided.
     pub(crate) async fn commit_lite_turn(&mut self, turn: Box<LiteTurn>) -> Done {
-        let LiteTurn { mut turn, statements, kind, mut open } = *turn;
+        let LiteTurn { mut turn, statements, kind, mut open, writes } = *turn;
         if statements.is_empty() {
             drop(open);
             turn.give_up().await;
@@ -326,6 +357,16 @@ impl Session {
                             transaction.get().run(statement).await.map_err(wrong)?;
                         }
                     }
+                }
+            }
+            // What is checked in the end is checked now: after the decision nothing may be refused. The tables are the
+            // same on every shard.
+            if let Some((_, _, first)) = open.first_mut().filter(|_| !writes.is_empty()) {
+                let references = polyshard_engine::Statement::new(REFERENCES_QUERY);
+                let references = first.get().run(references).await.map_err(wrong)?;
+                for check in writes.checks(&references)? {
+                    let held = first.get().run(polyshard_engine::Statement::new(check)).await;
+                    held.map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
                 }
             }
             for (_, _, transaction) in &mut open {
@@ -364,4 +405,13 @@ impl Session {
         }
         turn.give_up().await;
     }
+}
+
+/// The position in the journal up to which a shard has everything.
+async fn applied(transaction: &mut Solo) -> Result<Option<i64>, Stop> {
+    let wrong = |error: polyshard_engine::Error| Stop::Refused(reply::of_engine(&error));
+    let table = Dialect::Sqlite.own_table("journal_applied");
+    let statement = polyshard_engine::Statement::new(format!("SELECT position FROM {table}"));
+    let rows = transaction.get().run(statement).await.map_err(wrong)?;
+    rows.first().map(|row| row.int(0)).transpose().map_err(wrong)
 }

@@ -30,12 +30,14 @@ pub(crate) struct Lite {
     pub transaction: Option<Solo>,
     /// Whether it can only read, though the client did not say so.
     reads_alone: bool,
+    /// Whether it has been about nothing but what every shard has.
+    pub anywhere: bool,
 }
 
 impl Lite {
     /// A shard under leave that somebody else has.
     pub fn new(shard: ShardId, tickets: Vec<Arc<Ticket>>) -> Lite {
-        Lite { shard, tickets, keys: Vec::new(), transaction: None, reads_alone: false }
+        Lite { shard, tickets, keys: Vec::new(), transaction: None, reads_alone: false, anywhere: false }
     }
 }
 
@@ -205,6 +207,7 @@ impl Session {
                 Wanted::Anywhere => return Ok(()),
                 Wanted::Shard(shard) | Wanted::Keys { shard, .. } => *shard,
             };
+            lite.anywhere = false;
             if lite.shard == *shard {
                 return self.enter_more(wanted, access).await;
             }
@@ -255,7 +258,8 @@ impl Session {
         }
         tickets[0].begin_at(self.client.settled());
         let tickets = tickets.into_iter().map(Arc::new).collect();
-        self.lite = Some(Lite { keys, ..Lite::new(shard, tickets) });
+        let anywhere = matches!(wanted, Wanted::Anywhere);
+        self.lite = Some(Lite { keys, anywhere, ..Lite::new(shard, tickets) });
         Ok(())
     }
 
@@ -317,7 +321,7 @@ impl Session {
         let Some(lite) = &mut self.lite else { return Ok(()) };
         if let Some(transaction) = &mut lite.transaction {
             let rows = run_stoppable(transaction.get(), statement, &running, schema).await?;
-            self.transaction.wrote |= writes;
+            self.transaction.wrote |= prepared.writes();
             return self.answer(prepared, &rows);
         }
         if writes {

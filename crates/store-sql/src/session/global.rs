@@ -306,11 +306,29 @@ impl Session {
                 }
             }
         }
+        self.check_deferred().await?;
         for backend in self.parked.values_mut() {
             let mark = turn.mark(backend.dialect());
             backend.run(&mark).await.map_err(|error| reply::of_engine(&error))?;
         }
         Ok(())
+    }
+
+    /// Has the servers check now what they would check at COMMIT: after the decision nothing may be refused.
+    async fn check_deferred(&mut self) -> Result<(), SqlError> {
+        let mut failure = None;
+        for backend in self.parked.values_mut().filter(|backend| backend.dialect() == Dialect::Postgres) {
+            backend.query("SET CONSTRAINTS ALL IMMEDIATE", true);
+            if let Err(broken) = backend.flush().await {
+                failure.get_or_insert(of_broken(broken, &backend.shard));
+            }
+        }
+        for backend in self.parked.values_mut().filter(|backend| backend.dialect() == Dialect::Postgres) {
+            if let Err(error) = quietly(backend, &mut self.client).await {
+                failure.get_or_insert(error);
+            }
+        }
+        failure.map_or(Ok(()), Err)
     }
 
     /// Rolls back on every shard.

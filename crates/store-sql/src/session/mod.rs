@@ -411,8 +411,10 @@ impl Session {
 }
 
 fn lite_settings(door: &Door, user: &str) -> polyshard_lite::Settings {
+    let granted = || door.router.users().user(user).is_some_and(|known| known.rights.are_admin());
     polyshard_lite::Settings {
         user: user.to_owned(),
+        is_superuser: user == door.login.user || granted(),
         database: door.login.database.clone(),
         ..polyshard_lite::Settings::default()
     }
