@@ -247,10 +247,10 @@ impl Session {
     /// What is said of rows that differ for good.
     pub(crate) fn differs(&self, table: usize, key: &RowKey, count: usize) -> MoveError {
         MoveError::Refused(format!(
-            "source and target differ in {count} row{}, such as {} of {}; the move is given up, and nothing has \
+            "source and target differ in {count} row{}, such as ({}) of {}; the move is given up, and nothing has \
              changed for requests",
             if count == 1 { "" } else { "s" },
-            key.to_text(),
+            self.tables[table].from.shown(key),
             self.tables[table].from.table
         ))
     }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use polyshard_catalog::Carry;
+use polyshard_engine::Durable;
 use polyshard_map::MapDefinition;
 use polyshard_shard::{Dataset, OpId, OpRef, RowKey, Shape, Shard};
 use tokio::time::Instant;
@@ -17,7 +18,7 @@ use crate::table::{Side, rows_of};
 const BATCH_ROWS: usize = 256;
 /// Keys found by one scan, which may have to read the whole table: so many are kept in memory.
 const FOUND_MAX: usize = 65_536;
-/// Keys that come from a scan at once.
+/// Keys that come from a scan at once: about a millisecond.
 const PAGE_ROWS: usize = 1024;
 /// How long one part of cleaning may take.
 const PART: Duration = Duration::from_millis(300);
@@ -75,7 +76,7 @@ impl Cleaning {
         while let Some((table, number)) = tables.front() {
             if self.found.is_empty() {
                 self.removed = 0;
-                self.found = find(on, table, *number).await?;
+                self.found = find(on, table, *number, dirt.pace).await?;
                 if self.found.is_empty() {
                     tables.pop_front();
                     continue;
@@ -85,13 +86,17 @@ impl Cleaning {
                 let began = Instant::now();
                 let count = self.found.len().min(self.bite.rows(dirt.pace));
                 let batch = self.found.iter().take(count).map(|key| table.delete(key)).collect();
-                let removed = on.clean(dirt.op, dirt.capture, ranges, batch).await;
+                // The last of those that were found makes all of them safe, before it is looked again whether any is left.
+                let is_last = count == self.found.len();
+                let durable = if is_last { Durable::Now } else { Durable::WithTheNext };
+                let removed = on.clean(dirt.op, dirt.capture, ranges, batch, durable).await;
                 let removed = match removed.map_err(MoveError::on(on.id())) {
                     // Rows of a table may refer to each other: those that others refer to are found again later.
                     Err(error) if error.is_rule() => {
                         let mut sum = 0;
                         for key in self.found.iter().take(count).rev() {
-                            let one = on.clean(dirt.op, dirt.capture, ranges, vec![table.delete(key)]).await;
+                            let one = vec![table.delete(key)];
+                            let one = on.clean(dirt.op, dirt.capture, ranges, one, Durable::Now).await;
                             match one.map_err(MoveError::on(on.id())) {
                                 Err(error) if error.is_rule() => {}
                                 other => sum += other?,
@@ -123,15 +128,17 @@ impl Cleaning {
 }
 
 /// Keys of rows in the ranges. A scan takes as long as it takes, and holds up nobody.
-async fn find(on: &Shard, table: &Side, number: Option<i64>) -> Result<VecDeque<RowKey>> {
+async fn find(on: &Shard, table: &Side, number: Option<i64>, pace: &Pace) -> Result<VecDeque<RowKey>> {
     let wrong = MoveError::engine(on.id());
     let db = on.carrier().await.map_err(MoveError::on(on.id()))?;
     let mut scan = db.scan(table.keys(number, FOUND_MAX), PAGE_ROWS).await.map_err(&wrong)?;
     let mut found = VecDeque::new();
-    while let Some(page) = scan.next().await.map_err(&wrong)? {
+    loop {
+        let began = Instant::now();
+        let Some(page) = scan.next().await.map_err(&wrong)? else { return Ok(found) };
         found.extend(rows_of(page).into_iter().map(RowKey));
+        pace.rest(began).await;
     }
-    Ok(found)
 }
 
 /// The tables of the map's datasets on a shard. One without a primary key was never moved.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use polyshard_engine::{Dialect, Durable, Expect, Scan, Statement, Value};
-use polyshard_shard::RowKey;
+use polyshard_shard::{RowKey, ShardError};
 use tokio::time::Instant;
 
 use crate::error::{MoveError, Result};
@@ -96,7 +96,11 @@ impl Session {
         }
         let until = Instant::now() + PART;
         while self.copied_units < self.units.len() {
-            if !self.copy_unit(until).await? {
+            // Whatever went wrong, it is counted anew what is there.
+            let counted = self.copying_since.take();
+            let is_copied = self.copy_unit(until).await?;
+            self.copying_since = counted;
+            if !is_copied {
                 self.estimate();
                 return Ok(false);
             }
@@ -132,22 +136,22 @@ impl Session {
 
     /// Copies rows by reading them here and writing them there.
     async fn copy_through(&mut self, until: Instant) -> Result<bool> {
-        let (position, done) = self.position().await?;
+        let (mut before, done) = self.position().await?;
         if done {
             return Ok(true);
         }
-        let mut reader = self.open_reader(position).await?;
+        let mut reader = self.open_reader(before.clone()).await?;
         let table = self.units[self.copied_units].table;
         loop {
             let chunk = std::mem::take(&mut reader.ahead);
             let position = chunk.rows.last().map(|row| self.tables[table].from.position(row));
             if chunk.last {
-                self.write_chunk(&chunk, position.as_ref()).await?;
+                self.write_chunk(&chunk, before.as_ref(), position.as_ref()).await?;
                 self.count(&chunk);
                 return Ok(true);
             }
             // The next one is read while this one is written.
-            let write = self.write_chunk(&chunk, position.as_ref());
+            let write = self.write_chunk(&chunk, before.as_ref(), position.as_ref());
             let (written, next, took) = self.pace.both(write, next(&mut reader.scan, reader.page)).await;
             written?;
             self.count(&chunk);
@@ -159,8 +163,9 @@ impl Session {
             // Rows are longer or shorter than those before, or there is more or less to do beside.
             let wanted = self.chunk_rows();
             if !(wanted / 2..=wanted * 2).contains(&reader.page) {
-                reader = self.open_reader(position).await?;
+                reader = self.open_reader(position.clone()).await?;
             }
+            before = position;
         }
     }
 
@@ -245,7 +250,7 @@ impl Session {
         let upto = stretch.upto.as_ref();
         let statements = vec![
             pair.to.insert_beside(unit.number, after, upto),
-            self.mark(upto, upto.is_none(), stretch.rows, stretch.bytes),
+            self.mark(after, upto, upto.is_none(), (stretch.rows, stretch.bytes)),
         ];
         // What is lost with the power is lost together with the position. The last one makes all of them safe.
         let durable = if upto.is_none() { Durable::Now } else { Durable::WithTheNext };
@@ -261,7 +266,7 @@ impl Session {
     /// Copies some rows that stand in each other's way: those that cannot be put now are noted as changed, and come
     /// with what they wait for. True after the last.
     async fn copy_carefully(&mut self) -> Result<bool> {
-        let (position, done) = self.position().await?;
+        let (before, done) = self.position().await?;
         if done {
             return Ok(true);
         }
@@ -269,7 +274,7 @@ impl Session {
         let pair = &self.tables[unit.table];
         let count = CAREFUL_ROWS.min(self.copy_rows);
         // Read now: nothing of this table was carried since, so that nothing newer is there to be overwritten.
-        let page = pair.from.page(unit.number, position.as_ref(), None, Some(count));
+        let page = pair.from.page(unit.number, before.as_ref(), None, Some(count));
         let rows = self.page_of(true, page, count).await?;
         self.refuse_unkeepable(unit.table, &rows)?;
         let position = rows.last().map(|row| pair.from.position(row));
@@ -291,7 +296,9 @@ impl Session {
         let noted = self.source.note(self.op, self.carry.forward, &pair.from.table, &waiting).await;
         noted.map_err(MoveError::on(self.source.id()))?;
         let chunk = Chunk { last: rows.len() < count, rows };
-        self.write_target(vec![self.mark_of(&chunk, position.as_ref())]).await?;
+        let mark = vec![self.mark_of(&chunk, before.as_ref(), position.as_ref())];
+        let marked = self.target.carry_write(self.op, self.carry.reverse, mark).await;
+        marked.map_err(|error| self.is_lost(error))?;
         self.count(&chunk);
         Ok(chunk.last)
     }
@@ -324,25 +331,51 @@ impl Session {
         Ok(rows)
     }
 
-    async fn write_chunk(&self, chunk: &Chunk, position: Option<&RowKey>) -> Result<()> {
+    /// Writes rows that come after a position.
+    async fn write_chunk(
+        &self,
+        chunk: &Chunk,
+        before: Option<&RowKey>,
+        position: Option<&RowKey>,
+    ) -> Result<()> {
         let unit = &self.units[self.copied_units];
         self.refuse_unkeepable(unit.table, &chunk.rows)?;
         let mut statements = self.tables[unit.table].to.inserts(&chunk.rows);
-        statements.push(self.mark_of(chunk, position));
-        let written = self.target.carry_write(self.op, self.carry.reverse, statements).await;
-        written.map(drop).map_err(MoveError::on(self.target.id()))
+        statements.push(self.mark_of(chunk, before, position));
+        // What is lost with the server is lost together with the position. The last one makes all of them safe.
+        let durable = if chunk.last { Durable::Now } else { Durable::WithTheNext };
+        let written = self.target.carry_write_as(self.op, self.carry.reverse, statements, durable).await;
+        written.map(drop).map_err(|error| self.is_lost(error))
     }
 
-    fn mark_of(&self, chunk: &Chunk, position: Option<&RowKey>) -> Statement {
+    /// A position that is not the last one: the server has come back without it.
+    fn is_lost(&self, error: ShardError) -> MoveError {
+        match error {
+            ShardError::Engine(polyshard_engine::Error::Expectation { .. }) => MoveError::Later(format!(
+                "shard {} has lost the rows that were copied last; copying goes on from where it is",
+                self.target.id()
+            )),
+            error => MoveError::on(self.target.id())(error),
+        }
+    }
+
+    fn mark_of(&self, chunk: &Chunk, before: Option<&RowKey>, position: Option<&RowKey>) -> Statement {
         let bytes: u64 = chunk.rows.iter().map(|row| bytes_of(row)).sum();
-        self.mark(position, chunk.last, chunk.rows.len() as u64, bytes)
+        self.mark(before, position, chunk.last, (chunk.rows.len() as u64, bytes))
     }
 
-    /// Saves how far the current dataset is copied.
-    fn mark(&self, position: Option<&RowKey>, done: bool, rows: u64, bytes: u64) -> Statement {
+    /// Saves how far the current dataset is copied, if it was so far before: a server may have lost what was not on its
+    /// disk yet, and with it the position.
+    fn mark(
+        &self,
+        before: Option<&RowKey>,
+        position: Option<&RowKey>,
+        done: bool,
+        (rows, bytes): (u64, u64),
+    ) -> Statement {
         let sql = format!(
             "UPDATE {} SET position = COALESCE($3, position), done = $4, copied_rows = copied_rows + $5, \
-             copied_bytes = copied_bytes + $6 WHERE op = $1 AND dataset = $2",
+             copied_bytes = copied_bytes + $6 WHERE op = $1 AND dataset = $2 AND COALESCE(position, '') = $7",
             self.carried_table()
         );
         Statement::new(sql)
@@ -352,6 +385,7 @@ impl Session {
             .bind(i64::from(done))
             .bind(rows as i64)
             .bind(bytes as i64)
+            .bind(before.map(RowKey::to_text).unwrap_or_default())
             .expect(Expect::Rows(1))
     }
 

@@ -394,7 +394,7 @@ impl<'a> Part<'a> {
                     Verdict::Missing if self.is_old() => {
                         of.old += 1;
                         if of.examples.len() < EXAMPLES_MAX {
-                            of.examples.push(words(&side.key_of(&row)));
+                            of.examples.push(side.shown(&side.key_of(&row)));
                         }
                     }
                     Verdict::Missing => of.stuck += 1,
@@ -520,17 +520,4 @@ impl<'a> Part<'a> {
         let answers = answers.into_iter().zip(taken);
         Ok(Some(here.into_iter().zip(answers).map(|(row, answer)| judge(row, answer)).collect()))
     }
-}
-
-/// A key as people read it.
-fn words(RowKey(key): &RowKey) -> String {
-    let word = |value: &Value| match value {
-        Value::Null => "NULL".to_owned(),
-        Value::Bool(truth) => truth.to_string(),
-        Value::Int(number) => number.to_string(),
-        Value::Real(number) => number.to_string(),
-        Value::Text(text) => text.clone(),
-        Value::Blob(bytes) => format!("\\x{}", polyshard_map::KeyBytes::from(bytes.as_slice()).to_hex()),
-    };
-    key.iter().map(word).collect::<Vec<_>>().join(", ")
 }

@@ -255,7 +255,7 @@ impl Session {
         for row in rows {
             let found = side.columns.iter().zip(row).find(|(column, value)| column.is_unkeepable(value));
             if let Some((column, _)) = found {
-                return Err(unkeepable(&side.table, column, Some(&side.key_of(row))));
+                return Err(unkeepable(&side.table, column, Some(side.shown(&side.key_of(row)))));
             }
         }
         Ok(())
@@ -281,8 +281,8 @@ impl Session {
 }
 
 /// What is said of a value that no file can keep.
-pub(crate) fn unkeepable(table: &str, column: &Column, key: Option<&RowKey>) -> MoveError {
-    let row = key.map_or_else(String::new, |key| format!(" of the row {}", key.to_text()));
+pub(crate) fn unkeepable(table: &str, column: &Column, key: Option<String>) -> MoveError {
+    let row = key.map_or_else(String::new, |key| format!(" of the row ({key})"));
     MoveError::Refused(format!(
         "{table} cannot be moved: column {}{row} has a value that a file cannot keep, such as NaN or an array of more \
          than one dimension; change it, or move the table to a PostgreSQL database",

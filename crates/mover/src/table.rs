@@ -183,8 +183,11 @@ impl Side {
     /// Replaces what is there only if it is in the ranges, too: another tenant's row is never touched.
     fn upsert_text(&self) -> String {
         let key: Vec<&str> = self.own_key.iter().map(|place| self.columns[*place].name.as_str()).collect();
+        // Numbers and the like may be equal and yet be written in two ways: 1.0 and 1.00.
+        let is_one = |place: &usize| self.columns[*place].travel != Travel::Cast;
+        let is_key = |place: &usize| self.key.contains(place) || self.own_key.contains(place);
         let mut set: Vec<String> = (0..self.columns.len())
-            .filter(|place| !self.key.contains(place) && !self.own_key.contains(place))
+            .filter(|place| !(is_key(place) && is_one(place)))
             .map(|place| format!("{0} = excluded.{0}", self.columns[place].name))
             .collect();
         if set.is_empty() {
@@ -378,6 +381,13 @@ impl Side {
     pub(crate) fn noted(&self, RowKey(key): RowKey) -> RowKey {
         let columns = self.key.iter().map(|place| &self.columns[*place]);
         RowKey(columns.zip(key).map(|(column, value)| column.noted(value)).collect())
+    }
+
+    /// A key as people read it.
+    pub(crate) fn shown(&self, RowKey(key): &RowKey) -> String {
+        let columns = self.key.iter().map(|place| &self.columns[*place]);
+        let shown: Vec<String> = columns.zip(key).map(|(column, value)| column.shown(value)).collect();
+        shown.join(", ")
     }
 
     /// The key of a row.

@@ -9,7 +9,7 @@ use polyshard_engine::{Dialect, Row, Statement, Transaction};
 use polyshard_map::{KeyRange, MapDefinition};
 
 use crate::dataset::Dataset;
-use crate::shape::{self, Shape};
+use crate::shape::{self, Shape, Travel};
 use crate::{OpId, ShardError, keys};
 
 /// The first half of the advisory lock that a writer in a moving range shares, and that the departure takes alone.
@@ -166,14 +166,15 @@ impl Watch<'_> {
         };
         let (old, new) = (self.condition(dialect, dataset, "OLD")?, self.condition(dialect, dataset, "NEW")?);
         let row = |row: &str| {
-            let columns: Vec<String> = key.iter().map(|column| format!("{row}.{}", column.name)).collect();
-            format!("ROW({})", columns.join(", "))
+            // What is equal may be written in two ways, 1.0 and 1.00: then both are noted.
+            let columns = key.iter().map(|column| match column.travel {
+                Travel::Cast => format!("({row}.{})::text", column.name),
+                _ => format!("{row}.{}", column.name),
+            });
+            format!("ROW({})", columns.collect::<Vec<_>>().join(", "))
         };
-        // Keys that travel in the database's own notation must not depend on the writer's settings.
-        let settings = match key.iter().any(|column| column.travel == crate::shape::Travel::Cast) {
-            true => " SET datestyle = 'ISO, YMD' SET extra_float_digits = 1",
-            false => "",
-        };
+        // What is noted of keys must not depend on the writer's settings.
+        let settings = crate::notation::of_function(&key);
         // A statement that began before the range left may run the function as it was then: the record is asked, too,
         // after the lock is held. An older snapshot sees the record as it was; locking it fails then.
         let body = format!(

@@ -1,14 +1,17 @@
 //! The shard's side of carrying rows to another shard: captures, what they caught, and writes under the mover's token.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_engine::{
-    self as engine, Access, Batch, Database, Dialect, Expect, Options, Statement, Target,
+    self as engine, Access, Batch, Database, Dialect, Durable, Expect, Options, SessionHook, Statement,
+    Target,
 };
 use polyshard_map::{KeyRange, MapDefinition, MapName};
 
 use crate::capture::{self, MOVER_SETTING, Watch, lock_number};
 use crate::keys::RowKey;
+use crate::notation::Carrying;
 use crate::shape::{self, Shape};
 use crate::sql_local::{self, SqlLocal};
 use crate::{Dataset, LocalTx, OpId, OpRef, Shard, ShardError, protocol, schema};
@@ -40,6 +43,11 @@ impl Shard {
     /// The sessions that rows are carried on: apart from those of requests and of the protocol, so that neither waits
     /// for a long copy. An embedded shard has one database for all.
     pub async fn carrier(&self) -> Result<&Database, ShardError> {
+        self.carrier_as(Durable::Now).await
+    }
+
+    /// Likewise. Those whose writes are durable with the next one are apart: nobody else's commit may be of their kind.
+    async fn carrier_as(&self, durable: Durable) -> Result<&Database, ShardError> {
         let open = || async {
             match self.target() {
                 Target::Sqlite(_) => Ok(self.control().clone()),
@@ -50,11 +58,12 @@ impl Shard {
                         postgres_pool_max: 4,
                         ..self.options().data.clone()
                     };
-                    Ok(Database::open(self.target().clone(), options, None).await?)
+                    let hook: Arc<dyn SessionHook> = Arc::new(Carrying { durable });
+                    Ok(Database::open(self.target().clone(), options, Some(hook)).await?)
                 }
             }
         };
-        self.carrier_cell().get_or_try_init(open).await
+        self.carrier_cell(durable).get_or_try_init(open).await
     }
 
     /// Makes the tables that a move needs, which a shard of an earlier version lacks.
@@ -251,7 +260,7 @@ impl Shard {
         table: &str,
         keys: &[RowKey],
     ) -> Result<(), ShardError> {
-        let sql: std::sync::Arc<str> =
+        let sql: Arc<str> =
             format!("INSERT INTO {} (capture, tab, pk) VALUES ($1, $2, $3)", self.own("capture_log")).into();
         let note = |key: &RowKey| {
             Statement::new(sql.clone()).bind(capture.to_string()).bind(table.to_owned()).bind(key.to_text())
@@ -269,7 +278,7 @@ impl Shard {
     /// Deletes just these notes, after the target has what they are about.
     pub async fn forget_tail(&self, op: OpRef, capture: OpId, ids: &[i64]) -> Result<(), ShardError> {
         let places: Vec<String> = (1..=FORGET_ROWS).map(|place| format!("${place}")).collect();
-        let sql: std::sync::Arc<str> =
+        let sql: Arc<str> =
             format!("DELETE FROM {} WHERE id IN ({})", self.own("capture_log"), places.join(", ")).into();
         let statement = |chunk: &[i64]| {
             let last = chunk[chunk.len() - 1];
@@ -292,6 +301,18 @@ impl Shard {
         capture: OpId,
         statements: Vec<Statement>,
     ) -> Result<Vec<engine::Rows>, ShardError> {
+        self.carry_write_as(op, capture, statements, Durable::Now).await
+    }
+
+    /// As [`Shard::carry_write`]. On PostgreSQL nobody waits for the disk if it need not be durable yet, neither the
+    /// mover nor whoever commits at the same time.
+    pub async fn carry_write_as(
+        &self,
+        op: OpRef,
+        capture: OpId,
+        statements: Vec<Statement>,
+        durable: Durable,
+    ) -> Result<Vec<engine::Rows>, ShardError> {
         let mut batch = Batch::new().push(self.token_check(op));
         let mut skip = 1;
         if self.dialect() == Dialect::Postgres {
@@ -301,7 +322,7 @@ impl Shard {
         for statement in statements {
             batch = batch.push(statement);
         }
-        match self.carrier().await?.write(batch).await {
+        match self.carrier_as(durable).await?.write(batch).await {
             Ok(answers) => Ok(answers.into_iter().skip(skip).collect()),
             Err(engine::Error::Expectation { statement: 0, .. }) => Err(ShardError::Superseded(op.id)),
             Err(error) => Err(error.into()),
@@ -314,7 +335,7 @@ impl Shard {
         op: OpRef,
         other: &Shard,
         statements: Vec<Statement>,
-        durable: engine::Durable,
+        durable: Durable,
     ) -> Result<Vec<engine::Rows>, ShardError> {
         let batch: Batch = std::iter::once(self.token_check(op)).chain(statements).collect();
         let other = ("source", other.carrier().await?);
@@ -326,13 +347,15 @@ impl Shard {
     }
 
     /// Deletes rows of ranges that are not of this shard: in the same transaction the local map is locked and looked
-    /// at. All of it is one batch, so that nobody waits for more than the deletes on an embedded shard.
+    /// at. All of it is one batch, so that nobody waits for more than the deletes on an embedded shard, where it is
+    /// always durable when it is answered.
     pub async fn clean(
         &self,
         op: OpRef,
         capture: OpId,
         (map, ranges): (&MapName, &[KeyRange]),
         statements: Vec<Statement>,
+        durable: Durable,
     ) -> Result<u64, ShardError> {
         let mut all = Vec::new();
         if self.dialect() == Dialect::Postgres {
@@ -349,7 +372,7 @@ impl Shard {
         all.extend(ranges.iter().map(here));
         let first = all.len();
         all.extend(statements);
-        let wrong = match self.write_alone(all).await {
+        let wrong = match self.write_alone(all, durable).await {
             Ok(answers) => return Ok(answers.iter().skip(first).map(engine::Rows::affected).sum()),
             Err(ShardError::Engine(engine::Error::Expectation { statement, .. })) if statement < first => {
                 statement - meta
@@ -371,8 +394,12 @@ impl Shard {
 
     /// Writes in a transaction of its own. On PostgreSQL a batch may share one with those of other moves, which have
     /// locked their records before, and would wait for what this one waits for.
-    async fn write_alone(&self, statements: Vec<Statement>) -> Result<Vec<engine::Rows>, ShardError> {
-        let carrier = self.carrier().await?;
+    async fn write_alone(
+        &self,
+        statements: Vec<Statement>,
+        durable: Durable,
+    ) -> Result<Vec<engine::Rows>, ShardError> {
+        let carrier = self.carrier_as(durable).await?;
         if self.dialect() == Dialect::Sqlite {
             return Ok(carrier.write(statements.into_iter().collect()).await?);
         }

@@ -248,10 +248,11 @@ fn key_bytes(
                 KeyType::Int => flip(format!("int4send(({column})::int)")),
                 KeyType::BigInt => flip(format!("int8send(({column})::bigint)")),
                 KeyType::Date => flip(format!("date_send(({column})::date)")),
-                // Exact, and the same for both timestamp types; PostgreSQL counts from 2000.
-                KeyType::Timestamp => flip(format!(
-                    "int8send((extract(epoch FROM {column}) * 1000000)::bigint - 946684800000000)"
-                )),
+                // As it is stored, which is the same for both timestamp types: behind the count of columns, the type
+                // and the length, where a NULL has nothing. A cast would go through the session's time zone.
+                KeyType::Timestamp => {
+                    flip(format!("NULLIF(substring(record_send(ROW({column})) FROM 13), ''::bytea)"))
+                }
                 KeyType::Uuid => format!("uuid_send(({column})::uuid)"),
                 KeyType::Text => format!("convert_to(({column})::text, 'UTF8')"),
                 KeyType::Binary => format!("({column})::bytea"),

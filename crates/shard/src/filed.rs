@@ -1,5 +1,8 @@
 //! Values of PostgreSQL's types as SQLite files keep them: the expressions that PostgreSQL reads and writes these by.
 
+use polyshard_engine::Value;
+use polyshard_map::Key;
+
 /// The types that files keep in another form than PostgreSQL reads or writes, or in another order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Native {
@@ -93,7 +96,7 @@ impl Native {
                  regexp_replace((m AT TIME ZONE 'UTC')::text, '( BC)?$', '+00\\1') ELSE m::text END ORDER BY n), \
                  '{{}}')::text FROM unnest({value}) WITH ORDINALITY AS each(m, n)) END"
             ),
-            _ => format!("({value})::text"),
+            _ => crate::shape::as_text(value),
         }
     }
 
@@ -142,6 +145,25 @@ impl Native {
         format!("CASE {endless} WHEN {text} ~ '^-?[0-9]+$' THEN {count} ELSE {cast} END")
     }
 
+    /// What files keep of a value, as people read it.
+    pub(crate) fn shown(self, value: &Value) -> Option<String> {
+        Some(match (self, value) {
+            (Native::Date, Value::Int(i64::MAX)) => "infinity".to_owned(),
+            (Native::Date, Value::Int(i64::MIN)) => "-infinity".to_owned(),
+            (Native::Date, Value::Int(days)) => Key::Date(i32::try_from(*days).ok()?).to_string(),
+            (Native::TimestampTz, Value::Int(micros)) => Key::Timestamp(*micros).to_string(),
+            (Native::Timestamp, Value::Int(micros)) => {
+                Key::Timestamp(*micros).to_string().replacen('Z', "", 1)
+            }
+            (Native::Time, Value::Int(micros)) => {
+                let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
+                let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+                format!("{hour:02}:{minute:02}:{second:02}.{fraction:06}")
+            }
+            _ => return None,
+        })
+    }
+
     /// The condition that a value cannot be kept in a file, if some cannot.
     pub(crate) fn unkeepable(self, value: &str, kind: &str) -> Option<String> {
         match self {
@@ -155,5 +177,22 @@ impl Native {
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_files_keep_is_shown_as_people_write_it() {
+        let shown = |native: Native, number: i64| native.shown(&Value::Int(number)).unwrap();
+        assert_eq!(shown(Native::Date, -1), "1999-12-31");
+        assert_eq!(shown(Native::Date, i64::MIN), "-infinity");
+        assert_eq!(shown(Native::TimestampTz, 1), "2000-01-01T00:00:00.000001Z");
+        assert_eq!(shown(Native::Timestamp, i64::MAX), "infinity");
+        assert_eq!(shown(Native::Timestamp, -1), "1999-12-31T23:59:59.999999");
+        assert_eq!(shown(Native::Time, 86_400_000_000), "24:00:00.000000");
+        assert_eq!(Native::Other.shown(&Value::Int(1)), None);
     }
 }

@@ -68,7 +68,9 @@ fn key(kind: &KeyType, value: &Value) -> Result<Option<Key>, String> {
         (KeyType::Binary, Value::Blob(bytes)) => Key::Binary(bytes.clone()),
         (KeyType::Uuid, Value::Blob(bytes)) => Key::Uuid(uuid::Uuid::from_slice(bytes).map_err(|_| unfit())?),
         (KeyType::Text, Value::Text(text)) => Key::Text(text.clone()),
-        // SQL tables on SQLite keep days and microseconds, counted as keys are.
+        // SQL tables on SQLite keep days and microseconds, counted as keys are; infinity is the same in both.
+        (KeyType::Date, Value::Int(i64::MIN)) => Key::Date(i32::MIN),
+        (KeyType::Date, Value::Int(i64::MAX)) => Key::Date(i32::MAX),
         (KeyType::Date, Value::Int(days)) => Key::Date(i32::try_from(*days).map_err(|_| unfit())?),
         (KeyType::Timestamp, Value::Int(micros)) => Key::Timestamp(*micros),
         (KeyType::Binary, _) => return Err(unfit()),

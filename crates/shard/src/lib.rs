@@ -13,6 +13,7 @@ mod gauge;
 mod hello;
 mod keys;
 pub mod memory;
+mod notation;
 mod offline;
 pub mod protocol;
 mod schema;

@@ -58,7 +58,7 @@ impl Column {
     pub(crate) fn read_as(&self, name: &str) -> String {
         match self.travel {
             Travel::Plain | Travel::Text => name.to_owned(),
-            Travel::Cast => format!("({name})::text"),
+            Travel::Cast => as_text(name),
             Travel::Filed => self.native.read(name),
         }
     }
@@ -102,6 +102,19 @@ impl Column {
             }
             (_, _, value) => value,
         }
+    }
+
+    /// A value of it, as it travels, for people to read.
+    pub fn shown(&self, value: &Value) -> String {
+        let filed = Some(value).filter(|_| self.travel == Travel::Filed);
+        filed.and_then(|value| self.native.shown(value)).unwrap_or_else(|| match value {
+            Value::Null => "NULL".to_owned(),
+            Value::Bool(truth) => truth.to_string(),
+            Value::Int(number) => number.to_string(),
+            Value::Real(number) => number.to_string(),
+            Value::Text(text) => text.clone(),
+            Value::Blob(bytes) => format!("\\x{}", polyshard_map::KeyBytes::from(bytes.as_slice()).to_hex()),
+        })
     }
 
     /// The condition that PostgreSQL has a value in it that no file can keep, if there are such.
@@ -291,6 +304,12 @@ async fn read_postgres(tx: &mut Transaction, table: &str) -> Result<Option<Shape
 
 fn texts(rows: &[Row]) -> Result<Vec<String>, ShardError> {
     rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
+}
+
+/// A value as PostgreSQL writes it. As a mere cast it would be called as the column is, and ORDER BY would take it for
+/// that, and put numbers in the order of texts.
+pub(crate) fn as_text(value: &str) -> String {
+    format!("COALESCE(({value})::text)")
 }
 
 /// A name as it must be written in SQL.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polyshard_engine::{Access, Database, Dialect, Listener, Options, Statement, Target};
+use polyshard_engine::{Access, Database, Dialect, Durable, Listener, Options, Statement, Target};
 use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, MapName, ShardId};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -56,6 +56,7 @@ pub struct Shard {
     control: Database,
     data: OnceCell<Database>,
     carrier: OnceCell<Database>,
+    lazy_carrier: OnceCell<Database>,
     patient: OnceCell<Database>,
     /// Routers of this process on an embedded shard, which has no sessions to list.
     local_routers: Mutex<BTreeSet<RouterId>>,
@@ -83,8 +84,9 @@ impl Shard {
         };
         let control = Database::open(target.clone(), control_options, None).await?;
         let local_routers = Mutex::default();
-        let (data, carrier, patient) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Ok(Shard { id, target, options, control, data, carrier, patient, local_routers })
+        let (data, patient) = (OnceCell::new(), OnceCell::new());
+        let (carrier, lazy_carrier) = (OnceCell::new(), OnceCell::new());
+        Ok(Shard { id, target, options, control, data, carrier, lazy_carrier, patient, local_routers })
     }
 
     pub(crate) fn target(&self) -> &Target {
@@ -96,8 +98,11 @@ impl Shard {
     pub(crate) fn control(&self) -> &Database {
         &self.control
     }
-    pub(crate) fn carrier_cell(&self) -> &OnceCell<Database> {
-        &self.carrier
+    pub(crate) fn carrier_cell(&self, durable: Durable) -> &OnceCell<Database> {
+        match durable {
+            Durable::Now => &self.carrier,
+            Durable::WithTheNext => &self.lazy_carrier,
+        }
     }
 
     /// The database for data, if it is open.
@@ -431,7 +436,8 @@ impl Shard {
 
     /// Ends all sessions.
     pub async fn close(&self) {
-        for open in [self.data.get(), self.carrier.get(), self.patient.get()].into_iter().flatten() {
+        let cells = [&self.data, &self.carrier, &self.lazy_carrier, &self.patient];
+        for open in cells.into_iter().filter_map(OnceCell::get) {
             open.close().await;
         }
         self.control.close().await;

@@ -1,6 +1,6 @@
 //! One shard on both engines: its identity, its side of an operation, and what it tells sessions.
 
-use polyshard_engine::{Access, Statement, Target, Value};
+use polyshard_engine::{Access, Durable, Statement, Target, Value};
 use polyshard_map::{
     Entry, Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
 };
@@ -372,7 +372,7 @@ async fn rows_are_cleaned_away_in_a_transaction_of_their_own() {
         // Of one thread, so that both are there when the writer looks.
         let (carried, cleaned) = tokio::join!(
             shard.carry_write(op(5, 1), capture, note()),
-            shard.clean(op(6, 1), capture, (&map, &elsewhere), note()),
+            shard.clean(op(6, 1), capture, (&map, &elsewhere), note(), Durable::WithTheNext),
         );
         carried.unwrap();
         assert_eq!(cleaned.unwrap(), 1);
@@ -380,9 +380,10 @@ async fn rows_are_cleaned_away_in_a_transaction_of_their_own() {
     let seen = carrier.read(Statement::new("SELECT count(*), count(DISTINCT xid) FROM seen")).await.unwrap();
     let seen = seen.one().unwrap();
     assert_eq!((seen.int(0).unwrap(), seen.int(1).unwrap()), (10, 10));
-    let here = shard.clean(op(6, 1), capture, (&map, &[keys(300, 400), keys(50, 60)]), note()).await;
+    let here =
+        shard.clean(op(6, 1), capture, (&map, &[keys(300, 400), keys(50, 60)]), note(), Durable::Now).await;
     assert!(matches!(here, Err(ShardError::LocalMapDiffers { .. })), "{here:?}");
-    assert!(is_superseded(shard.clean(op(9, 1), capture, (&map, &[]), note()).await.map(drop)));
+    assert!(is_superseded(shard.clean(op(9, 1), capture, (&map, &[]), note(), Durable::Now).await.map(drop)));
     shard.close().await;
 }
 

@@ -33,9 +33,12 @@ macro_rules! on_both_engines {
 
 mod cluster;
 mod crashes;
+mod dates;
 mod first;
 mod gates;
 mod guards;
+mod key_types;
+mod losing;
 mod lost;
 mod neighbours;
 mod place;

@@ -25,7 +25,7 @@ on_both_engines!(
 
 pub const LOOK: Repair = Repair { dry_run: true, owner_wins: false, old: OldRows::Leave };
 pub const APPLY: Repair = Repair { dry_run: false, ..LOOK };
-const OWNER_WINS: Repair = Repair { owner_wins: true, ..APPLY };
+pub const OWNER_WINS: Repair = Repair { owner_wins: true, ..APPLY };
 
 /// Puts rows of a map right that a shard does not own; what was done, by dataset, but for examples.
 pub async fn repair(cluster: &Cluster, name: &str, on: &str, how: Repair) -> BTreeMap<String, Repaired> {

@@ -1,0 +1,51 @@
+//! How PostgreSQL writes values as text where rows are carried: the same, whatever a database, role or writer has set.
+
+use polyshard_engine::{Durable, HookFuture, SessionHandle, SessionHook, Statement};
+
+use crate::filed::Native;
+use crate::shape::{Column, Travel};
+
+/// The settings that the text of a value depends on. Two shards may have others by default, and so one row two texts.
+const SETTINGS: [(&str, &str); 6] = [
+    ("datestyle", "ISO, YMD"),
+    ("intervalstyle", "postgres"),
+    ("timezone", "UTC"),
+    // With fewer, numbers lose their last digits.
+    ("extra_float_digits", "1"),
+    ("bytea_output", "hex"),
+    ("lc_monetary", "C"),
+];
+
+/// Has every session that carries rows write values in one way, and wait for the disk or not.
+pub(crate) struct Carrying {
+    pub durable: Durable,
+}
+
+impl SessionHook for Carrying {
+    fn on_session<'a>(&'a self, session: &'a mut SessionHandle<'_>) -> HookFuture<'a> {
+        Box::pin(async move {
+            let lazily = (self.durable == Durable::WithTheNext).then_some(("synchronous_commit", "off"));
+            let all = SETTINGS.into_iter().chain(lazily);
+            let set: Vec<String> =
+                all.map(|(name, value)| format!("set_config('{name}', '{value}', false)")).collect();
+            session.run(Statement::new(format!("SELECT {}", set.join(", ")))).await.map(drop)
+        })
+    }
+}
+
+/// What a function of ours says of the settings if the text of these columns depends on them: it is run with those of
+/// whoever writes.
+pub(crate) fn of_function(columns: &[&Column]) -> String {
+    match columns.iter().any(|column| depends(column)) {
+        true => SETTINGS.map(|(name, value)| format!(" SET {name} = '{value}'")).concat(),
+        false => String::new(),
+    }
+}
+
+fn depends(column: &Column) -> bool {
+    match (column.travel, column.native) {
+        (Travel::Cast, Native::Char | Native::Enum) => false,
+        (Travel::Cast, _) => !column.kind.starts_with("numeric"),
+        (_, native) => native == Native::Float,
+    }
+}
