@@ -351,7 +351,7 @@ impl Inner {
                             return Ok(Some(write));
                         }
                     }
-                    protocol::record(tx, record, step, message).await
+                    protocol::record(tx, record, step, message).await.map(|()| None)
                 };
                 match self.catalog_call(call).await {
                     Ok(Some(write)) if write.lasting => Outcome::Refused(write.why),
@@ -393,13 +393,7 @@ impl Inner {
         };
         // Requests are held while it settles: nothing is asked then that can wait.
         if task != CarryTask::Settle && look.is_due() {
-            let mut progress = carrier.progress(record.op.id);
-            progress.pause_ms = look.pause_ms;
-            let news = (look.told != progress).then_some(&progress);
-            match self.catalog.wish(record.op.id, news).await {
-                Ok(wish) => (look.wish, look.told) = (wish, progress),
-                Err(error) => tracing::debug!(op = %record.op.id, %error, "what is wanted cannot be asked"),
-            }
+            self.tell(carrier.as_ref(), record, look).await;
         }
         match (look.wish, task) {
             (Wish::Cancel, _) if !task.ends() => return Outcome::Refused("cancelled by an operator".into()),
@@ -419,7 +413,24 @@ impl Inner {
                     lost => carrier.carry_without(record, task, &lost).await,
                 }
             }
-            outcome => outcome,
+            outcome => {
+                // The last of it: a short move has told nothing of how far it was before.
+                if outcome == Outcome::Done && matches!(task, CarryTask::Clean | CarryTask::Clear) {
+                    self.tell(carrier.as_ref(), record, look).await;
+                }
+                outcome
+            }
+        }
+    }
+
+    /// Stores how far a move is, if that is news, and hears what is wanted of it.
+    async fn tell(&self, carrier: &dyn Carrier, record: &OpRecord, look: &mut Look) {
+        let mut progress = carrier.progress(record.op.id);
+        progress.pause_ms = look.pause_ms;
+        let news = (look.told != progress).then_some(&progress);
+        match self.catalog.wish(record.op.id, news).await {
+            Ok(wish) => (look.wish, look.told) = (wish, progress),
+            Err(error) => tracing::debug!(op = %record.op.id, %error, "what is wanted cannot be asked"),
         }
     }
 

@@ -69,17 +69,16 @@ fn what_is_written_between_the_last_look_and_the_fence_arrives_on_files() {
     what_is_written_between_the_last_look_and_the_fence_arrives(&Cluster::embedded());
 }
 
-/// A transaction that has written in the range delays the switch, and keeps what it wrote; others go on meanwhile.
-#[test]
-fn an_open_transaction_delays_the_switch_and_keeps_its_writes() {
-    let cluster = Cluster::together(1);
-    let operation = with_client(&cluster, async |client| {
+/// A transaction that has written in the range delays the switch, and keeps what it wrote; `others` go on meanwhile.
+fn an_open_transaction_delays_the_switch_and_keeps_its_writes(cluster: &Cluster, others: &[i64]) {
+    let operation = with_client(cluster, async |client| {
         client.batch_execute("BEGIN; UPDATE counter SET n = 41 WHERE tenant = 7").await.unwrap();
-        let operation = cluster.begin(&line(&cluster));
+        let operation = cluster.begin(&line(cluster));
         // While it waits, it holds nobody for longer than a moment.
         let (other, connection) = connect(cluster.process(0).door("sql")).await.unwrap();
-        for _ in 0..5 {
-            other.batch_execute("UPDATE counter SET n = n + 1 WHERE tenant = 9").await.unwrap();
+        for tenant in others.iter().cycle().take(5 * others.len()) {
+            let sql = format!("UPDATE counter SET n = n + 1 WHERE tenant = {tenant}");
+            other.batch_execute(&sql).await.unwrap();
         }
         drop(other);
         connection.abort();
@@ -89,8 +88,84 @@ fn an_open_transaction_delays_the_switch_and_keeps_its_writes() {
     });
     assert_eq!(cluster.ended(&operation)["state"], "done");
     assert_eq!(cluster.sql(&["SELECT n FROM counter WHERE tenant = 7"]), [["42"]]);
-    assert_eq!(cluster.sql(&["SELECT n FROM counter WHERE tenant = 9"]), [["5"]]);
+    for tenant in others {
+        let sql = format!("SELECT n FROM counter WHERE tenant = {tenant}");
+        assert_eq!(cluster.sql(&[&sql]), [["5"]], "tenant {tenant}");
+    }
     cluster.assert_whole();
+}
+
+#[test]
+fn an_open_transaction_delays_the_switch_and_keeps_its_writes_on_databases() {
+    an_open_transaction_delays_the_switch_and_keeps_its_writes(&Cluster::together(1), &[9, 30]);
+}
+
+#[test]
+fn an_open_transaction_delays_the_switch_and_keeps_its_writes_on_files() {
+    // A file has one writer at a time: those of the other one go on.
+    an_open_transaction_delays_the_switch_and_keeps_its_writes(&Cluster::embedded(), &[30]);
+}
+
+/// A cursor that is half read when the fence is raised gives the rest of its rows, or says that it may be tried again;
+/// one that outlives its transaction has its rows whatever has moved.
+fn cursors_across_the_switch_give_each_row_once(cluster: &Cluster) {
+    let ids: Vec<i64> = (0..20).map(|_| cluster.ledger.number()).collect();
+    let insert = |id: &i64| {
+        cluster.ledger.note(("entry", 7, *id), Fate::There);
+        format!("INSERT INTO entry (tenant, id, body) VALUES (7, {id}, 'read')")
+    };
+    let inserts: Vec<String> = ids.iter().map(insert).collect();
+    cluster.sql(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
+    let mine = "SELECT id FROM entry WHERE tenant = 7 AND body = 'read' ORDER BY id";
+    let all = "SELECT id FROM entry ORDER BY id";
+    let everything: Vec<Vec<String>> = cluster.sql(&[all]);
+    let wanted: Vec<Vec<String>> = ids.iter().map(|id| vec![id.to_string()]).collect();
+    let operation = with_client(cluster, async |client| {
+        cluster.hold("raise.before");
+        let operation = cluster.begin(&line(cluster));
+        cluster.await_held("raise.before");
+        client
+            .batch_execute(&format!("BEGIN; DECLARE kept CURSOR WITH HOLD FOR {all}; COMMIT"))
+            .await
+            .unwrap();
+        client.batch_execute(&format!("BEGIN; DECLARE c CURSOR FOR {mine}")).await.unwrap();
+        let mut found = answer(&client, "FETCH 5 FROM c").await;
+        cluster.let_go();
+        // Some before the fence is there, some under it, and all of them if it comes later.
+        let mut told = None;
+        for _ in 0..15 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            match client.simple_query("FETCH 1 FROM c").await {
+                Ok(messages) => found.extend(rows(&messages)),
+                Err(error) => {
+                    told = error.code().map(|code| code.code().to_owned());
+                    break;
+                }
+            }
+        }
+        match told {
+            None => assert_eq!(found, wanted),
+            Some(code) => assert_eq!(code, "40001", "only what may be tried again"),
+        }
+        client.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(answer(&client, "FETCH 3 FROM kept").await, everything[..3]);
+        assert_eq!(cluster.ended(&operation)["state"], "done");
+        assert_eq!(answer(&client, "FETCH ALL FROM kept").await, everything[3..]);
+        assert_eq!(answer(&client, mine).await, wanted);
+        operation
+    });
+    assert_eq!(cluster.ended(&operation)["state"], "done");
+    cluster.assert_whole();
+}
+
+#[test]
+fn cursors_across_the_switch_give_each_row_once_on_databases() {
+    cursors_across_the_switch_give_each_row_once(&Cluster::together(1));
+}
+
+#[test]
+fn cursors_across_the_switch_give_each_row_once_on_files() {
+    cursors_across_the_switch_give_each_row_once(&Cluster::embedded());
 }
 
 /// A statement prepared before the switch finds its rows after it.
@@ -157,6 +232,11 @@ fn a_copy_across_the_switch_is_whole(cluster: &Cluster) {
 #[test]
 fn a_copy_across_the_switch_is_whole_on_databases() {
     a_copy_across_the_switch_is_whole(&Cluster::together(1));
+}
+
+#[test]
+fn a_copy_across_the_switch_is_whole_on_files() {
+    a_copy_across_the_switch_is_whole(&Cluster::embedded());
 }
 
 /// Queries and COPY over all shards, again and again while a range goes to and fro: each sees every row once.
@@ -255,7 +335,10 @@ fn a_schema_change_during_a_move_leaves_all_shards_alike_on_files() {
 
 /// The first rows of an answer, as text.
 async fn answer(client: &Client, sql: &str) -> Vec<Vec<String>> {
-    let messages = client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    rows(&client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")))
+}
+
+fn rows(messages: &[SimpleQueryMessage]) -> Vec<Vec<String>> {
     let rows = messages.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,

@@ -61,6 +61,17 @@ fn what_a_move_would_carry_how_far_it_is_and_how_it_ended_is_said() {
     let done = run(server, &format!("{MOVE} {target} --wait")).ok();
     assert!(done.contains("move"), "{done}");
     assert_eq!(cluster.owner(5), target);
+    // However short it was, all of it is told when it has ended.
+    run(server, &format!("{MOVE} {source} --wait")).ok();
+    let operation = cluster.begin(&format!("{MOVE} {target}"));
+    let ended = cluster.ended(&operation);
+    for rows in ["total_rows", "copied_rows", "verified_rows", "cleaned_rows"] {
+        assert_eq!(ended["progress"][rows], 90, "{rows}: {ended}");
+    }
+    assert!(ended["progress"]["pause_ms"].is_u64(), "{ended}");
+    let listed = run(server, "ops list").ok();
+    let line = listed.lines().find(|line| line.contains(&operation[..8]));
+    assert!(line.is_some_and(|line| line.contains("100 %")), "{listed}");
     let operation = cluster.begin(&format!("{MOVE} {source} --keep 1h"));
     eventually("the move keeps its old rows", || {
         cluster.operation(&operation).filter(|shown| shown["step"] == "keeping")
