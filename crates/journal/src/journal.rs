@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use polyshard_catalog::{Catalog, Driver, Failpoint};
 use polyshard_map::{ShardId, State};
-use polyshard_router::Router;
+use polyshard_router::{Router, View};
 use polyshard_shard::Shard;
 use polyshard_sql::{Schema, TableName};
 use tokio::task::JoinSet;
@@ -140,6 +140,17 @@ impl Journal {
         Box::pin(self.inner.settled_schema()).await
     }
 
+    /// The position of what [`Journal::schema`] would answer by this view, if it could answer at once.
+    pub fn known_position(&self, view: &View) -> Option<u64> {
+        let known = self.inner.known.load();
+        let known = known.as_ref().filter(|known| {
+            known.schema.position >= self.inner.position_in(view)
+                && !known.changing
+                && known.of_postgres == self.inner.has_postgres_in(view)
+        })?;
+        Some(known.schema.position)
+    }
+
     /// The tables as SQLite shards describe them, beside PostgreSQL ones: for whoever translates for one.
     pub async fn schema_of_files(&self) -> Result<Arc<Schema>, JournalError> {
         let want = self.inner.position();
@@ -161,6 +172,11 @@ impl Journal {
     /// The last position that this process has heard of.
     pub fn position(&self) -> u64 {
         self.inner.position()
+    }
+
+    /// Whether a shard is known to have everything that was decided, by this view.
+    pub fn is_ready(&self, view: &View, shard: &ShardId) -> bool {
+        self.inner.is_ready_in(view, shard)
     }
 
     /// Sees that a shard has everything that was decided, and brings it there if not. Cheap when it is known to. Not to
@@ -185,7 +201,11 @@ impl Journal {
 
 impl Inner {
     pub(crate) fn position(&self) -> u64 {
-        self.router.view().journal.max(self.decided.load(Ordering::SeqCst))
+        self.position_in(&self.router.view())
+    }
+
+    fn position_in(&self, view: &View) -> u64 {
+        view.journal.max(self.decided.load(Ordering::SeqCst))
     }
 
     /// Takes in that a position is decided.
@@ -194,8 +214,11 @@ impl Inner {
     }
 
     pub(crate) fn is_ready(&self, shard: &ShardId) -> bool {
-        let view = self.router.view();
-        let want = view.journal.max(self.decided.load(Ordering::SeqCst));
+        self.is_ready_in(&self.router.view(), shard)
+    }
+
+    fn is_ready_in(&self, view: &View, shard: &ShardId) -> bool {
+        let want = self.position_in(view);
         let Some(record) = view.shards.get(shard) else { return false };
         let applied = self.applied.read().expect("no panic while held");
         let Some(known) = applied.get(shard) else { return false };
@@ -224,7 +247,10 @@ impl Inner {
     }
 
     pub(crate) fn has_postgres(&self) -> bool {
-        let view = self.router.view();
+        self.has_postgres_in(&self.router.view())
+    }
+
+    fn has_postgres_in(&self, view: &View) -> bool {
         let known = self.engines.load(Ordering::Relaxed);
         if known >> 1 == view.seq {
             return known & 1 == 1;

@@ -16,6 +16,24 @@ use crate::view::View;
 static NO_MAP: LazyLock<MapName> = LazyLock::new(|| MapName::new("none").expect("it is a name"));
 
 impl Router {
+    /// Leave to touch the shard of one key, as [`Router::enter`] gives it, where nothing is to be asked, waited for or
+    /// refused; none where something is. Made short: it is on the way of every small request.
+    pub fn try_enter(&self, view: &Arc<View>, map: &MapName, key: &Key, access: Access) -> Option<Ticket> {
+        let known = view.maps.get(map)?;
+        let located = known.map.locate(key).ok()?;
+        let shard = located.shard();
+        let is_online = |state| state == EntryState::Online;
+        if !is_online(located.state())
+            || !view.shards.get(shard).is_some_and(|record| is_online(record.state))
+        {
+            return None;
+        }
+        let point: Arc<[KeyRange]> = Arc::from([KeyRange::point(known.map.placement(key).ok()?)]);
+        let mut ticket = self.ticket_now(view, map, shard, point, access)?;
+        ticket.sample = self.meter().enter(map, std::slice::from_ref(key));
+        Some(ticket)
+    }
+
     /// Leave to touch a shard for what is there whatever the maps say: reference tables, its own catalog. Nothing
     /// that a map places may be touched with it.
     pub async fn enter_unmapped(&self, shard: &ShardId, access: Access) -> Result<Ticket, RouterError> {

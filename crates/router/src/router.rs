@@ -16,11 +16,11 @@ use uuid::Uuid;
 
 use crate::error::RouterError;
 use crate::follow::Follower;
-use crate::gate::Access;
+use crate::gate::{Access, Place};
 use crate::meter::{RouterMeter, ShardCounts};
 use crate::saved;
 use crate::shards::{Connect, Shards};
-use crate::state::State;
+use crate::state::{ShardState, State};
 use crate::ticket::Ticket;
 use crate::view::{KnownMap, View};
 
@@ -74,6 +74,14 @@ pub struct Router {
     users: crate::rights::Known,
     stop: watch::Sender<bool>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
+}
+
+/// One who is counted in the gate, and what he has to do with there.
+struct Counted {
+    known: Arc<ShardState>,
+    data: engine::Database,
+    guard: engine::Guard,
+    place: Place,
 }
 
 impl Router {
@@ -361,6 +369,38 @@ impl Router {
                 Err(_) => Err(RouterError::Moving(map.clone())),
             };
         };
+        let counted = Counted { known, data, guard, place };
+        Ok(self.counted_ticket(view, map, shard, ranges, access, counted))
+    }
+
+    /// The same where the shard is open, what it has to say is known, and the ranges are not held.
+    pub(crate) fn ticket_now(
+        &self,
+        view: &Arc<View>,
+        map: &MapName,
+        shard: &ShardId,
+        ranges: Arc<[KeyRange]>,
+        access: Access,
+    ) -> Option<Ticket> {
+        let known = self.state.shard(shard);
+        let data = self.shards.serving(shard).filter(|_| known.is_learnt())?.open_data()?.clone();
+        let guard = known.generation.guard();
+        let place = self.state.gate.enter(map, &ranges, shard, access)?;
+        let counted = Counted { known, data, guard, place };
+        self.counted_ticket(view, map, shard, ranges, access, counted)
+    }
+
+    /// The ticket of one who is counted; none if the view has changed and must be looked at again.
+    fn counted_ticket(
+        &self,
+        view: &Arc<View>,
+        map: &MapName,
+        shard: &ShardId,
+        ranges: Arc<[KeyRange]>,
+        access: Access,
+        counted: Counted,
+    ) -> Option<Ticket> {
+        let Counted { known, data, guard, place } = counted;
         let timed = known.meter.enter(access);
         let epoch = view.maps.get(map).map(|known| known.map.epoch()).unwrap_or(polyshard_map::Epoch::ZERO);
         let ticket = Ticket {
@@ -378,12 +418,8 @@ impl Router {
             sample: None,
             _span: trace::on_shard(shard.as_str(), map.as_str(), access.as_str()),
         };
-        let now = self.state.view();
         let same = |view: &View| view.maps.get(map).map(Arc::as_ptr);
-        if same(&now) != same(view) {
-            return Ok(None);
-        }
-        Ok(Some(ticket))
+        (self.state.is_view(view) || same(&self.state.view()) == same(view)).then_some(ticket)
     }
 
     /// Opens a shard for its data, with all that must be known of it first; none if the map had to be read again, and

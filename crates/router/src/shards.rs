@@ -48,9 +48,13 @@ struct OpenShard {
 
 impl Slot {
     /// Whether the slot still leads to the shard that the record describes.
-    fn is_for(&self, record: &ShardRecord) -> bool {
+    fn is_for(&self, record: &Arc<ShardRecord>) -> bool {
         let (mine, theirs) = (&self.record, record);
-        mine.url == theirs.url && mine.password == theirs.password && mine.incarnation == theirs.incarnation
+        // Views share the records that have not changed.
+        Arc::ptr_eq(mine, theirs)
+            || mine.url == theirs.url
+                && mine.password == theirs.password
+                && mine.incarnation == theirs.incarnation
     }
 }
 

@@ -70,6 +70,11 @@ impl State {
         self.view.load_full()
     }
 
+    /// Whether it is still this. Cheaper than to hold it.
+    pub(crate) fn is_view(&self, view: &Arc<View>) -> bool {
+        Arc::ptr_eq(&self.view.load(), view)
+    }
+
     /// The quotas of that.
     pub(crate) fn quotas(&self) -> arc_swap::Guard<Arc<Quotas>> {
         self.quotas.load()

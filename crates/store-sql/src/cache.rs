@@ -1,12 +1,13 @@
 //! Statements that were seen before: parsed, analysed and described once for all sessions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
+use polyshard_map::ShardId;
 use polyshard_sql::{Analysis, Lane, Shape, SqlError, Statement, TypeOid};
 use uuid::Uuid;
 
@@ -204,6 +205,12 @@ impl Analysed {
 }
 
 impl Analysed {
+    /// Its analysis on this basis, if it was made and found nothing to refuse.
+    pub fn known(&self, basis: &Basis) -> Option<Arc<Analysis>> {
+        let known = self.known.load();
+        known.as_ref().filter(|known| known.0.is(basis)).and_then(|known| known.1.clone().ok())
+    }
+
     /// It in SQLite's words, translated if need be.
     pub fn lite(
         &self,
@@ -240,6 +247,41 @@ pub(crate) struct Prepared {
     /// If it is another one with literals as its values.
     pub inline: Option<Inline>,
     described: ArcSwapOption<(Basis, Arc<Description>)>,
+    way: ArcSwapOption<Way>,
+}
+
+/// All that is known of a prepared statement that can go the short way, as long as nothing has changed.
+pub(crate) struct Way {
+    /// The number of the view that says which shards there are.
+    pub seq: u64,
+    pub basis: Basis,
+    pub description: Arc<Description>,
+    /// What was found when it was looked at, if it was.
+    pub analysis: Option<Arc<Analysis>>,
+    /// Whether it may go there by what was found.
+    pub fits: bool,
+    /// Whether it may change something.
+    pub writes: bool,
+    /// What it is counted as.
+    pub word: &'static str,
+    pub columns: Columns,
+}
+
+/// What shards have said of a statement's columns, and what clients are told instead.
+#[derive(Default)]
+pub(crate) struct Columns(Mutex<BTreeMap<ShardId, (Bytes, Bytes)>>);
+
+impl Columns {
+    /// What clients are told of columns of which the shard says this.
+    pub fn told(&self, shard: &ShardId, said: &[u8]) -> Option<Bytes> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(shard).filter(|(known, _)| *known == said).map(|(_, told)| told.clone())
+    }
+
+    /// Notes it.
+    pub fn tell(&self, shard: ShardId, said: Bytes, told: Bytes) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(shard, (said, told));
+    }
 }
 
 /// Literals that are the values of a prepared statement.
@@ -293,6 +335,7 @@ impl Prepared {
             types: Arc::from([]),
             inline: Some(Inline { of, values }),
             described: ArcSwapOption::empty(),
+            way: ArcSwapOption::empty(),
         }
     }
 
@@ -313,12 +356,23 @@ impl Prepared {
         self.described.store(Some(Arc::new((basis, description))));
     }
 
+    /// How it can go the short way, or could before something changed.
+    pub fn way(&self) -> Option<Arc<Way>> {
+        self.way.load_full()
+    }
+
+    /// Notes it.
+    pub fn note_way(&self, way: Arc<Way>) {
+        self.way.store(Some(way));
+    }
+
     /// Forgets it: a server says that it is not so any more.
     pub fn forget(&self) {
         if let Some(inline) = &self.inline {
             inline.of.forget();
         }
         self.described.store(None);
+        self.way.store(None);
     }
 }
 
@@ -394,6 +448,7 @@ impl Cache {
             types: key.1.clone(),
             inline: None,
             described: ArcSwapOption::empty(),
+            way: ArcSwapOption::empty(),
         });
         if text.len() <= TEXT_BYTES_MAX {
             self.prepared.put(key, prepared.clone());

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use polyshard_engine::RawCancel;
 use subtle::ConstantTimeEq;
 
+use crate::session::About;
+
 /// The sessions that can be asked to stop, by number.
 #[derive(Default)]
 pub(crate) struct Cancels {
@@ -14,13 +16,33 @@ pub(crate) struct Cancels {
     sessions: Mutex<HashMap<i32, (i32, Arc<Running>)>>,
 }
 
-/// What runs for one session. The lock is held while a shard is asked to stop: a session is not given back
-/// meanwhile, so that the word does not reach somebody else's statement.
+/// What runs for one session. While a shard is asked to stop, its session is not given back, so that the word does not
+/// reach somebody else's statement.
 #[derive(Default)]
 pub(crate) struct Running {
-    on: tokio::sync::Mutex<Vec<RawCancel>>,
+    on: Mutex<On>,
+    /// Told when nobody asks shards to stop any more.
+    asked: tokio::sync::Notify,
     /// Wakes whoever works for the session in this process.
     here: Arc<tokio::sync::Notify>,
+    about: Mutex<About>,
+}
+
+#[derive(Default)]
+struct On {
+    sessions: Vec<RawCancel>,
+    /// How many are asking them to stop.
+    asking: usize,
+}
+
+/// Somebody who asks shards to stop, until it is dropped.
+struct Asking<'a>(&'a Running);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.lock().asking -= 1;
+        self.0.asked.notify_waiters();
+    }
 }
 
 /// A session's place in the list, until it is dropped.
@@ -47,6 +69,12 @@ impl Cancels {
         Cancellable { cancels: self.clone(), process, secret, running }
     }
 
+    /// All sessions, by number, and what is known of them.
+    pub fn all(&self) -> Vec<(i32, About)> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.iter().map(|(process, (_, running))| (*process, running.about(|about| about.clone()))).collect()
+    }
+
     /// Stops what runs for a session, if the secret is right. Nobody is told whether it was.
     pub async fn cancel(&self, process: i32, secret: i32) {
         let found = {
@@ -56,16 +84,22 @@ impl Cancels {
         };
         let Some(running) = found else { return };
         running.here.notify_waiters();
-        let on = running.on.lock().await;
-        for session in on.iter() {
+        let (asking, sessions) = running.ask();
+        for session in &sessions {
             if let Err(error) = session.send().await {
                 tracing::debug!(%error, "a statement could not be cancelled");
             }
         }
+        drop(asking);
     }
 }
 
 impl Running {
+    /// Looks at what is known of the session, or notes something.
+    pub fn about<T>(&self, look: impl FnOnce(&mut About) -> T) -> T {
+        look(&mut self.about.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// What is notified when the session is asked to stop.
     pub fn here(&self) -> Arc<tokio::sync::Notify> {
         self.here.clone()
@@ -76,14 +110,46 @@ impl Running {
         self.here.notified()
     }
 
+    fn lock(&self) -> std::sync::MutexGuard<'_, On> {
+        self.on.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be asked to stop, and is not given back meanwhile.
+    fn ask(&self) -> (Asking<'_>, Vec<RawCancel>) {
+        let mut on = self.lock();
+        on.asking += 1;
+        (Asking(self), on.sessions.clone())
+    }
+
     /// Notes a session that works for this one.
-    pub async fn add(&self, cancel: RawCancel) {
-        self.on.lock().await.push(cancel);
+    pub fn add(&self, cancel: RawCancel) {
+        self.lock().sessions.push(cancel);
     }
 
     /// Nothing works for it any more.
     pub async fn clear(&self) {
-        self.on.lock().await.clear();
+        if !self.clear_now() {
+            Box::pin(self.clear_later()).await;
+        }
+    }
+
+    fn clear_now(&self) -> bool {
+        let mut on = self.lock();
+        if on.asking == 0 {
+            on.sessions.clear();
+        }
+        on.asking == 0
+    }
+
+    async fn clear_later(&self) {
+        loop {
+            // Made before it is looked: then no word of it is missed.
+            let asked = self.asked.notified();
+            if self.clear_now() {
+                return;
+            }
+            asked.await;
+        }
     }
 }
 

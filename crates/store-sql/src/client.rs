@@ -97,11 +97,23 @@ impl Client {
         message
     }
 
+    /// Passes over messages that were read where they lie.
+    pub fn skip(&mut self, bytes: usize) {
+        self.heard += bytes as u64;
+        self.incoming.advance(bytes);
+    }
+
     /// The next message, after sending what is to be sent.
     pub async fn next(&mut self) -> Result<(u8, BytesMut), Gone> {
+        let head = self.arrived().await?;
+        Ok((head.kind, self.take(head)))
+    }
+
+    /// Waits until the next message is there as a whole, after sending what is to be sent.
+    pub async fn arrived(&mut self) -> Result<Head, Gone> {
         loop {
             if let Some(head) = self.whole()? {
-                return Ok((head.kind, self.take(head)));
+                return Ok(head);
             }
             self.flush().await?;
             self.fill().await?;

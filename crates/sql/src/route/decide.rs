@@ -27,6 +27,24 @@ impl Analysis {
         }
     }
 
+    /// The one key that a statement is about, whose shard is its only place: then [`Analysis::route`] says so too. None
+    /// where there is more to be said.
+    pub fn one_key(&self, params: &[Param<'_>]) -> Option<(&MapName, Key)> {
+        match &self.action {
+            Action::Placed(occurrences) => match occurrences.as_slice() {
+                [only] => only_key(only, params),
+                _ => None,
+            },
+            Action::Insert(insert) if insert.others.is_empty() && insert.arrays.is_none() => {
+                match insert.keys.as_slice() {
+                    [operand] => Some((&insert.map, row_key(insert, operand, params).ok()?)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// The shard of the row that an INSERT of one row adds, as [`Analysis::route`] says it; for loads, which ask it of
     /// every row.
     pub fn shard_of_row<'m>(
@@ -180,16 +198,22 @@ fn by_one_key(
     params: &[Param<'_>],
     maps: &dyn Maps,
 ) -> Result<Option<Route>, SqlError> {
+    let Some((name, key)) = only_key(occurrence, params) else { return Ok(None) };
+    let shard = known_map(maps, name)?.locate(&key).map_err(unmapped)?.shard().clone();
+    Ok(Some(Route::One { shard, keys: vec![(name.clone(), vec![key])], ranges: Vec::new() }))
+}
+
+/// The value that a table's key equals.
+fn only_key<'o>(occurrence: &'o Occurrence, params: &[Param<'_>]) -> Option<(&'o MapName, Key)> {
     let (
         Place::Sharded { map: name, column, formula: Formula::Equal(operand), .. },
         Use::Read | Use::Change { sets_key: None },
     ) = (&occurrence.place, &occurrence.use_)
     else {
-        return Ok(None);
+        return None;
     };
-    let Keyed::Key(key) = operand.key(column, params) else { return Ok(None) };
-    let shard = known_map(maps, name)?.locate(&key).map_err(unmapped)?.shard().clone();
-    Ok(Some(Route::One { shard, keys: vec![(name.clone(), vec![key])], ranges: Vec::new() }))
+    let Keyed::Key(key) = operand.key(column, params) else { return None };
+    Some((name, key))
 }
 
 /// The shards, keys and ranges of all occurrences.

@@ -224,12 +224,7 @@ impl Session {
             worker.send().await?;
             all.push(series);
         }
-        let motion = match self.hear_motion(working, &mut all).await {
-            Err(trouble) if is_stale(known, &trouble) => return Ok(false),
-            motion => motion?,
-        };
-        if !motion.is_none() {
-            self.door.cache.questions.note_moving(true);
+        if !self.all_is_still(known, working, &mut all).await? {
             return Ok(false);
         }
         let mut first = None;

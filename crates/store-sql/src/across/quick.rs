@@ -172,8 +172,7 @@ impl Session {
                 return Ok(false);
             }
         }
-        if gathered.moving {
-            self.door.cache.questions.note_moving(true);
+        if !self.is_still(gathered.moving) {
             return Ok(false);
         }
         known.lesson.count(gathered.rows.len() as u64);

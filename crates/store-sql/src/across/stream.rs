@@ -44,12 +44,7 @@ impl Session {
             series.send(worker).await?;
             all.push(series);
         }
-        let motion = match self.hear_motion(working, &mut all).await {
-            Err(trouble) if is_stale(known, &trouble) => return Ok(false),
-            motion => motion?,
-        };
-        if !motion.is_none() {
-            self.door.cache.questions.note_moving(true);
+        if !self.all_is_still(known, working, &mut all).await? {
             return Ok(false);
         }
         let mut rows = 0;
@@ -75,12 +70,30 @@ impl Session {
         Ok(true)
     }
 
-    /// Which ranges are in motion, as the shards say before their rows.
-    pub(super) async fn hear_motion(
+    /// Whether the shards say before their rows that nothing is in motion. If something is, or they have to be asked
+    /// otherwise, the question is asked again in full.
+    pub(super) async fn all_is_still(
         &mut self,
+        known: &Known,
         working: &mut Shards,
         all: &mut [Series],
-    ) -> Result<Motion, Trouble> {
+    ) -> Result<bool, Trouble> {
+        match self.hear_motion(working, all).await {
+            Err(trouble) if is_stale(known, &trouble) => Ok(false),
+            motion => Ok(self.is_still(!motion?.is_none())),
+        }
+    }
+
+    /// Notes that something is moving, so that the next questions begin by asking what.
+    pub(super) fn is_still(&self, moving: bool) -> bool {
+        if moving {
+            self.door.cache.questions.note_moving(true);
+        }
+        !moving
+    }
+
+    /// Which ranges are in motion, as the shards say before their rows.
+    async fn hear_motion(&mut self, working: &mut Shards, all: &mut [Series]) -> Result<Motion, Trouble> {
         if let Some(failed) = working.begun(self.client()).await? {
             // What the others have to say does not matter.
             if let Some((worker, series)) = working.all().zip(&mut *all).nth(failed) {

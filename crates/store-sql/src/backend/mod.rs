@@ -5,10 +5,11 @@ mod answer;
 mod ask;
 mod ids;
 mod series;
+mod turn;
 mod value;
 mod words;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -26,7 +27,8 @@ use crate::type_ids::{RowPatch, TypeIds};
 use ids::Rows;
 pub(crate) use ids::Translated;
 pub(crate) use series::Parsing;
-pub(crate) use words::{field, optional_texts};
+pub(crate) use turn::{Expected, Heard, Turn};
+pub(crate) use words::{field, optional_texts, put_bind_head, put_question};
 use words::{lost, parse, put_name};
 
 /// Statements kept prepared on each session of a shard, beyond which the one used longest ago makes room.
@@ -36,7 +38,7 @@ const PREPARED_MAX: usize = 256;
 struct Notes {
     settings: Arc<Settings>,
     /// Prepared statements by number, each with when it was used last.
-    prepared: HashMap<u64, u64>,
+    prepared: BTreeMap<u64, u64>,
     uses: u64,
 }
 
@@ -146,7 +148,6 @@ impl Backend {
     ) -> Result<Backend, polyshard_engine::Error> {
         let tickets: Vec<Arc<Ticket>> = tickets.into_iter().map(Arc::new).collect();
         let first = tickets.first().expect("a session is lent by a ticket");
-        let shard = first.shard().clone();
         let (lent, leave) = match first.dialect() {
             Dialect::Postgres => (first.raw().await?, None),
             Dialect::Sqlite => {
@@ -154,8 +155,19 @@ impl Backend {
                 (lent, Some(leave))
             }
         };
-        Ok(Backend {
-            shard,
+        Ok(Backend::new(door, tickets, lent, leave, keys))
+    }
+
+    /// A session that these tickets allow, on which nothing is under way.
+    fn new(
+        door: &Door,
+        tickets: Vec<Arc<Ticket>>,
+        lent: RawLent,
+        leave: Option<Arc<Leave>>,
+        keys: Vec<(MapName, Vec<Key>, Access)>,
+    ) -> Backend {
+        Backend {
+            shard: tickets[0].shard().clone(),
             lent: Some(lent),
             tickets,
             leave,
@@ -175,7 +187,7 @@ impl Backend {
             type_ids: door.type_ids.clone(),
             row_patch: None,
             portal_patches: Vec::new(),
-        })
+        }
     }
 
     /// Which SQL the shard itself speaks.
@@ -217,7 +229,7 @@ impl Backend {
 
     fn notes(&mut self) -> &mut Notes {
         let notes = self.lent().notes.get_or_insert_with(|| {
-            Box::new(Notes { settings: Arc::default(), prepared: HashMap::new(), uses: 0 })
+            Box::new(Notes { settings: Arc::default(), prepared: BTreeMap::new(), uses: 0 })
         });
         notes.downcast_mut().expect("only this door lends sessions")
     }
@@ -380,28 +392,10 @@ impl Backend {
     /// Runs a prepared statement with these values as texts, and ends the series: columns, rows and the end are passed
     /// on, as those of a simple query are.
     pub fn run_prepared<'v>(&mut self, id: u64, values: impl Iterator<Item = &'v str>) {
-        let out = self.lent().outgoing();
-        reply::message(out, b'B', |out| {
-            out.put_u8(0);
-            put_name(out, id);
-            // All values and results as texts.
-            out.put_u16(0);
-            let count_at = out.len();
-            out.put_u16(0);
-            let mut count = 0_u16;
-            for value in values {
-                count += 1;
-                out.put_u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
-                out.put_slice(value.as_bytes());
-            }
-            out[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
-            out.put_u16(0);
-        });
-        self.steps.push_back(Step::Skip);
-        // Asked of this very shard: its table may have a column that others have not.
-        self.describe_portal("");
-        self.execute("", 0);
-        self.sync();
+        put_question(self.lent().outgoing(), id, values);
+        let rows = self.rows_of("");
+        self.steps.extend([Step::Skip, Step::Describe, Step::Execute(rows), Step::Sync]);
+        self.in_series = false;
     }
 
     /// Runs a text of its own in the extended protocol; only rows and the end are passed on. The series is to be

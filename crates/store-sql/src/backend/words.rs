@@ -58,6 +58,40 @@ pub(super) fn put_name(out: &mut BytesMut, id: u64) {
     out.put_u8(0);
 }
 
+/// Bytes of the name that a prepared statement has on the sessions of shards, with its end.
+const NAME_BYTES: usize = 27;
+
+/// The beginning of a Bind of the unnamed portal, up to its values, which have so many bytes.
+pub(crate) fn put_bind_head(out: &mut BytesMut, id: u64, rest_bytes: usize) {
+    let length = u32::try_from(4 + 1 + NAME_BYTES + rest_bytes).unwrap_or(u32::MAX);
+    out.put_u8(b'B');
+    out.put_u32(length);
+    out.put_u8(0);
+    put_name(out, id);
+}
+
+/// A whole series that runs a prepared statement with these values as texts: Bind, Describe, Execute, Sync.
+pub(crate) fn put_question<'v>(out: &mut BytesMut, id: u64, values: impl Iterator<Item = &'v str>) {
+    reply::message(out, b'B', |out| {
+        out.put_u8(0);
+        put_name(out, id);
+        // All values and results as texts.
+        out.put_u16(0);
+        let count_at = out.len();
+        out.put_u16(0);
+        let mut count = 0_u16;
+        for value in values {
+            count += 1;
+            out.put_u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
+            out.put_slice(value.as_bytes());
+        }
+        out[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+        out.put_u16(0);
+    });
+    // Columns are asked of this very shard: its table may have one that others have not.
+    out.put_slice(b"D\0\0\0\x06P\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04");
+}
+
 pub(super) fn parse(out: &mut BytesMut, id: u64, text: &str, types: &[u32]) {
     reply::message(out, b'P', |out| {
         put_name(out, id);

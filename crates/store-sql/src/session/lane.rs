@@ -10,33 +10,46 @@ use crate::cache::{Basis, KnownLane};
 use crate::door::ViewMaps;
 use crate::refuse;
 
+/// How far a text came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// Nothing was done.
+    Not,
+    /// It is answered.
+    Answered,
+    /// It is answered, and the client knows that it can go on.
+    Ready,
+}
+
 impl Session {
-    /// Carries out a text that goes to one shard as it is, by what is known of others of its shape. False, and nothing
-    /// done, if it must be looked at by itself.
-    pub(super) async fn run_in_lane(&mut self, text: &str) -> Result<bool, Stop> {
+    /// Carries out a text that goes to one shard as it is, by what is known of others of its shape; not if it must be
+    /// looked at by itself.
+    pub(super) async fn run_in_lane(&mut self, text: &str) -> Result<Ran, Stop> {
         if self.embedded || self.transaction.failed || self.own.shard.is_some() || self.is_limited() {
-            return Ok(false);
+            return Ok(Ran::Not);
         }
-        let Some(shape) = Shape::of(text) else { return Ok(false) };
+        let Some(shape) = Shape::of(text) else { return Ok(Ran::Not) };
         if shape.values().any(refuse::is_suspect) {
-            return Ok(false);
+            return Ok(Ran::Not);
         }
         let schema = self.current_schema().await?;
         let basis = self.basis(schema.position);
         let known = self.known_lane(&shape, &schema, basis);
-        let Some(lane) = &known.lane else { return Ok(false) };
-        let Some(route) = lane.route(&shape, &ViewMaps(&self.door.router.view())) else { return Ok(false) };
+        let Some(lane) = &known.lane else { return Ok(Ran::Not) };
+        let Some(route) = lane.route(&shape, &ViewMaps(&self.door.router.view())) else {
+            return Ok(Ran::Not);
+        };
         if !matches!(route, Route::One { .. }) && !self.transaction.is_none() {
             // Whether the transaction may move on from it depends on every word.
-            return Ok(false);
+            return Ok(Ran::Not);
         }
-        let Some(wanted) = Wanted::of(&route) else { return Ok(false) };
+        let Some(wanted) = Wanted::of(&route) else { return Ok(Ran::Not) };
         self.check_global(lane.analysis())?;
         let alone = self.transaction.is_none() && self.backend.is_none();
         if alone && matches!(route, Route::One { .. }) {
             let read = self.read_point(&known, &shape, &wanted, &schema).await?;
-            if read {
-                return Ok(true);
+            if read != Ran::Not {
+                return Ok(read);
             }
         }
         if self.transaction.schema.is_none() {
@@ -45,10 +58,10 @@ impl Session {
         let done = self.run_here(&wanted, text, lane.statement(), lane.analysis()).await;
         if matches!(&done, Err(Stop::Refused(error)) if *error == outdated()) && self.transaction.is_none() {
             // Nothing was sent: it is looked at again as things are now.
-            return Ok(false);
+            return Ok(Ran::Not);
         }
         self.note_movable(lane.statement(), &route, lane.analysis());
-        done.map(|()| true)
+        done.map(|()| Ran::Answered)
     }
 
     /// What is known of a shape, looked at if need be.

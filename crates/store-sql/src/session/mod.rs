@@ -1,5 +1,6 @@
 //! One client's session: reads its messages, and keeps what belongs to it from one to the next.
 
+mod activity;
 mod binary;
 mod command;
 mod copy;
@@ -21,12 +22,15 @@ mod point;
 mod ports;
 mod prepare;
 mod reference;
+mod recorded;
 mod rekey;
 mod rights;
 mod savepoint;
 mod set;
+mod series;
 mod several;
 mod simple;
+mod short;
 mod snapshot;
 mod spool;
 mod statement;
@@ -50,7 +54,7 @@ use crate::backend::Backend;
 use crate::cache::{Basis, Prepared};
 use crate::cancel::Cancellable;
 use crate::client::{Client, Gone};
-use crate::codec::Malformed;
+use crate::codec::{Head, Malformed};
 use crate::door::Door;
 use crate::embedded::{Kept, Lite};
 use crate::out_form::OutForm;
@@ -59,6 +63,7 @@ use crate::settings::{self, Own, Settings};
 use crate::startup;
 use extended::Portal;
 pub(crate) use inside::{Leave, open as open_inside, write_ticket};
+pub(crate) use activity::About;
 pub(crate) use load::{check_client, given_columns};
 pub(crate) use place::{Wanted, other_engine, other_file};
 pub(crate) use rights::Who;
@@ -122,6 +127,8 @@ pub(crate) struct Session {
     /// The request at hand, as it is counted.
     watched: Watched,
 }
+    /// What a shard is asked on the short way; kept for its room.
+    question: BytesMut,
 
 /// Why a message was not carried out.
 #[derive(Debug)]
@@ -198,6 +205,7 @@ impl Session {
         session.lite_settings = Arc::new(lite_settings(door, user));
         session.who = who;
         match session.take_settings(parameters, &mut reported).await {
+        session.note_beginning();
             Ok(()) => {}
             Err(Stop::Refused(error) | Stop::Fatal(error)) => return refuse(session.client, &error).await,
             Err(Stop::Gone(gone)) => return Err(gone),
@@ -250,6 +258,7 @@ impl Session {
             types: Arc::from([]),
             watched: Watched::default(),
         }
+            question: BytesMut::new(),
     }
 
     /// Takes in the settings of a start-up packet.
@@ -322,7 +331,17 @@ impl Session {
         stopping: Pin<&mut impl Future<Output = ()>>,
         requests: &Requests,
     ) -> Result<bool, Stop> {
-        let (kind, body) = self.next(stopping).await?;
+        let head = self.arrived(stopping).await?;
+        if matches!(head.kind, b'B' | b'P') {
+            match self.run_short().await {
+                Ok(false) => {}
+                done => {
+                    self.watched_step(b'S', &done, requests);
+                    return done;
+                }
+            }
+        }
+        let (kind, body) = (head.kind, self.client.take(head));
         if self.embedded == self.door.journal.has_postgres() {
             Box::pin(self.take_up_engine()).await;
         }
@@ -365,11 +384,11 @@ impl Session {
         }
     }
 
-    /// The next message. A session that waits outside a transaction ends when the server does; one that waits too
-    /// long inside is ended.
-    async fn next(&mut self, stopping: Pin<&mut impl Future<Output = ()>>) -> Result<(u8, BytesMut), Stop> {
+    /// Waits for the next message. A session that waits outside a transaction ends when the server does; one that
+    /// waits too long inside is ended.
+    async fn arrived(&mut self, stopping: Pin<&mut impl Future<Output = ()>>) -> Result<Head, Stop> {
         if let Some(head) = self.client.whole()? {
-            return Ok((head.kind, self.client.take(head)));
+            return Ok(head);
         }
         let free = self.transaction.is_none()
             && self.backend.is_none()
@@ -380,7 +399,7 @@ impl Session {
         let limit = self.door.limits.idle_in_transaction;
         tokio::select! {
             biased;
-            next = self.client.next() => Ok(next?),
+            arrived = self.client.arrived() => Ok(arrived?),
             () = stopping, if free => {
                 let message = "terminating connection due to administrator command";
                 Err(Stop::Fatal(SqlError::new(state::ADMIN_SHUTDOWN, message)))

@@ -103,7 +103,7 @@ impl Session {
     /// Has a session work for us, with our settings and in our transaction.
     pub(super) async fn begin_on(&mut self, mut backend: Backend) -> Done {
         self.note_places();
-        self.cancel.running.add(backend.cancel()).await;
+        self.cancel.running.add(backend.cancel());
         let mut to_confirm = backend.apply(&self.settings);
         if let Some((begin, prelude)) = self.transaction.opening() {
             backend.query(begin, true);

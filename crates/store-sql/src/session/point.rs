@@ -8,28 +8,30 @@ use std::sync::Arc;
 use polyshard_router::Access;
 use polyshard_sql::{Schema, Shape};
 
+use super::lane::Ran;
 use super::place::{Wanted, outdated};
+use super::short::{Asked, Looked, Taken};
 use super::{Session, Stop};
-use crate::backend::field;
-use crate::cache::KnownLane;
+use crate::backend::{Expected, field, put_question};
+use crate::cache::{KnownLane, Prepared};
 
 /// Classes of errors that may be about the prepared form rather than about the statement: data that is no such value,
 /// a plan that is not as it was, a prepared statement that is gone, a name that is gone.
 const ASKED_AGAIN: [&str; 4] = ["22", "0A", "26", "42"];
 
 impl Session {
-    /// Reads a row for a text of this shape. False if the text is to be sent as it is, and the client was told nothing.
+    /// Reads a row for a text of this shape; not if the text is to be sent as it is, and the client was told nothing.
     pub(super) async fn read_point(
         &mut self,
         known: &KnownLane,
         shape: &Shape<'_>,
         wanted: &Wanted<'_>,
         schema: &Arc<Schema>,
-    ) -> Result<bool, Stop> {
+    ) -> Result<Ran, Stop> {
         if matches!(wanted, Wanted::Keys { shard, .. } if self.door.is_file(shard)) {
-            return Ok(false);
+            return Ok(Ran::Not);
         }
-        let Some(prepared) = known.point(shape, &self.door.cache) else { return Ok(false) };
+        let Some(prepared) = known.point(shape, &self.door.cache) else { return Ok(Ran::Not) };
         let description = match prepared.description(&known.basis) {
             Some(description) => description,
             None => match Box::pin(self.described_by_shard(&prepared, wanted)).await {
@@ -41,27 +43,39 @@ impl Session {
                 Ok(Err(_refused)) => {
                     // The client gets the shard's own words for it when the text is sent.
                     known.leave_as_it_is();
-                    return Ok(false);
+                    return Ok(Ran::Not);
                 }
                 // So it does if the shard cannot be asked now.
-                Err(Stop::Refused(_)) => return Ok(false),
+                Err(Stop::Refused(_)) => return Ok(Ran::Not),
                 Err(stop) => return Err(stop),
             },
         };
-        self.routed_by = Some(schema.clone());
-        match self.acquire(wanted, Access::Read).await {
-            Ok(()) => {}
-            Err(Stop::Refused(error)) if error == outdated() => return Ok(false),
-            Err(stop) => return Err(stop),
-        }
         let said = self.client.said();
-        let Some(backend) = &mut self.backend else { return Ok(false) };
-        backend.prepare(description.id, &prepared.text, &prepared.types);
-        backend.run_prepared(description.id, shape.values());
-        match self.drain().await {
+        let taken = match self.ask_point(known, shape, wanted, &prepared) {
+            Some(asked) => self.take_turn(asked).await,
+            None => Ok(Taken::Not),
+        };
+        let asked = match taken {
+            Ok(Taken::Answered) => return Ok(Ran::Ready),
+            Ok(Taken::Begun) => self.drain().await,
+            Ok(Taken::Not) => {
+                self.routed_by = Some(schema.clone());
+                match self.acquire(wanted, Access::Read).await {
+                    Ok(()) => {}
+                    Err(Stop::Refused(error)) if error == outdated() => return Ok(Ran::Not),
+                    Err(stop) => return Err(stop),
+                }
+                let Some(backend) = &mut self.backend else { return Ok(Ran::Not) };
+                backend.prepare(description.id, &prepared.text, &prepared.types);
+                backend.run_prepared(description.id, shape.values());
+                self.drain().await
+            }
+            Err(stop) => Err(stop),
+        };
+        match asked {
             Ok(()) => {}
             // The session was dead already, or died of this: the text is sent on another.
-            Err(Stop::Refused(_)) if self.client.said() == said => return Ok(false),
+            Err(Stop::Refused(_)) if self.client.said() == said => return Ok(Ran::Not),
             Err(stop) => return Err(stop),
         }
         let again = self.told && self.client.unsent(said).is_some_and(is_asked_again);
@@ -73,7 +87,29 @@ impl Session {
             }
         }
         self.release().await;
-        Ok(!again)
+        Ok(if again { Ran::Not } else { Ran::Answered })
+    }
+
+    /// Enters the shard for it, if it can be asked the short way.
+    fn ask_point(
+        &mut self,
+        known: &KnownLane,
+        shape: &Shape<'_>,
+        wanted: &Wanted<'_>,
+        prepared: &Arc<Prepared>,
+    ) -> Option<Asked> {
+        let Wanted::Keys { keys, ranges: [], .. } = wanted else { return None };
+        let [(map, keys)] = keys.as_slice() else { return None };
+        let [key] = keys.as_slice() else { return None };
+        let view = self.door.router.view();
+        let way = self.way(prepared, &view, Looked::Elsewhere)?;
+        if way.writes || way.basis.position != known.basis.position {
+            return None;
+        }
+        self.question.clear();
+        put_question(&mut self.question, way.description.id, shape.values());
+        let expected = Expected { first: &[], tells_bound: false, describes: true };
+        self.enter_short(&view, way, (map.clone(), key.clone()), Access::Read, expected)
     }
 }
 

@@ -121,7 +121,7 @@ impl Session {
         }
         self.cancel.running.clear().await;
         for backend in kept {
-            self.cancel.running.add(backend.cancel()).await;
+            self.cancel.running.add(backend.cancel());
             self.transaction.failed |= backend.status == b'E';
             self.parked.insert(backend.shard.clone(), backend);
         }
@@ -139,7 +139,7 @@ impl Session {
     pub(crate) async fn working_on_own_alone(&self) {
         self.cancel.running.clear().await;
         for backend in self.backend.iter().chain(self.parked.values()) {
-            self.cancel.running.add(backend.cancel()).await;
+            self.cancel.running.add(backend.cancel());
         }
     }
 
@@ -160,6 +160,6 @@ impl Session {
     }
 
     pub(crate) async fn working_on(&self, cancel: RawCancel) {
-        self.cancel.running.add(cancel).await;
+        self.cancel.running.add(cancel);
     }
 }

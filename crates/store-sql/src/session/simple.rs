@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 use polyshard_sql::Kind;
 
+use super::lane::Ran;
 use super::{Done, Session, Stop};
 use crate::cache::Query;
 use crate::codec;
@@ -17,7 +18,8 @@ impl Session {
             Box::pin(self.end_series()).await?;
         }
         match self.run_query(&body).await {
-            Ok(()) => self.watched.failed = self.told,
+            Ok(Ran::Ready) => return Ok(()),
+            Ok(_) => self.watched.failed = self.told,
             Err(Stop::Refused(error)) => {
                 self.watched.failed = true;
                 reply::error(&mut self.client.out, Severity::Error, &error);
@@ -36,25 +38,27 @@ impl Session {
         Ok(())
     }
 
-    async fn run_query(&mut self, body: &[u8]) -> Done {
+    async fn run_query(&mut self, body: &[u8]) -> Result<Ran, Stop> {
         let text = codec::text(body)?;
         let own_name = self.own_name(text);
         let text = own_name.as_deref().unwrap_or(text);
-        if self.run_in_lane(text).await? {
-            return self.end_failed_autocommit().await;
+        match self.run_in_lane(text).await? {
+            Ran::Not => {}
+            Ran::Answered => return self.end_failed_autocommit().await.map(|()| Ran::Answered),
+            Ran::Ready => return Ok(Ran::Ready),
         }
         let query = self.door.cache.query(text)?;
         match query.statements.as_slice() {
             [] => {
                 self.client.out.extend_from_slice(reply::EMPTY_QUERY);
-                Ok(())
             }
             [one] => {
                 Box::pin(self.run_statement(one)).await?;
-                self.end_failed_autocommit().await
+                self.end_failed_autocommit().await?;
             }
-            _ => Box::pin(self.run_many(&query)).await,
+            _ => Box::pin(self.run_many(&query)).await?,
         }
+        Ok(Ran::Answered)
     }
 
     /// Whether something of the extended protocol may be under way.

@@ -538,7 +538,7 @@ impl Session {
 }
 
 /// Whether a statement may change something, by itself or by a function that it calls: it is not done twice.
-fn may_change(analysis: &Analysis) -> bool {
+pub(super) fn may_change(analysis: &Analysis) -> bool {
     let harmless = |name: &str| {
         HARMLESS_FUNCTIONS.contains(&name) || name.starts_with("pg_is_") || name.ends_with("_size")
     };

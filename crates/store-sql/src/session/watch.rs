@@ -43,15 +43,9 @@ impl Session {
         if matches!(kind, b'X' | b'd' | b'c' | b'f') {
             return;
         }
-        if self.watched.began.is_none() {
-            let span = Some(trace::request(None)).filter(|span| !span.is_disabled());
-            // Nobody wants to know.
-            if span.is_none() && !polyshard_meter::is_counting() {
-                self.told &= !matches!(kind, b'Q' | b'S');
-                return;
-            }
-            let began = Some(self.door.now_micros());
-            self.watched = Watched { began, operation: None, failed: false, span };
+        if self.watched.began.is_none() && !self.begin_watched(None) {
+            self.told &= !matches!(kind, b'Q' | b'S');
+            return;
         }
         if matches!(kind, b'Q' | b'S') {
             // What an earlier request was told is not this one's.
@@ -67,6 +61,25 @@ impl Session {
                 _ => None,
             };
         }
+    }
+
+    /// A series came that does this; true if it is traced.
+    pub(super) fn begin_watching(&mut self, operation: &'static str) -> bool {
+        if self.watched.began.is_none() {
+            self.begin_watched(Some(operation));
+        }
+        self.watched.span.is_some()
+    }
+
+    /// Begins a request; false if nobody wants to know.
+    fn begin_watched(&mut self, operation: Option<&'static str>) -> bool {
+        let span = Some(trace::request(None)).filter(|span| !span.is_disabled());
+        if span.is_none() && !polyshard_meter::is_counting() {
+            return false;
+        }
+        let began = Some(self.door.now_micros());
+        self.watched = Watched { began, operation, failed: false, span };
+        true
     }
 
     /// A message was carried out. The answer to a request ends with a text, or a Sync, or the connection.
@@ -91,7 +104,7 @@ impl Session {
 }
 
 /// The first word of a statement. One that begins with a comment or a parenthesis has none of those known.
-fn word(text: &[u8]) -> &'static str {
+pub(super) fn word(text: &[u8]) -> &'static str {
     let text = text.trim_ascii_start();
     let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
     let first = &text[..end];

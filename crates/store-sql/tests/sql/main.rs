@@ -22,6 +22,7 @@ mod session;
 mod several;
 mod sharing;
 mod stopped;
+mod short;
 mod strangers;
 mod tables;
 mod transactions;

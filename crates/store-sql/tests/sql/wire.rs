@@ -93,6 +93,54 @@ impl Wire {
         self.message(b'E', |out| out.put_slice(&[0; 5]));
     }
 
+    /// Prepares a statement under a name; the types of its parameters are found out.
+    pub async fn prepare(&mut self, name: &str, sql: &str) -> String {
+        self.message(b'P', |out| {
+            for text in [name, sql] {
+                out.put_slice(text.as_bytes());
+                out.put_u8(0);
+            }
+            out.put_u16(0);
+        });
+        self.sync().await
+    }
+
+    /// Binds values as texts to a prepared statement and runs it, with what is sent next; columns are told if wanted.
+    pub fn run(&mut self, name: &str, values: &[&str], describe: bool) {
+        self.message(b'B', |out| {
+            out.put_u8(0);
+            out.put_slice(name.as_bytes());
+            out.put_slice(&[0, 0, 0]);
+            out.put_u16(u16::try_from(values.len()).unwrap());
+            for value in values {
+                out.put_u32(u32::try_from(value.len()).unwrap());
+                out.put_slice(value.as_bytes());
+            }
+            out.put_u16(0);
+        });
+        if describe {
+            self.message(b'D', |out| out.put_slice(b"P\0"));
+        }
+        self.message(b'E', |out| out.put_slice(&[0; 5]));
+    }
+
+    /// Sync, whose answers nobody waits for.
+    pub async fn send_sync(&mut self) {
+        self.message(b'S', |_| {});
+        self.send().await;
+    }
+
+    /// Sync, and the answers to everything, whole.
+    pub async fn sync_whole(&mut self) -> Vec<(u8, Vec<u8>)> {
+        self.message(b'S', |_| {});
+        self.send().await;
+        let mut all = vec![self.next().await];
+        while all.last().is_some_and(|(kind, _)| *kind != b'Z') {
+            all.push(self.next().await);
+        }
+        all
+    }
+
     /// Flush, and sent at once.
     pub async fn flush(&mut self) {
         self.message(b'H', |_| {});
