@@ -58,7 +58,7 @@ impl Embedded for Lite {
             let settings = lite::Settings { zone, ..lite::Settings::default() };
             let prepared = lite::prepare(&statement, &context, &[], &settings)?;
             // What is recorded says its time and its ids itself.
-            let moment = lite::Moment { transaction_micros: 0, statement_micros: 0, ids: BTreeMap::new() };
+            let moment = lite::Moment::default();
             let values = prepared.bind(&[], &moment)?;
             out.push(values.into_iter().fold(Statement::new(prepared.sql.clone()), Statement::bind));
         }

@@ -9,6 +9,7 @@ use polyshard_sql::{Context, Kind, Param, ParamValue, SqlError, Statement, TypeO
 
 use crate::across::Across;
 use crate::fail::{fail, unsupported};
+use crate::held::Held;
 use crate::settings::Settings;
 use crate::translate::Translator;
 use crate::value::{array, binary, text};
@@ -50,6 +51,10 @@ pub(crate) enum Source {
     Id(String),
     /// New ids of a sequence, as an array.
     Ids(String, usize),
+    /// The session's number.
+    Process,
+    /// The sessions that the user may see, as JSON.
+    Activity,
 }
 
 /// The time and the ids of one execution, which the caller passes in.
@@ -61,6 +66,10 @@ pub struct Moment {
     pub statement_micros: i64,
     /// Ids for this execution by sequence: as many as [`Prepared::ids`] asks for.
     pub ids: BTreeMap<String, Vec<i64>>,
+    /// What `pg_backend_pid()` is.
+    pub process: i32,
+    /// The sessions there are, if [`Prepared::wants_activity`]: JSON objects by the columns of `pg_stat_activity`.
+    pub activity: Option<String>,
 }
 
 /// A statement ready to run on an SQLite shard. It belongs to the schema and the settings it was prepared with.
@@ -76,15 +85,22 @@ pub struct Prepared {
     pub tag: Tag,
     /// Whether it asks for locks (FOR UPDATE): it must then run in a write transaction, which has the shard alone.
     pub locks: bool,
-    sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     settings: Settings,
+    held: Option<Arc<Held>>,
 }
 
 impl Prepared {
+    /// What must be laid ready before it runs.
+    pub fn held(&self) -> Option<&Held> {
+        self.held.as_deref()
+    }
+
     /// How many ids an execution needs, by sequence.
     pub fn ids(&self) -> BTreeMap<String, usize> {
         let mut needed = BTreeMap::new();
-        for source in &self.sources {
+        let held = self.held.iter().flat_map(|held| held.sources());
+        for source in self.sources.iter().chain(held) {
             match source {
                 Source::Id(sequence) => *needed.entry(sequence.clone()).or_default() += 1,
                 Source::Ids(sequence, count) => *needed.entry(sequence.clone()).or_default() += count,
@@ -94,13 +110,32 @@ impl Prepared {
         needed
     }
 
+    /// Whether it asks which sessions there are.
+    pub fn wants_activity(&self) -> bool {
+        self.sources.contains(&Source::Activity)
+    }
+
     /// Whether it writes.
     pub fn writes(&self) -> bool {
-        self.tag != Tag::Select
+        self.tag != Tag::Select || self.held.is_some()
     }
 
     /// The values of SQLite's parameters.
     pub fn bind(&self, params: &[Param<'_>], moment: &Moment) -> Result<Vec<Value>, SqlError> {
+        if self.held.is_some() {
+            return Err(crate::held::not_here());
+        }
+        self.bind_all(&self.sources, params, moment, &mut BTreeMap::new())
+    }
+
+    /// The values of the parameters of one of its statements; `used` counts the ids that others of them have.
+    pub(crate) fn bind_all(
+        &self,
+        sources: &[Source],
+        params: &[Param<'_>],
+        moment: &Moment,
+        used: &mut BTreeMap<String, usize>,
+    ) -> Result<Vec<Value>, SqlError> {
         if params.len() != self.parameters.len() {
             return Err(fail(
                 "08P01",
@@ -111,9 +146,8 @@ impl Prepared {
                 ),
             ));
         }
-        let mut used = BTreeMap::new();
-        let mut values = Vec::with_capacity(self.sources.len());
-        for source in &self.sources {
+        let mut values = Vec::with_capacity(sources.len());
+        for source in sources {
             values.push(match source {
                 Source::Parameter(place) => {
                     let type_oid = self.parameters[*place];
@@ -129,9 +163,11 @@ impl Prepared {
                 }
                 Source::Transaction => Value::Int(moment.transaction_micros),
                 Source::Statement => Value::Int(moment.statement_micros),
-                Source::Id(sequence) => Value::Int(taken(moment, &mut used, sequence, 1)?[0]),
+                Source::Process => Value::Int(moment.process.into()),
+                Source::Activity => Value::from(moment.activity.as_deref().unwrap_or("[]")),
+                Source::Id(sequence) => Value::Int(taken(moment, used, sequence, 1)?[0]),
                 Source::Ids(sequence, count) => {
-                    let ids = taken(moment, &mut used, sequence, *count)?;
+                    let ids = taken(moment, used, sequence, *count)?;
                     array::pack(&ids.iter().map(|id| Value::Int(*id)).collect::<Vec<_>>())
                 }
             });
@@ -240,14 +276,22 @@ fn prepare_on(
         other => return Err(unsupported(format!("the statement {}", first_words(&other.to_string())))),
     };
     let ctes = translator.system_ctes();
-    let sql = match (ctes.is_empty(), sql.strip_prefix("WITH RECURSIVE ")) {
-        (true, _) => sql,
-        (false, Some(rest)) => format!("WITH RECURSIVE {}, {rest}", ctes.join(", ")),
-        (false, None) => format!("WITH RECURSIVE {} {sql}", ctes.join(", ")),
+    let finished = |sql: String, sources: Vec<Source>| {
+        let sql = match (ctes.is_empty(), sql.strip_prefix("WITH RECURSIVE ")) {
+            (true, _) => sql,
+            (false, Some(rest)) => format!("WITH RECURSIVE {}, {rest}", ctes.join(", ")),
+            (false, None) => format!("WITH RECURSIVE {} {sql}", ctes.join(", ")),
+        };
+        numbered(&sql, sources)
     };
     let parameters = translator.parameter_types()?;
-    let (sql, sources) = numbered(&sql, translator.sources);
-    Ok(Prepared { sql: sql.into(), parameters, columns, tag, locks, sources, settings: settings.clone() })
+    let held = translator.held.take().map(|held| {
+        let sources = translator.sources.clone();
+        Arc::new(held.finished(|sql| finished(sql, sources.clone())))
+    });
+    let (sql, sources) = finished(sql, translator.sources);
+    let settings = settings.clone();
+    Ok(Prepared { sql: sql.into(), parameters, columns, tag, locks, sources, settings, held })
 }
 
 /// WITH may stand before a write, too.

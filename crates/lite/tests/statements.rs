@@ -56,3 +56,9 @@ async fn what_newcomers_bring() {
     // G1, C1, C7: arrays, generated columns, schemas, DROP with what depends on it.
     script(include_str!("newcomers.txt")).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_steps_in_psql() {
+    // G1, C1: tables are filled with rows of queries, by series, and their sizes asked for.
+    script(include_str!("first_steps.txt")).await;
+}

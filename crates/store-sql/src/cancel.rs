@@ -72,7 +72,10 @@ impl Cancels {
     /// All sessions, by number, and what is known of them.
     pub fn all(&self) -> Vec<(i32, About)> {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.iter().map(|(process, (_, running))| (*process, running.about(|about| about.clone()))).collect()
+        sessions
+            .iter()
+            .map(|(process, (_, running))| (*process, running.about(|about| about.clone())))
+            .collect()
     }
 
     /// Stops what runs for a session, if the secret is right. Nobody is told whether it was.

@@ -8,6 +8,7 @@ mod casts;
 mod dates;
 mod jsonb;
 mod patterns;
+mod series;
 mod strings;
 mod table_text;
 mod to_char;
@@ -34,6 +35,7 @@ pub fn functions() -> Vec<ScalarFunction> {
     dates::register(&mut all);
     jsonb::register(&mut all);
     patterns::register(&mut all);
+    series::register(&mut all);
     strings::register(&mut all);
     across::register(&mut all);
     all

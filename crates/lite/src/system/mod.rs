@@ -1,6 +1,7 @@
 //! The system catalog: what PostgreSQL's clients ask it, answered from the descriptions that a shard keeps.
 
 mod names;
+mod sizes;
 mod tables;
 
 use polyshard_engine::Value;
@@ -8,9 +9,11 @@ use polyshard_sql::{Context, SqlError, TypeOid};
 
 pub(crate) use names::written_parts;
 use names::{Names, written_file, written_name};
+pub use sizes::SIZE_FUNCTIONS;
+pub(crate) use sizes::size;
 
 use crate::fail::{fail, unsupported};
-use crate::prepared::OutColumn;
+use crate::prepared::{OutColumn, Source};
 use crate::translate::{Ex, How, Translator, file_name, find_enum, literal};
 use crate::types::{self, oid};
 
@@ -69,7 +72,10 @@ pub(crate) fn relation(
     };
     let cte = format!("{}.{}", table.schema, table.name);
     if !translator.system.contains_key(&cte) {
-        let sql = table.sql(translator.settings, &Names::new(translator.context));
+        let mut sql = table.sql(translator.settings, &Names::new(translator.context));
+        if sql.contains("{activity}") {
+            sql = sql.replace("{activity}", &translator.parameter(Source::Activity));
+        }
         translator.system.insert(cte.clone(), sql);
     }
     let columns = table.columns.iter().filter(|column| !column.is_hidden());

@@ -17,6 +17,11 @@ impl<'c> Names<'c> {
         Names { context }
     }
 
+    /// Where names without a schema are looked for.
+    pub fn search_path(&self) -> &[String] {
+        self.context.search_path
+    }
+
     /// A text of the catalog's list, with SQLite's expressions for what it says of names.
     pub fn filled(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());

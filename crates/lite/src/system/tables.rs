@@ -98,7 +98,7 @@ impl Table {
                 let from = names.filled(from);
                 let from = from.replace("{types}", &type_rows(names)).replace("{enums}", &names.labels());
                 let from = from.replace("{extensions}", &extension_rows());
-                from.replace("{settings}", &setting_rows(settings))
+                from.replace("{settings}", &setting_rows(settings, names))
             }
         };
         format!("SELECT {} FROM {from}", columns.join(", "))
@@ -128,14 +128,10 @@ fn extension_rows() -> String {
     format!("(VALUES {})", crate::ddl::EXTENSIONS.iter().map(row).collect::<Vec<_>>().join(", "))
 }
 
-fn setting_rows(settings: &Settings) -> String {
-    let mut rows: Vec<String> = settings
-        .named
-        .iter()
-        .map(|(name, value)| format!("({}, {})", text_literal(name), text_literal(value)))
-        .collect();
-    rows.push(format!("('TimeZone', {})", text_literal(settings.zone.name())));
-    format!("(VALUES {})", rows.join(", "))
+fn setting_rows(settings: &Settings, names: &Names<'_>) -> String {
+    let all = crate::known_settings::all_settings(settings, names.search_path());
+    let rows = all.iter().map(|(name, value)| format!("({}, {})", text_literal(name), text_literal(value)));
+    format!("(VALUES {})", rows.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

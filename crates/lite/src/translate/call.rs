@@ -9,6 +9,7 @@ use super::expr::{Literal, no_such};
 use super::{Ex, How, Ids, Translator, collated, is_ordered, literal, name_parts};
 use crate::fail::{fail, unsupported};
 use crate::functions::quote_ident;
+use crate::known_settings::{FIXED_SETTINGS, IGNORED_SETTINGS};
 use crate::prepared::Source;
 use crate::rules;
 use crate::system;
@@ -190,7 +191,11 @@ impl Translator<'_> {
                 let known = || {
                     let zone = std::iter::once(("timezone", settings.zone.name()));
                     let named = settings.named.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-                    zone.chain(path).chain(named).chain(SETTINGS.iter().copied())
+                    let rest = IGNORED_SETTINGS
+                        .iter()
+                        .chain(&FIXED_SETTINGS)
+                        .filter(|(name, _)| !name.contains(' '));
+                    zone.chain(path).chain(named).chain(SETTINGS.iter().copied()).chain(rest.copied())
                 };
                 let Literal::Text(name) = &given_name.literal else {
                     let name = self.coerce(given_name, TypeOid::TEXT, -1, How::Implicit)?;
@@ -424,6 +429,10 @@ impl Translator<'_> {
                 let values = self.all(values)?;
                 Some(system::function(self, name, values)?)
             }
+            (name, [value]) if system::SIZE_FUNCTIONS.contains(&name) => {
+                let value = self.expr(value)?;
+                Some(system::size(self, name, value)?)
+            }
             ("pg_type_is_visible", values) if !self.context.schema.enums.is_empty() => {
                 let values = self.all(values)?;
                 Some(system::function(self, name, values)?)
@@ -497,9 +506,12 @@ impl Translator<'_> {
             let sql = format!("pg_array_get({ids}, row_number() OVER ())");
             return Ok(Ex { not_null: true, has_window: true, ..Ex::of(sql, TypeOid::INT8) }.named(name));
         }
+        if self.ids == Ids::Held {
+            let sql = self.held.get_or_insert_default().id(sequence);
+            return Ok(Ex { not_null: true, ..Ex::of(sql, TypeOid::INT8) }.named(name));
+        }
         if self.ids == Ids::None {
-            return Err(unsupported("an id for each row of a query")
-                .hint("insert rows with VALUES, or give the ids yourself"));
+            return Err(crate::held::not_here());
         }
         let sql = self.parameter(Source::Id(sequence.to_owned()));
         Ok(Ex { not_null: true, ..Ex::of(sql, TypeOid::INT8) }.named(name))

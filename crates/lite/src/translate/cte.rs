@@ -31,8 +31,14 @@ impl Translator<'_> {
         if sql.starts_with("WITH ") {
             return Err(unsupported("WITH before an INSERT of several rows with ON CONFLICT DO UPDATE"));
         }
-        let sql = if with.is_empty() { sql } else { format!("WITH RECURSIVE {} {sql}", with.join(", ")) };
-        Ok((sql, columns, tag))
+        if with.is_empty() {
+            return Ok((sql, columns, tag));
+        }
+        let with = format!("WITH RECURSIVE {} ", with.join(", "));
+        if let Some(held) = &mut self.held {
+            held.begin_with(&with);
+        }
+        Ok((format!("{with}{sql}"), columns, tag))
     }
 
     /// One of them: its part of WITH, noted for what follows.

@@ -179,7 +179,7 @@ impl Translator<'_> {
             refuse_generated(column, self.overriding)?;
             items.push(self.assigned(value, column)?.sql);
         }
-        let ids = query_rows_most(query).map_or(Ids::None, Ids::Rows);
+        let ids = query_rows_most(query).map_or(Ids::Held, Ids::Rows);
         let ids_before = std::mem::replace(&mut self.ids, ids);
         for (place, column) in table.columns.iter().enumerate() {
             if !columns.contains(&place) && column.generated != Generated::Stored {
@@ -191,16 +191,14 @@ impl Translator<'_> {
             }
         }
         self.ids = ids_before;
+        let rows = format!("{}{}", made.sql, keeps_order(query));
+        let items = items.join(", ");
         // Without WHERE, SQLite would read ON CONFLICT as the ON of a join.
-        Ok((
-            columns,
-            Rows::Query(format!(
-                "SELECT {} FROM ({}{}) AS \"s\" WHERE true",
-                items.join(", "),
-                made.sql,
-                keeps_order(query)
-            )),
-        ))
+        let sql = match &mut self.held {
+            Some(held) => held.rows(rows, made.columns.len(), &items),
+            None => format!("SELECT {items} FROM ({rows}) AS \"s\" WHERE true"),
+        };
+        Ok((columns, Rows::Query(sql)))
     }
 
     /// A row of all columns: the values given, the defaults of the others.

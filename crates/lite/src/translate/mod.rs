@@ -35,6 +35,7 @@ pub(crate) use scope::{Scope, Visible};
 
 use crate::across::Across;
 use crate::fail::fail;
+use crate::held::Holding;
 use crate::prepared::{OutColumn, Source};
 use crate::settings::Settings;
 use crate::types;
@@ -62,6 +63,8 @@ pub(crate) struct Translator<'c> {
     pub ids: Ids,
     /// Whether values are inserted into columns that are always generated as identities.
     pub overriding: bool,
+    /// What must be laid ready before the statement.
+    pub held: Option<Holding>,
     /// Whether the next query is the whole statement, whose values a client sees.
     pub is_top: bool,
     aliases: usize,
@@ -75,6 +78,8 @@ pub(crate) enum Ids {
     Once,
     /// In a select list over at most so many rows: an id for each.
     Rows(usize),
+    /// For each row that is laid ready before: an id for each.
+    Held,
     /// Nobody knows how often it is computed.
     None,
 }
@@ -104,6 +109,7 @@ impl<'c> Translator<'c> {
             across: None,
             ids: Ids::Once,
             overriding: false,
+            held: None,
             is_top: false,
             aliases: 0,
             depth: 0,

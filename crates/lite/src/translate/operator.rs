@@ -146,6 +146,10 @@ impl Translator<'_> {
             let now = self.parameter(crate::prepared::Source::Transaction);
             sql = sql.replace("{now}", &now);
         }
+        if sql.contains("{process}") {
+            let process = self.parameter(crate::prepared::Source::Process);
+            sql = sql.replace("{process}", &process);
+        }
         if sql.contains("{statement}") {
             let now = self.parameter(crate::prepared::Source::Statement);
             sql = sql.replace("{statement}", &now);

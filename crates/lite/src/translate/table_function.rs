@@ -136,6 +136,29 @@ impl Translator<'_> {
         Ok((self.joined("pg_zip", arrays, oid::TEXT_ARRAY), elements))
     }
 
+    /// Whether a series is one of timestamps: PostgreSQL then has its bounds of one type.
+    fn is_series_of_moments(&self, given: &[TypeOid]) -> bool {
+        let moments = [TypeOid::DATE, TypeOid::TIMESTAMP, TypeOid::TIMESTAMPTZ];
+        given[..2].iter().any(|oid| moments.contains(oid))
+            && given[..2].iter().all(|oid| moments.contains(oid) || *oid == TypeOid::UNKNOWN)
+    }
+
+    /// A series of timestamps: with a zone, unless one bound is a timestamp without and none is one with it.
+    fn moments(&mut self, values: Vec<Ex>) -> Result<(Ex, TypeOid), SqlError> {
+        let has = |wanted: TypeOid| values[..2].iter().any(|value| value.type_oid == wanted);
+        let plain = has(TypeOid::TIMESTAMP) && !has(TypeOid::TIMESTAMPTZ);
+        let type_oid = if plain { TypeOid::TIMESTAMP } else { TypeOid::TIMESTAMPTZ };
+        let mut parts = Vec::new();
+        for (value, wanted) in values.into_iter().zip([type_oid, type_oid, TypeOid::INTERVAL]) {
+            parts.push(self.coerce(value, wanted, -1, How::Implicit)?);
+        }
+        let function = if plain { "pg_series_ts" } else { "pg_series_tstz" };
+        if !plain {
+            parts.push(Ex::of(self.zone(), TypeOid::TEXT));
+        }
+        Ok((self.joined(function, parts, oid::INT8_ARRAY), type_oid))
+    }
+
     fn rows_of(&mut self, name: &str, mut values: Vec<Ex>) -> Result<(Ex, TypeOid), SqlError> {
         let given: Vec<TypeOid> = values.iter().map(|value| value.type_oid).collect();
         let none = || no_such(&format!("function {name}"), &given);
@@ -164,10 +187,11 @@ impl Translator<'_> {
                 let sql = format!("pg_series({from}, pg_cardinality({}) - 1 + {from}, 1)", array.sql);
                 (Ex::made(sql, oid::INT4_ARRAY, &[&array]), TypeOid::INT4)
             }
+            ("generate_series", 3) if self.is_series_of_moments(&given) => self.moments(values)?,
             ("generate_series", 2 | 3) => {
                 let wide = given.contains(&TypeOid::INT8);
                 if !given.iter().all(|oid| types::is_integer(*oid) || *oid == TypeOid::UNKNOWN) {
-                    return Err(unsupported("generate_series of anything but whole numbers"));
+                    return Err(unsupported("generate_series of anything but whole numbers and timestamps"));
                 }
                 let type_oid = if wide { TypeOid::INT8 } else { TypeOid::INT4 };
                 let mut parts = Vec::new();

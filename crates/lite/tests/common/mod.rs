@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use polyshard_engine::{Access, Database, Options, Rows, Statement as EngineStatement, Target, Value};
-use polyshard_lite::{Format, Moment, Prepared, Settings};
+use polyshard_lite::{Format, Held, Moment, Prepared, Settings};
 use polyshard_sql::{Context, Kind, Param, ParamValue, Schema, SqlError, Statement, TypeOid};
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
@@ -129,6 +129,9 @@ impl Lite {
             self.next += count as i64;
             moment.ids.insert(sequence, (from + 1..=self.next).collect());
         }
+        if let Some(held) = prepared.held() {
+            return self.execute_held(prepared, held, params, &moment).await;
+        }
         let mut statement = EngineStatement::new(prepared.sql.clone());
         for value in prepared.bind(params, &moment)? {
             statement = statement.bind(value);
@@ -139,6 +142,35 @@ impl Lite {
             self.db.read(statement).await
         };
         result.map_err(|error| polyshard_lite::error(&error, &self.schema))
+    }
+
+    /// With what is laid ready before.
+    async fn execute_held(
+        &mut self,
+        prepared: &Prepared,
+        held: &Held,
+        params: &[Param<'_>],
+        moment: &Moment,
+    ) -> Result<Rows, SqlError> {
+        let wrong = |error| polyshard_lite::error(&error, &self.schema);
+        let mut transaction = self.db.begin(Access::Write).await.unwrap();
+        let mut count = 0;
+        for statement in held.lay(prepared, params, moment)? {
+            count = transaction.run(statement).await.map_err(wrong)?.affected() as i64;
+        }
+        for place in 0..held.sequences().len() {
+            let ids: Vec<i64> = (self.next + 1..=self.next + count).collect();
+            self.next += count;
+            transaction.run(held.give(place, &ids)).await.map_err(wrong)?;
+        }
+        let values = held.bind(prepared, params, moment)?;
+        let statement = values.into_iter().fold(EngineStatement::new(prepared.sql.clone()), |s, v| s.bind(v));
+        let rows = transaction.run(statement).await.map_err(wrong)?;
+        for statement in held.clear() {
+            transaction.run(statement).await.map_err(wrong)?;
+        }
+        transaction.commit().await.map_err(wrong)?;
+        Ok(rows)
     }
 
     fn answer(&self, prepared: &Prepared, rows: &Rows) -> Result<Answer, SqlError> {

@@ -62,7 +62,7 @@ impl Session {
     ) -> Done {
         let statement = analysed.statement.clone();
         if *statement.kind() == Kind::Vacuum {
-            reply::complete(&mut self.client.out, "VACUUM");
+            reply::complete(&mut self.client.out, upkeep_tag(&statement));
             return Ok(());
         }
         self.door.journal.check_ddl(&statement)?;
@@ -139,7 +139,7 @@ impl Session {
         let statement = analysed.statement.clone();
         let tag = match statement.kind() {
             Kind::Vacuum => {
-                reply::complete(&mut self.client.out, "VACUUM");
+                reply::complete(&mut self.client.out, upkeep_tag(&statement));
                 return Ok(());
             }
             Kind::Ddl(ddl) => ddl.tag.clone(),
@@ -414,4 +414,14 @@ async fn applied(transaction: &mut Solo) -> Result<Option<i64>, Stop> {
     let statement = polyshard_engine::Statement::new(format!("SELECT position FROM {table}"));
     let rows = transaction.get().run(statement).await.map_err(wrong)?;
     rows.first().map(|row| row.int(0)).transpose().map_err(wrong)
+}
+
+/// How the answer to the upkeep of a database ends: files need none.
+fn upkeep_tag(statement: &Statement) -> &'static str {
+    let text = statement.text().trim_start().to_ascii_lowercase();
+    match text.as_str() {
+        text if text.starts_with("analy") => "ANALYZE",
+        text if text.starts_with("checkpoint") => "CHECKPOINT",
+        _ => "VACUUM",
+    }
 }

@@ -6,6 +6,8 @@ mod cursor;
 mod enlist;
 mod everywhere;
 mod explain;
+mod held;
+mod lock;
 mod pages;
 mod run;
 mod settings;

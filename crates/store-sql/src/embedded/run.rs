@@ -83,6 +83,7 @@ impl Session {
             return Box::pin(self.begin_portal_lite(asked, analysed, params, types)).await;
         }
         let (route, analysis) = self.route(analysed, params).await?;
+        let route = self.sized_on(&analysed.statement, &route).unwrap_or(route);
         if Wanted::of(&route).is_none()
             || matches!(analysed.statement.kind(), Kind::Explain(_) | Kind::Copy(_))
         {
@@ -94,6 +95,9 @@ impl Session {
         }
         if let Kind::Copy(copy) = analysed.statement.kind() {
             return Box::pin(self.copy_lite(copy, &route)).await;
+        }
+        if let Kind::Lock(_) = analysed.statement.kind() {
+            return Box::pin(self.lock_lite(&route)).await;
         }
         match &route {
             Route::Everywhere if self.under.is_some() => return self.change_here(analysed).await,
@@ -119,6 +123,9 @@ impl Session {
         self.check_lite_global(analysis.writes())?;
         let schema = self.current_schema().await?;
         let prepared = self.prepared_here(analysed, &schema, types).await?;
+        if prepared.wants_activity() {
+            self.note_query(analysed.statement.text());
+        }
         let writes = prepared.writes() || prepared.locks;
         let access = if writes { Access::Write } else { Access::Read };
         self.enter_lite(&wanted, access).await?;
@@ -189,7 +196,7 @@ impl Session {
                 return Ok(Description::of_columns(&[], &query.parameters));
             }
             Kind::Explain(_) => return Ok(Description::of_columns(&[Field::text("QUERY PLAN")], &[])),
-            Kind::Show(name) => return Ok(Description::of_columns(&[Field::text(name)], &[])),
+            Kind::Show(name) => return Ok(Description::of_columns(&super::settings::show_fields(name), &[])),
             _ => return Ok(Description::of_columns(&[], &[])),
         };
         let columns = prepared.columns.as_deref().map(fields).unwrap_or_default();
@@ -304,6 +311,9 @@ impl Session {
         let Some(shard) = self.lite.as_ref().map(|lite| lite.shard.clone()) else { return Ok(()) };
         if self.transaction.lite_turn.is_some() {
             return self.read_in_turn(prepared, params, schema, &shard).await;
+        }
+        if let Some(held) = prepared.held() {
+            return Box::pin(self.run_held(prepared, held, params, (schema, &shard))).await;
         }
         let moment = self.moment(prepared, &shard).await?;
         let statement = statement_of(prepared, prepared.bind(params, &moment)?);
@@ -437,15 +447,12 @@ impl Session {
         let began = self.transaction.began(now);
         let mut ids = BTreeMap::new();
         for (sequence, count) in prepared.ids() {
-            let journal = &self.door.journal;
-            let given = if sequence == polyshard_lite::NEXT_ID {
-                journal.next_ids(shard, count, self.door.now_unix_ms()).await
-            } else {
-                journal.allocate(&sequence, count as u64, 1).await.map(|ids| ids.collect())
-            };
-            ids.insert(sequence, given.map_err(|error| error.to_sql())?);
+            let given = self.new_ids(&sequence, count, shard).await?;
+            ids.insert(sequence, given);
         }
-        Ok(Moment { transaction_micros: began, statement_micros: now, ids })
+        let activity = prepared.wants_activity().then(|| self.activity(now));
+        let process = self.process();
+        Ok(Moment { transaction_micros: began, statement_micros: now, ids, process, activity })
     }
 
     pub(super) fn tell_columns(&mut self, prepared: &Prepared) {

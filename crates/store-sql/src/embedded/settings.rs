@@ -2,54 +2,24 @@
 
 use std::sync::Arc;
 
-use polyshard_lite::Zone;
+use polyshard_lite::{FIXED_SETTINGS, IGNORED_SETTINGS, Zone, all_settings};
 use polyshard_sql::{SqlError, SqlState};
 
 use crate::reply::{self, Field};
 use crate::session::{Done, Session};
 
-/// Settings that can be set to anything and change nothing here, and their values in the beginning.
-const IGNORED: [(&str, &str); 26] = [
-    ("application_name", ""),
-    ("backslash_quote", "safe_encoding"),
-    ("check_function_bodies", "on"),
-    ("client_min_messages", "notice"),
-    ("default_table_access_method", "heap"),
-    ("default_tablespace", ""),
-    ("default_transaction_deferrable", "off"),
-    ("default_transaction_isolation", "read committed"),
-    ("default_transaction_read_only", "off"),
-    ("extra_float_digits", "1"),
-    ("geqo", "on"),
-    ("idle_in_transaction_session_timeout", "0"),
-    ("jit", "off"),
-    ("lock_timeout", "0"),
-    ("log_statement", "none"),
-    ("max_identifier_length", "63"),
-    ("row_security", "on"),
-    ("server_version_num", "150000"),
-    ("statement_timeout", "0"),
-    ("synchronous_commit", "on"),
-    ("tcp_keepalives_idle", "0"),
-    ("transaction_isolation", "read committed"),
-    ("transaction_read_only", "off"),
-    ("work_mem", "4MB"),
-    ("xmloption", "content"),
-    ("session characteristics", ""),
-];
-
-/// Settings that can be one thing only.
-const FIXED: [(&str, &str); 6] = [
-    ("datestyle", "ISO, MDY"),
-    ("intervalstyle", "postgres"),
-    ("password_encryption", "scram-sha-256"),
-    ("standard_conforming_strings", "on"),
-    ("server_encoding", "UTF8"),
-    ("server_version", "15.0 (Polyshard)"),
-];
-
 /// Those that the protocol reports when they change, as it spells them.
 const REPORTED: [(&str, &str); 2] = [("application_name", "application_name"), ("timezone", "TimeZone")];
+
+/// The columns of SHOW ALL.
+fn all_fields() -> [Field; 3] {
+    ["name", "setting", "description"].map(Field::text)
+}
+
+/// The columns of SHOW.
+pub(super) fn show_fields(name: &str) -> Vec<Field> {
+    if name == "all" { all_fields().into() } else { vec![Field::text(name)] }
+}
 
 impl Session {
     /// Sets something for the session; no value is the default.
@@ -79,7 +49,7 @@ impl Session {
                 reply::complete(&mut self.client.out, tag);
                 return Ok(());
             }
-            (name, value) => match (known(&IGNORED), known(&FIXED)) {
+            (name, value) => match (known(&IGNORED_SETTINGS), known(&FIXED_SETTINGS)) {
                 (Some(default), _) => value.map_or(default, str::to_owned),
                 (None, Some(only)) => {
                     let same = |text: &str| text.split(',').next().unwrap_or_default().trim().to_lowercase();
@@ -101,6 +71,9 @@ impl Session {
         settings.named.retain(|(known, _)| known != name);
         settings.named.push((name.to_owned(), shown.clone()));
         self.lite_settings = Arc::new(settings);
+        if name == "application_name" {
+            self.note_application(&shown);
+        }
         if let Some((_, spelled)) = REPORTED.iter().find(|(known, _)| *known == name) {
             reply::parameter(&mut self.client.out, spelled, &shown);
         }
@@ -110,8 +83,23 @@ impl Session {
         Ok(())
     }
 
+    /// SHOW ALL.
+    fn show_all_lite(&mut self) -> Done {
+        self.columns(&all_fields());
+        let all = all_settings(&self.lite_settings, &self.search_path);
+        for (name, value) in &all {
+            let row = [Some(name.as_str()), Some(value.as_str()), Some("")];
+            reply::data_row(&mut self.client.out, row.into_iter());
+        }
+        reply::complete(&mut self.client.out, "SHOW");
+        Ok(())
+    }
+
     /// SHOW.
     pub(crate) fn show_lite(&mut self, name: &str) -> Done {
+        if name == "all" {
+            return self.show_all_lite();
+        }
         let name = match name {
             "transaction isolation level" | "transaction_isolation_level" => "transaction_isolation",
             "time zone" => "timezone",
@@ -119,7 +107,7 @@ impl Session {
         };
         let set =
             self.lite_settings.named.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        let listed = IGNORED.iter().chain(&FIXED).find(|(known, _)| *known == name);
+        let listed = IGNORED_SETTINGS.iter().chain(&FIXED_SETTINGS).find(|(known, _)| *known == name);
         let value = match (name, set, listed) {
             ("search_path", ..) => self.search_path.join(", "),
             ("timezone", ..) => self.lite_settings.zone.name().to_owned(),

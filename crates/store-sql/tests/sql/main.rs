@@ -9,6 +9,7 @@ mod cursors;
 mod embedded;
 mod engines;
 mod first;
+mod first_steps;
 mod growing;
 mod lane;
 mod moving;
