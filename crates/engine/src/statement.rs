@@ -74,6 +74,12 @@ impl Statement {
         Statement { action: Action::Sql { text: sql.into(), params: Vec::new() }, expect: Expect::Any }
     }
 
+    /// The same with room for so many parameters: a statement of hundreds need not be moved about as they come.
+    pub fn with_room(sql: impl Into<Arc<str>>, params: usize) -> Statement {
+        let action = Action::Sql { text: sql.into(), params: Vec::with_capacity(params) };
+        Statement { action, expect: Expect::Any }
+    }
+
     /// A notification sent to every [`crate::Listener`] of `channel` when, and only when, the transaction
     /// commits.
     pub fn notify(channel: impl Into<String>, payload: impl Into<String>) -> Statement {

@@ -245,6 +245,34 @@ async fn the_log_is_capped_under_load_and_emptied_when_idle() {
     assert_eq!(bed.count("SELECT count(*) FROM item").await, rows);
 }
 
+/// The file of the log is longer than what is in it: whatever was left there is no part of the log.
+#[tokio::test]
+async fn room_at_the_end_of_the_log_is_no_part_of_it_after_a_loss_of_power() {
+    let bed = Bed::sqlite().await;
+    bed.items().await;
+    let Target::Sqlite(target) = &bed.target else { panic!() };
+    let folder = tempfile::tempdir().unwrap();
+    for id in 1..=40 {
+        write(&bed.db, insert(id)).await.unwrap();
+        if id % 13 > 0 {
+            continue;
+        }
+        // As the disk would have it if the machine stopped now.
+        let copy = folder.path().join(format!("{id}.db"));
+        std::fs::copy(&target.path, &copy).unwrap();
+        let log = target.path.with_file_name("shard.db-wal");
+        let bytes = std::fs::read(&log).unwrap();
+        assert!(bytes.ends_with(&[0; 4096]), "there is room after {id} commits");
+        std::fs::write(folder.path().join(format!("{id}.db-wal")), bytes).unwrap();
+        let target = Target::Sqlite(polyshard_engine::SqliteTarget { path: copy });
+        let db = Database::open(target, options(), None).await.unwrap();
+        write(&db, insert(1000)).await.unwrap();
+        let count = db.read(Statement::new("SELECT count(*) FROM item")).await.unwrap();
+        assert_eq!(count.one().unwrap().int(0).unwrap(), id + 1);
+        db.close().await;
+    }
+}
+
 fn mount(arguments: &[&str], folder: &std::path::Path) -> bool {
     let status = Command::new("mount").args(arguments).arg(folder).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())

@@ -154,6 +154,12 @@ impl Connection {
         self.raw.execute(&format!("DETACH DATABASE {}", quoted(name)), []).map(drop).map_err(translate)
     }
 
+    /// Bytes of a page of the file.
+    pub fn page_bytes(&self) -> Result<u64, Error> {
+        let bytes: i64 = self.raw.query_row("PRAGMA page_size", [], |row| row.get(0)).map_err(translate)?;
+        u64::try_from(bytes).map_err(|_| Error::invalid("the file's pages have no size"))
+    }
+
     /// Limits every statement from now on until the next call.
     pub fn limit(&self, limit: Option<Duration>) {
         let deadline = match limit {

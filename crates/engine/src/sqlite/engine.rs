@@ -13,8 +13,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
 use super::checkpoint::{self, Signal};
 use super::connection::{Connection, Role};
 use super::error::translate;
+use super::gather::Gathering;
 use super::lock::FileLock;
 use super::readers::Readers;
+use super::room::{LogPages, LogRoom};
 use super::scan::SqliteScan;
 use super::transaction::{ReadTransaction, WriteTransaction};
 use super::version::Watch;
@@ -28,6 +30,7 @@ use crate::{Batch, Durable, Error, Listener, Options, Rows, SessionHook, SqliteT
 pub(crate) struct Engine {
     // Dropped in this order: the queue ends, then the threads, then the lock is released.
     queue: mpsc::Sender<Command>,
+    gathering: Arc<Gathering>,
     writer: Arc<Seat>,
     pub(super) readers: Readers,
     threads: Threads,
@@ -67,29 +70,41 @@ impl Engine {
         let channels = Arc::new(Channels::new(HashMap::new()));
 
         let mut connection = Connection::open(&path, Role::Writer, &options)?;
-        let committed = signal.clone();
+        let (committed, log) = (signal.clone(), Arc::new(LogPages::default()));
+        let room = LogRoom::new(&path, connection.page_bytes()?, log.clone());
         connection
             .raw
             .wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
-                committed.committed(u32::try_from(pages).unwrap_or(0));
+                let pages = u32::try_from(pages).unwrap_or(0);
+                committed.committed(pages);
+                log.committed(pages);
                 Ok(())
             }))
             .map_err(translate)?;
         let checkpointer = checkpoint::start(&path, &options, signal.clone())?;
         let (queue, commands) = mpsc::channel(options.queue_max);
-        let writer = Writer::new(connection, options.clone(), counters.clone(), channels.clone());
+        let gathering = Arc::new(Gathering::default());
+        let writer = Writer::new(
+            connection,
+            options.clone(),
+            counters.clone(),
+            channels.clone(),
+            gathering.clone(),
+            room,
+        );
         let writer = Arc::new(Seat::new(Some(writer)));
         let threads =
             Threads { writer: Mutex::new(None), checkpointer: Mutex::new(Some(checkpointer)), signal };
-        let seat = writer.clone();
+        let (seat, gathered) = (writer.clone(), gathering.clone());
         let handle = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || writer::run(&seat, commands))
+            .spawn(move || writer::run(&seat, commands, &gathered))
             .map_err(|error| Error::Unavailable { message: format!("cannot start a thread ({error})") })?;
         *threads.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
 
         Ok(Arc::new(Engine {
             queue,
+            gathering,
             writer,
             readers: Readers::new(path, options.clone(), counters.clone()),
             threads,
@@ -112,7 +127,7 @@ impl Engine {
         }
         let (reply, answer) = oneshot::channel();
         match self.queue.try_send(Command::Write(Op { batch, reply })) {
-            Ok(()) => {}
+            Ok(()) => self.gathering.joined(|| self.waiting()),
             Err(TrySendError::Full(_)) => {
                 return Err(Error::Busy {
                     message: format!("{} writes are waiting already", self.options.queue_max),
@@ -125,10 +140,9 @@ impl Engine {
 
     /// Writes on this thread if nobody else writes or waits for it; nothing if the batch should rather be queued.
     fn write_in_place(&self, batch: &Batch) -> Option<Answer> {
-        let waiting = || self.queue.max_capacity() - self.queue.capacity();
         // On a runtime with one thread everybody would wait.
         let flavor = Handle::try_current().ok()?.runtime_flavor();
-        if waiting() > 0 || flavor != RuntimeFlavor::MultiThread {
+        if self.waiting() > 0 || flavor != RuntimeFlavor::MultiThread {
             return None;
         }
         let mut taken = self.writer.try_lock().ok()?;
@@ -137,7 +151,12 @@ impl Engine {
             return Some(Err(Error::Closed));
         }
         // The runtime gives this thread's other tasks to another one: a disk may take its time.
-        Some(tokio::task::block_in_place(|| writer.write_in_place(batch, waiting)))
+        Some(tokio::task::block_in_place(|| writer.write_in_place(batch, || self.waiting())))
+    }
+
+    /// How many wait for the writer.
+    fn waiting(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
     }
 
     /// A batch by itself that sees the file of another beside this one, under a name.
@@ -233,7 +252,7 @@ impl Engine {
     }
 
     pub fn stats(&self) -> Stats {
-        let stats = self.counters.snapshot(self.queue.max_capacity() - self.queue.capacity());
+        let stats = self.counters.snapshot(self.waiting());
         Stats { reads: stats.reads + self.readers.counted(), ..stats }
     }
 

@@ -11,15 +11,14 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::connection::{Connection, StatementStopper};
 use super::error::{leaves_commit_open, translate};
+use super::gather::Gathering;
+use super::room::LogRoom;
 use super::transaction::{Ask, Notices, run_all};
 use crate::group::{self, Answer, Counters, Op};
 use crate::{Batch, Durable, Error, Event, Options, guard};
 
 /// How long a group waits at most for those who are about to join it: no longer than a commit usually takes.
 const GATHER_MAX: Duration = Duration::from_micros(500);
-
-/// The pause between two looks at the queue meanwhile. Being woken for each batch would cost more.
-const GATHER_NAP: Duration = Duration::from_micros(30);
 
 /// What the queue carries.
 pub(crate) enum Command {
@@ -48,6 +47,8 @@ pub(crate) struct Writer {
     options: Arc<Options>,
     counters: Arc<Counters>,
     channels: Arc<Channels>,
+    gathering: Arc<Gathering>,
+    room: LogRoom,
     company: Company,
 }
 
@@ -89,7 +90,8 @@ enum Attempt {
 }
 
 /// The writer's thread: serves the queue until it is closed and empty.
-pub(crate) fn run(seat: &Seat, mut queue: mpsc::Receiver<Command>) {
+pub(crate) fn run(seat: &Seat, mut queue: mpsc::Receiver<Command>, gathering: &Gathering) {
+    gathering.begin();
     let mut next = None;
     while let Some(command) = next.take().or_else(|| queue.blocking_recv()) {
         // Nobody may go on with what somebody left who panicked: the queue ends, and callers are told so.
@@ -107,8 +109,11 @@ impl Writer {
         options: Arc<Options>,
         counters: Arc<Counters>,
         channels: Arc<Channels>,
+        gathering: Arc<Gathering>,
+        room: LogRoom,
     ) -> Writer {
-        let writer = Writer { connection, options, counters, channels, company: Company::default() };
+        let company = Company::default();
+        let writer = Writer { connection, options, counters, channels, gathering, room, company };
         writer.keep_undo(Undo::Memory);
         writer
     }
@@ -146,7 +151,7 @@ impl Writer {
         Counters::add(&self.counters.writes, 1);
         guard::check(batch.guard.as_ref())?;
         let began = Instant::now();
-        let answer = self.write_within("BEGIN IMMEDIATE", batch);
+        let answer = self.begin().and_then(|()| self.write_within(batch));
         self.company = Company { batches: 1 + waiting(), took: began.elapsed() };
         answer
     }
@@ -168,7 +173,7 @@ impl Writer {
             if ops.len() >= wanted || Instant::now() >= end {
                 return None;
             }
-            std::thread::sleep(GATHER_NAP);
+            self.gathering.wait(wanted - ops.len(), || queue.len(), end);
         }
     }
 
@@ -202,7 +207,7 @@ impl Writer {
             // A batch that undoes everything (RAISE(ROLLBACK), a deferred foreign key) may only hurt itself.
             Attempt::Undone => {
                 for op in ops {
-                    let answer = self.write_within("BEGIN IMMEDIATE", &op.batch);
+                    let answer = self.begin().and_then(|()| self.write_within(&op.batch));
                     group::reply_all(vec![op], vec![answer]);
                 }
             }
@@ -210,8 +215,8 @@ impl Writer {
     }
 
     fn attempt(&mut self, ops: &[Op], shield: Shield) -> Attempt {
-        if let Err(error) = self.connection.control("BEGIN IMMEDIATE") {
-            return Attempt::Failed(translate(error));
+        if let Err(error) = self.begin() {
+            return Attempt::Failed(error);
         }
         let mut answers = Vec::with_capacity(ops.len());
         let mut notices = Notices::new();
@@ -283,7 +288,8 @@ impl Writer {
         let answer = self.connection.attach_one(name, path).and_then(|()| {
             self.set_durable(durable);
             // Not immediate: that would keep the other file's writer out, too.
-            let answer = self.write_within("BEGIN", &op.batch);
+            let begun = self.connection.control("BEGIN").map_err(translate);
+            let answer = begun.and_then(|()| self.write_within(&op.batch));
             self.set_durable(Durable::Now);
             // The next batch must not see it, and the file may be closed.
             self.connection.detach(name)?;
@@ -303,9 +309,15 @@ impl Writer {
         }
     }
 
-    /// Runs a batch in a transaction of its own.
-    fn write_within(&mut self, begin: &str, batch: &Batch) -> Answer {
-        self.connection.control(begin).map_err(translate)?;
+    /// Begins a transaction that nobody else can write beside.
+    fn begin(&mut self) -> Result<(), Error> {
+        self.connection.control("BEGIN IMMEDIATE").map_err(translate)?;
+        self.room.make();
+        Ok(())
+    }
+
+    /// Runs a batch in a transaction of its own, which was begun, and ends it.
+    fn write_within(&mut self, batch: &Batch) -> Answer {
         let limit = self.options.statement_timeout;
         let result =
             run_all(&mut self.connection, &batch.statements, |connection| connection.limit(Some(limit)));
@@ -363,8 +375,8 @@ impl Writer {
         if reply.is_closed() {
             return;
         }
-        if let Err(error) = self.connection.control("BEGIN IMMEDIATE") {
-            let _ = reply.send(Err(translate(error)));
+        if let Err(error) = self.begin() {
+            let _ = reply.send(Err(error));
             return;
         }
         let (sender, asks) = sync_channel(1);
