@@ -1,5 +1,6 @@
 //! Storage accounts and their keys, as configured.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -49,6 +50,13 @@ impl AccountName {
 
     /// The name.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Names are ordered as their texts, so that they can be found by these.
+impl Borrow<str> for AccountName {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -145,7 +153,7 @@ impl Accounts {
 
     /// The account of that name, with its keys.
     pub(crate) fn get(&self, name: &str) -> Option<(&AccountName, &AccountKeys)> {
-        self.0.get_key_value(&AccountName(name.to_owned()))
+        self.0.get_key_value(name)
     }
 }
 

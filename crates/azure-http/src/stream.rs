@@ -142,19 +142,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
         let Some(length) = usize::try_from(length).ok().filter(|length| *length <= bytes_max) else {
             return Ok(Err(ServiceError::body_too_large(bytes_max)));
         };
+        let first = length.min(self.buffer.len());
+        let mut left = length - first;
         // As much at once as a read brings, or a few: a client may announce more than it sends.
         let mut body = Vec::with_capacity(if keep == Keep::All { length.min(BODY_BYTES_FIRST) } else { 0 });
-        let mut left = length;
+        if keep == Keep::All {
+            body.extend_from_slice(&self.buffer[..first]);
+        }
+        self.buffer.advance(first);
         while left > 0 {
-            if self.buffer.is_empty() && self.read().await? == 0 {
+            let read = match keep {
+                // To where it stays, and nothing of what follows it.
+                Keep::All => {
+                    body.reserve(left.min(READ_BYTES));
+                    (&mut self.socket).take(left as u64).read_buf(&mut body).await?
+                }
+                Keep::Nothing => {
+                    let read = self.read().await?;
+                    self.buffer.advance(read.min(left));
+                    read.min(left)
+                }
+            };
+            if read == 0 {
                 return Err(Closed::Broken);
             }
-            let piece = left.min(self.buffer.len());
-            if keep == Keep::All {
-                body.extend_from_slice(&self.buffer[..piece]);
-            }
-            self.buffer.advance(piece);
-            left -= piece;
+            left -= read;
         }
         Ok(Ok(body))
     }

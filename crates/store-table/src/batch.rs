@@ -22,43 +22,97 @@ pub(crate) enum BatchError {
 
 /// The requests of a batch.
 #[derive(Debug)]
-pub(crate) enum Batch {
+pub(crate) enum Batch<'a> {
     /// Changes that are made together.
-    Changes(Vec<Part>),
+    Changes(Vec<Part<'a>>),
     /// One query.
-    Query(Box<Part>),
+    Query(Part<'a>),
 }
 
 /// One request of a batch.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct Part<'a> {
     /// What the client calls it.
     pub content_id: Option<String>,
+    /// All but its body; none if that is, to the letter, as in the part before. Most change sets are many inserts of one
+    /// kind: nothing of them but their bodies need be read more than once.
+    pub head: Option<Box<PartHead>>,
+    /// Its body.
+    pub body: &'a [u8],
+}
+
+/// A request of a batch without its body.
+#[derive(Debug)]
+pub(crate) struct PartHead {
     /// Its path after the account.
     pub resource: RawPath,
-    /// The request; only its verb, query, headers and body are its own.
+    /// The request; only its verb, query and headers are its own.
     pub request: Request,
 }
 
 /// Reads a batch. `base_path` is the path of the account's URL: `/account`, or nothing where the host names it.
-pub(crate) fn parse(outer: &Request, base_path: &str) -> Result<Batch, BatchError> {
+pub(crate) fn parse<'a>(outer: &'a Request, base_path: &'a str) -> Result<Batch<'a>, BatchError> {
     let boundary = outer.headers.get("content-type").and_then(boundary).ok_or(BatchError::ContentType)?;
     let parts = split(&outer.body, &boundary)?;
     let [part] = parts.as_slice() else {
         return Err(BatchError::Part("a batch has one change set or one query"));
     };
     let (headers, content) = split_head(part)?;
+    let mut reader = Reader { outer, base_path, last: None };
     match headers.get("content-type").and_then(boundary_if_multipart) {
         Some(Some(boundary)) => {
             let parts = split(content, &boundary)?;
-            let parts = parts.iter().map(|part| {
-                let (headers, content) = split_head(part)?;
-                parse_part(outer, base_path, &headers, content)
-            });
-            Ok(Batch::Changes(parts.collect::<Result<_, _>>()?))
+            let parts: Result<_, _> = parts.into_iter().map(|part| reader.part(part)).collect();
+            Ok(Batch::Changes(parts?))
         }
         Some(None) => Err(BatchError::Part("the change set has no boundary")),
-        None => parse_part(outer, base_path, &headers, content).map(|part| Batch::Query(Box::new(part))),
+        None => reader.part(part).map(Batch::Query),
+    }
+}
+
+/// Reads one part after the other.
+struct Reader<'a> {
+    outer: &'a Request,
+    base_path: &'a str,
+    last: Option<Last<'a>>,
+}
+
+/// The part before, as far as its body.
+struct Last<'a> {
+    /// The head of the part.
+    outer: &'a [u8],
+    outer_id: Option<String>,
+    /// The head of the request in it.
+    inner: &'a [u8],
+    inner_id: Option<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn part(&mut self, part: &'a [u8]) -> Result<Part<'a>, BatchError> {
+        // A head ends with its empty line: what begins with the same bytes has the same head.
+        let is_same = |head: &[u8], bytes: &[u8]| ends_with_empty_line(head) && bytes.starts_with(head);
+        let last = self.last.take();
+        let same_outer = last.as_ref().filter(|last| is_same(last.outer, part));
+        let (outer, outer_id, content) = match same_outer {
+            Some(last) => (last.outer, last.outer_id.clone(), &part[last.outer.len()..]),
+            None => {
+                let (headers, content) = split_head(part)?;
+                check_content_type(&headers)?;
+                let id = headers.get("content-id").map(str::to_owned);
+                (&part[..part.len() - content.len()], id, content)
+            }
+        };
+        let (inner, inner_id, head) = match last.filter(|last| is_same(last.inner, content)) {
+            Some(last) => (last.inner, last.inner_id, None),
+            None => {
+                let (head, body) = parse_head(self.outer, self.base_path, content)?;
+                let id = head.request.headers.get("content-id").map(str::to_owned);
+                (&content[..content.len() - body.len()], id, Some(Box::new(head)))
+            }
+        };
+        let content_id = outer_id.clone().or_else(|| inner_id.clone());
+        self.last = Some(Last { outer, outer_id, inner, inner_id });
+        Ok(Part { content_id, head, body: content[inner.len()..].trim_ascii_end() })
     }
 }
 
@@ -84,8 +138,10 @@ fn split<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, BatchError
     let (open, close) = (format!("--{boundary}"), format!("--{boundary}--"));
     let mut parts = Vec::new();
     let mut start = None;
-    let mut at = 0;
-    while at < body.len() {
+    for at in memchr::memmem::find_iter(body, open.as_bytes()) {
+        if at > 0 && body[at - 1] != b'\n' {
+            continue;
+        }
         let length = memchr::memchr(b'\n', &body[at..]).map_or(body.len() - at, |end| end + 1);
         let line = body[at..at + length].trim_ascii_end();
         let is_close = line == close.as_bytes();
@@ -101,7 +157,6 @@ fn split<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, BatchError
             }
             start = Some(at + length);
         }
-        at += length;
     }
     Err(BatchError::Part("a boundary at the end is missing"))
 }
@@ -123,6 +178,11 @@ fn split_head(part: &[u8]) -> Result<(Headers, &[u8]), BatchError> {
     Err(BatchError::Part("a part has too many headers"))
 }
 
+/// Whether a head has its own end, and not only that of its part.
+fn ends_with_empty_line(head: &[u8]) -> bool {
+    head.ends_with(b"\n\n") || head.ends_with(b"\n\r\n")
+}
+
 fn next_line(bytes: &[u8]) -> Result<(&str, &[u8]), BatchError> {
     let (line, rest) = match memchr::memchr(b'\n', bytes) {
         Some(end) => (&bytes[..end], &bytes[end + 1..]),
@@ -133,14 +193,19 @@ fn next_line(bytes: &[u8]) -> Result<(&str, &[u8]), BatchError> {
     Ok((line, rest))
 }
 
-/// A request inside a part.
-fn parse_part(outer: &Request, base_path: &str, head: &Headers, content: &[u8]) -> Result<Part, BatchError> {
+fn check_content_type(head: &Headers) -> Result<(), BatchError> {
     let is_http = head.get("content-type").is_some_and(|kind| {
         kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/http"))
     });
-    if !is_http {
-        return Err(BatchError::Part("a part's Content-Type is application/http"));
-    }
+    if is_http { Ok(()) } else { Err(BatchError::Part("a part's Content-Type is application/http")) }
+}
+
+/// The head of a request inside a part, and its body.
+fn parse_head<'a>(
+    outer: &Request,
+    base_path: &str,
+    content: &'a [u8],
+) -> Result<(PartHead, &'a [u8]), BatchError> {
     let (line, rest) = next_line(content)?;
     let mut words = line.split_ascii_whitespace();
     let (Some(verb), Some(url), Some(protocol), None) =
@@ -157,17 +222,16 @@ fn parse_part(outer: &Request, base_path: &str, head: &Headers, content: &[u8]) 
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let resource = RawPath::new(path).ok_or(BatchError::Part("a part's URL is not one of this account"))?;
     let query = decode_query(query).map_err(|_| BatchError::Part("a part's query cannot be decoded"))?;
-    let content_id = head.get("content-id").or_else(|| headers.get("content-id")).map(str::to_owned);
     let request = Request {
         method,
         target: target.to_owned(),
         path: resource.clone(),
         query,
         headers,
-        body: body.trim_ascii_end().to_vec(),
+        body: Vec::new(),
         peer: outer.peer,
     };
-    Ok(Part { content_id, resource, request })
+    Ok((PartHead { resource, request }, body))
 }
 
 /// The part of a URL after the account: with or without scheme and host, which are not compared.
@@ -184,34 +248,84 @@ fn target<'a>(url: &'a str, base_path: &str) -> Option<&'a str> {
     }
 }
 
-/// One answer of a batch.
-pub(crate) struct Answered {
-    /// What the client called the request.
-    pub content_id: Option<String>,
-    /// The answer.
-    pub response: Response,
+/// The answers to a change set, written one after the other.
+pub(crate) struct Answers {
+    id: uuid::Uuid,
+    next: String,
+    body: Vec<u8>,
 }
 
-/// The answers to a change set, or the one error that undid it all.
-pub(crate) fn changes_response(id: uuid::Uuid, answers: &[Answered]) -> Response {
-    let mut body = Vec::with_capacity((answers.len() + 1) * ANSWER_BYTES);
-    let open = format!(
-        "--batchresponse_{id}\r\nContent-Type: multipart/mixed; boundary=changesetresponse_{id}\r\n\r\n"
-    );
-    body.extend_from_slice(open.as_bytes());
-    let next = format!("--changesetresponse_{id}\r\n");
-    for answer in answers {
-        body.extend_from_slice(next.as_bytes());
-        write_answer(answer, &mut body);
+impl Answers {
+    /// Begins with none, and lays room ready for so many.
+    pub fn new(id: uuid::Uuid, count: usize) -> Answers {
+        let mut body = Vec::with_capacity((count + 1) * ANSWER_BYTES);
+        let open = format!(
+            "--batchresponse_{id}\r\nContent-Type: multipart/mixed; boundary=changesetresponse_{id}\r\n\r\n"
+        );
+        body.extend_from_slice(open.as_bytes());
+        Answers { id, next: format!("--changesetresponse_{id}\r\n"), body }
     }
-    body.extend_from_slice(format!("--changesetresponse_{id}--\r\n--batchresponse_{id}--\r\n").as_bytes());
-    accepted(id, body)
+
+    /// Adds one.
+    pub fn push(&mut self, content_id: Option<&str>, response: &Response) {
+        self.body.extend_from_slice(self.next.as_bytes());
+        write_answer(content_id, response, &mut self.body);
+    }
+
+    /// Adds one that is like others but for the entity that it names by this URL.
+    pub fn push_alike(&mut self, content_id: Option<&str>, alike: &Alike, url: &str) {
+        self.body.extend_from_slice(self.next.as_bytes());
+        write_status(content_id, alike.status, &mut self.body);
+        for (at, piece) in alike.pieces.iter().enumerate() {
+            if at > 0 {
+                self.body.extend_from_slice(url.as_bytes());
+            }
+            self.body.extend_from_slice(piece.as_bytes());
+        }
+    }
+
+    /// The whole answer.
+    pub fn finish(mut self) -> Response {
+        let id = self.id;
+        let close = format!("--changesetresponse_{id}--\r\n--batchresponse_{id}--\r\n");
+        self.body.extend_from_slice(close.as_bytes());
+        accepted(id, self.body)
+    }
+}
+
+/// What answers have in common that differ in the URL of an entity: the text of one before, between and after the places
+/// where it has that.
+pub(crate) struct Alike {
+    status: u16,
+    pieces: Vec<String>,
+}
+
+impl Alike {
+    /// Those that are like an answer without a body, of which this is the URL.
+    pub fn new(response: &Response, url: &str) -> Alike {
+        debug_assert!(response.body.is_empty());
+        let mut pieces = Vec::new();
+        let mut piece = String::new();
+        for (name, value) in &response.headers {
+            piece.push_str(name);
+            piece.push_str(": ");
+            if value == url {
+                pieces.push(std::mem::take(&mut piece));
+            } else {
+                piece.push_str(value);
+            }
+            piece.push_str("\r\n");
+        }
+        piece.push_str("\r\n\r\n");
+        pieces.push(piece);
+        Alike { status: response.status, pieces }
+    }
 }
 
 /// The answer to a query.
-pub(crate) fn query_response(id: uuid::Uuid, answer: &Answered) -> Response {
+pub(crate) fn query_response(id: uuid::Uuid, content_id: Option<&str>, answer: &Response) -> Response {
     let mut body = format!("--batchresponse_{id}\r\n").into_bytes();
-    write_answer(answer, &mut body);
+    write_answer(content_id, answer, &mut body);
     body.extend_from_slice(format!("--batchresponse_{id}--\r\n").as_bytes());
     accepted(id, body)
 }
@@ -224,20 +338,26 @@ fn accepted(id: uuid::Uuid, body: Vec<u8>) -> Response {
         .with_body(body)
 }
 
-fn write_answer(answer: &Answered, body: &mut Vec<u8>) {
-    let response = &answer.response;
-    let mut add = |words: &[&str]| words.iter().for_each(|word| body.extend_from_slice(word.as_bytes()));
-    add(&["Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\nHTTP/1.1 "]);
-    add(&[&response.status.to_string(), " ", reason(response.status), "\r\n"]);
-    if let Some(id) = &answer.content_id {
-        add(&["Content-ID: ", id, "\r\n"]);
-    }
+fn write_answer(content_id: Option<&str>, response: &Response, body: &mut Vec<u8>) {
+    write_status(content_id, response.status, body);
     for (name, value) in &response.headers {
-        add(&[name, ": ", value, "\r\n"]);
+        add(body, &[name, ": ", value, "\r\n"]);
     }
-    add(&["\r\n"]);
+    add(body, &["\r\n"]);
     body.extend_from_slice(&response.body);
     body.extend_from_slice(b"\r\n");
+}
+
+fn write_status(content_id: Option<&str>, status: u16, body: &mut Vec<u8>) {
+    add(body, &["Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\nHTTP/1.1 "]);
+    add(body, &[&status.to_string(), " ", reason(status), "\r\n"]);
+    if let Some(id) = content_id {
+        add(body, &["Content-ID: ", id, "\r\n"]);
+    }
+}
+
+fn add(body: &mut Vec<u8>, words: &[&str]) {
+    words.iter().for_each(|word| body.extend_from_slice(word.as_bytes()));
 }
 
 /// The reason phrases of what parts are answered with.

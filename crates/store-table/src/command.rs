@@ -90,6 +90,18 @@ impl Command {
         }
     }
 
+    /// The insert of the entity in a body.
+    pub fn insert(
+        table: TableName,
+        body: &[u8],
+        level: Level,
+        prefer: Prefer,
+    ) -> Result<Command, ServiceError> {
+        let read = Draft::read(body).and_then(Draft::keyed);
+        let (key, properties) = read.map_err(|error| reply::input_error(&error))?;
+        Ok(Command::Change { table, key, kind: ChangeKind::Insert(properties), level, prefer })
+    }
+
     /// What it needs of a shared access signature; nothing for what anybody may ask.
     pub fn operation(&self) -> Option<SasOperation> {
         Some(match self {
@@ -170,10 +182,7 @@ fn query(table: TableName, request: &Request) -> Result<Command, ServiceError> {
 
 fn insert(table: TableName, request: &Request) -> Result<Command, ServiceError> {
     check_content_type(&request.headers)?;
-    let read = Draft::read(&request.body).and_then(Draft::keyed);
-    let (key, properties) = read.map_err(|error| reply::input_error(&error))?;
-    let (level, prefer) = (level(request)?, prefer(&request.headers));
-    Ok(Command::Change { table, key, kind: ChangeKind::Insert(properties), level, prefer })
+    Command::insert(table, &request.body, level(request)?, prefer(&request.headers))
 }
 
 fn entity(table: TableName, key: EntityKey, request: &Request) -> Result<Command, ServiceError> {

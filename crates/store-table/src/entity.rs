@@ -177,8 +177,8 @@ impl Properties {
         self
     }
 
-    /// Whether an entity of these properties and this key is within the limits.
-    pub fn check_with(&self, key: &EntityKey) -> Result<(), InputError> {
+    /// Whether an entity of these properties and these keys is within the limits.
+    pub fn check_with(&self, partition: &PartitionKey, row: &RowKey) -> Result<(), InputError> {
         self.check_count()?;
         // At most twice as much in UTF-16: most entities are far below the limit.
         let most = |(name, value): &(String, EdmValue)| {
@@ -189,12 +189,12 @@ impl Properties {
             };
             32 + 2 * name.len() + length
         };
-        let keys = 2 * (key.partition.as_str().len() + key.row.as_str().len());
+        let keys = 2 * (partition.as_str().len() + row.as_str().len());
         if 4 + keys + self.0.iter().map(most).sum::<usize>() <= ENTITY_BYTES_MAX {
             return Ok(());
         }
         // As the service documents it: 4 bytes, keys and names in UTF-16, 8 bytes a property.
-        let keys = utf16_bytes(key.partition.as_str()) + utf16_bytes(key.row.as_str());
+        let keys = utf16_bytes(partition.as_str()) + utf16_bytes(row.as_str());
         let own = |(name, value): &(String, EdmValue)| 8 + utf16_bytes(name) + value.size_bytes();
         let bytes = 4 + keys + self.0.iter().map(own).sum::<usize>();
         if bytes > ENTITY_BYTES_MAX { Err(InputError::EntityTooLarge) } else { Ok(()) }
@@ -282,6 +282,6 @@ mod tests {
         let large = (0..16).map(|n| (format!("p{n}"), text(32 * 1024))).collect();
         let large = Properties::new(large).unwrap();
         let key = EntityKey::new("p", "r").unwrap();
-        assert_eq!(large.check_with(&key), Err(InputError::EntityTooLarge));
+        assert_eq!(large.check_with(&key.partition, &key.row), Err(InputError::EntityTooLarge));
     }
 }

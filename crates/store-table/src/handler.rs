@@ -1,6 +1,5 @@
 //! The table service behind its door: a request becomes a command, one call of the store, and a reply.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use polyshard_azure_http::xml::Writer;
@@ -10,14 +9,15 @@ use polyshard_azure_http::{
 };
 use polyshard_router::rights::Right;
 
-use crate::batch::{self, Answered, Batch, Part};
+use crate::batch::{self, Answers, Batch, Part, PartHead};
+use crate::changeset::{self, ChangeSet};
 use crate::command::{Command, READ};
 use crate::entity::{Entity, EntityKey, Properties};
 use crate::filter::Filter;
 use crate::name::TableName;
 use crate::odata::Level;
 use crate::reply::{self, Prefer, store_error};
-use crate::store::{CHANGES_MAX, Change, ChangeKind, Doing, Policy, Query, StoreError, TableStore};
+use crate::store::{Change, ChangeKind, Doing, Policy, Query, StoreError, TableStore};
 
 /// The table service of a cluster, to be put behind a door.
 pub struct TableService {
@@ -142,12 +142,16 @@ impl TableService {
             Batch::Changes(parts) => {
                 let answers = self.changes(context, parts).await.unwrap_or_else(|error| {
                     let response = error.to_response(BodyFormat::Json, context.request_id, context.now);
-                    vec![Answered { content_id: None, response }]
+                    let mut answers = Answers::new(context.request_id, 1);
+                    answers.push(None, &response);
+                    answers
                 });
-                Ok(batch::changes_response(context.request_id, &answers))
+                Ok(answers.finish())
             }
-            Batch::Query(part) => {
-                let command = Command::parse(context.account.as_str(), &part.resource, &part.request);
+            Batch::Query(mut part) => {
+                let PartHead { resource, mut request } = *part.head.take().expect("the first part has one");
+                request.body = part.body.to_vec();
+                let command = Command::parse(context.account.as_str(), &resource, &request);
                 let command = command.and_then(|command| match command {
                     Command::Query { .. } | Command::Get { .. } => Ok(command),
                     _ => Err(reply::invalid_input("changes must be in a change set")),
@@ -159,27 +163,19 @@ impl TableService {
                 let response = answered.unwrap_or_else(|error| {
                     error.to_response(BodyFormat::Json, context.request_id, context.now)
                 });
-                let answer = Answered { content_id: part.content_id, response };
-                Ok(batch::query_response(context.request_id, &answer))
+                Ok(batch::query_response(context.request_id, part.content_id.as_deref(), &response))
             }
         }
     }
 
-    async fn changes(&self, context: &Context, parts: Vec<Part>) -> Result<Vec<Answered>, ServiceError> {
-        let set = ChangeSet::parse(context, parts)?;
-        let doing = Doing::Table(Right::Write, &set.table, Some(set.keys[0].partition.as_str()));
+    async fn changes(&self, context: &Context, parts: Vec<Part<'_>>) -> Result<Answers, ServiceError> {
+        let ChangeSet { table, keys, changes, asked } = ChangeSet::parse(context, parts)?;
+        let doing = Doing::Table(Right::Write, &table, Some(keys[0].partition.as_str()));
         Box::pin(self.permit_doing(context, doing)).await?;
-        let changes: Arc<[Change]> = set.changes.into();
-        let changed = self.store.change(&set.table, &set.keys[0].partition, changes.clone()).await;
+        let changes: Arc<[Change]> = changes.into();
+        let changed = self.store.change(&table, &keys[0].partition, changes.clone()).await;
         let times = changed.map_err(|(at, error)| reply::numbered(at, store_error(&error)))?;
-        let mut answers = Vec::with_capacity(times.len());
-        let asked = set.asked.into_iter().zip(set.keys).zip(changes.iter());
-        for ((((content_id, level, prefer), key), change), time) in asked.zip(times) {
-            let response = changed_reply(context, &set.table, key.clone(), &change.kind, time, level, prefer);
-            let response = reply::with_location(context, set.table.name(), &key, response);
-            answers.push(Answered { content_id, response });
-        }
-        Ok(answers)
+        Ok(changeset::answer(context, &table, keys, &changes, &asked, &times))
     }
 
     /// Whether the account itself may do this, however the request was signed.
@@ -247,53 +243,8 @@ impl Policies for TableService {
     }
 }
 
-/// The changes of a change set, found to belong together.
-struct ChangeSet {
-    table: TableName,
-    keys: Vec<EntityKey>,
-    changes: Vec<Change>,
-    /// What each was called, and how it is to be answered.
-    asked: Vec<(Option<String>, Level, Prefer)>,
-}
-
-impl ChangeSet {
-    fn parse(context: &Context, parts: Vec<Part>) -> Result<ChangeSet, ServiceError> {
-        let mut set: Option<ChangeSet> = None;
-        let mut rows = HashSet::new();
-        for (at, part) in parts.into_iter().enumerate() {
-            let numbered = |error| reply::numbered(at, error);
-            if at >= CHANGES_MAX {
-                return Err(reply::numbered(CHANGES_MAX - 1, reply::too_many_changes()));
-            }
-            let command = Command::parse(context.account.as_str(), &part.resource, &part.request);
-            let command = command.map_err(numbered)?;
-            authorize(context, &command).map_err(numbered)?;
-            let not_change = || numbered(reply::invalid_input("a change set holds changes of entities only"));
-            let (table, key, change, level, prefer) = command.into_change().ok_or_else(not_change)?;
-            let asked = (part.content_id, level, prefer);
-            match &mut set {
-                None => {
-                    rows.insert(key.row.clone());
-                    set =
-                        Some(ChangeSet { table, keys: vec![key], changes: vec![change], asked: vec![asked] });
-                }
-                Some(set) if set.table != table || set.keys[0].partition != key.partition => {
-                    return Err(numbered(reply::other_partition()));
-                }
-                Some(_) if !rows.insert(key.row.clone()) => return Err(numbered(reply::row_twice())),
-                Some(set) => {
-                    set.keys.push(key);
-                    set.changes.push(change);
-                    set.asked.push(asked);
-                }
-            }
-        }
-        set.ok_or_else(|| reply::invalid_input("the change set is empty"))
-    }
-}
-
 /// Whether a signature allows a command.
-fn authorize(context: &Context, command: &Command) -> Result<(), ServiceError> {
+pub(crate) fn authorize(context: &Context, command: &Command) -> Result<(), ServiceError> {
     if let Some(operation) = command.operation() {
         context.identity.require(operation)?;
     }
@@ -326,7 +277,8 @@ fn limited(context: &Context, filter: Option<Arc<Filter>>) -> Option<Arc<Filter>
     }
 }
 
-fn changed_reply(
+/// The answer to a change that was made then.
+pub(crate) fn changed_reply(
     context: &Context,
     table: &TableName,
     key: EntityKey,

@@ -54,11 +54,13 @@ pub(crate) fn write_text(text: &str, to: &mut String) {
     use std::fmt::Write as _;
     to.push('"');
     let mut rest = text;
-    while let Some(at) =
-        rest.bytes().position(|byte| byte < b' ' || byte == b'"' || byte == b'\\' || byte == 0x7F)
-    {
+    loop {
+        let at = bytes_before(rest.as_bytes(), |byte| {
+            (byte == b'"') | (byte == b'\\') | (byte < b' ') | (byte == 0x7F)
+        });
         to.push_str(&rest[..at]);
-        match rest.as_bytes()[at] {
+        let Some(special) = rest.as_bytes().get(at) else { break };
+        match *special {
             b'"' => to.push_str("\\\""),
             b'\\' => to.push_str("\\\\"),
             b'\n' => to.push_str("\\n"),
@@ -70,19 +72,23 @@ pub(crate) fn write_text(text: &str, to: &mut String) {
         }
         rest = &rest[at + 1..];
     }
-    to.push_str(rest);
     to.push('"');
 }
 
-/// How many bytes stand before the first that ends a text, is escaped or may not be there. Looked at sixteen at a time,
-/// which the compiler makes a few instructions of.
+/// How many bytes stand before the first that ends a text, is escaped or may not be there.
 fn plain_bytes(bytes: &[u8]) -> usize {
-    let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < b' ';
-    let whole = bytes.chunks_exact(16).take_while(|chunk| {
-        !chunk.iter().fold(false, |any, byte| any | (*byte == b'"') | (*byte == b'\\') | (*byte < b' '))
-    });
+    bytes_before(bytes, |byte| (byte == b'"') | (byte == b'\\') | (byte < b' '))
+}
+
+/// How many bytes stand before the first of some. Looked at sixteen at a time, which the compiler makes a few
+/// instructions of.
+#[inline]
+fn bytes_before(bytes: &[u8], is_special: impl Fn(u8) -> bool) -> usize {
+    let whole = bytes
+        .chunks_exact(16)
+        .take_while(|chunk| !chunk.iter().fold(false, |any, byte| any | is_special(*byte)));
     let start = whole.count() * 16;
-    let rest = bytes[start..].iter().position(is_special);
+    let rest = bytes[start..].iter().position(|byte| is_special(*byte));
     rest.map_or(bytes.len(), |length| start + length)
 }
 

@@ -5,6 +5,7 @@
 //! ETag. Keys, and all strings in comparisons, are ordered by their UTF-8 bytes, which is the order of code points.
 
 mod batch;
+mod changeset;
 mod command;
 mod continuation;
 mod edm;

@@ -1,6 +1,7 @@
 //! Names of tables, checked as the service checks them.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// Names are 3 to 63 characters long, as with the service.
 const NAME_CHARS_MIN: usize = 3;
@@ -29,8 +30,8 @@ pub enum NameError {
 /// A table of an account. Names that differ only in case are the same.
 #[derive(Clone, Debug)]
 pub struct TableName {
-    name: String,
-    dataset: String,
+    name: Arc<str>,
+    dataset: Arc<str>,
 }
 
 impl TableName {
@@ -47,7 +48,7 @@ impl TableName {
             return Err(NameError::Reserved);
         }
         let dataset = format!("{account}/{}", name.to_ascii_lowercase());
-        Ok(TableName { name: name.to_owned(), dataset })
+        Ok(TableName { name: name.into(), dataset: dataset.into() })
     }
 
     /// The name as the client wrote it.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::edm::{EdmType, EdmValue, parse_double, write_binary, write_double};
-use crate::entity::{Entity, EntityKey, InputError, Properties};
+use crate::entity::{Entity, EntityKey, InputError, PartitionKey, Properties, RowKey};
 use crate::etag::etag;
 use crate::json::{self, Json};
 
@@ -155,27 +155,39 @@ impl Place<'_> {
     /// The path of an entity within the account, safe in headers: `table(PartitionKey='p',RowKey='r')`.
     pub fn entity_path(&self, key: &EntityKey) -> String {
         let mut out = String::with_capacity(128);
-        self.write_entity_path(key, &mut out);
+        self.write_partition_path(&key.partition, &mut out);
+        finish_entity_url(&key.row, &mut out);
         out
     }
 
     /// The URL of an entity.
     pub fn entity_url(&self, key: &EntityKey) -> String {
-        let mut out = String::with_capacity(self.base_url.len() + 128);
-        out.push_str(self.base_url);
-        out.push('/');
-        self.write_entity_path(key, &mut out);
+        let mut out = self.partition_url(&key.partition);
+        finish_entity_url(&key.row, &mut out);
         out
     }
 
-    fn write_entity_path(&self, key: &EntityKey, out: &mut String) {
+    /// The beginning of the URLs of a partition's entities, which [`finish_entity_url`] ends.
+    pub fn partition_url(&self, partition: &PartitionKey) -> String {
+        let mut out = String::with_capacity(self.base_url.len() + 128);
+        out.push_str(self.base_url);
+        out.push('/');
+        self.write_partition_path(partition, &mut out);
+        out
+    }
+
+    fn write_partition_path(&self, partition: &PartitionKey, out: &mut String) {
         out.push_str(self.table);
         out.push_str("(PartitionKey='");
-        write_quoted(key.partition.as_str(), out);
+        write_quoted(partition.as_str(), out);
         out.push_str("',RowKey='");
-        write_quoted(key.row.as_str(), out);
-        out.push_str("')");
     }
+}
+
+/// The end of an entity's URL.
+pub(crate) fn finish_entity_url(row: &RowKey, out: &mut String) {
+    write_quoted(row.as_str(), out);
+    out.push_str("')");
 }
 
 /// A key between quotes in a URL, where a quote is two of them.

@@ -6,7 +6,7 @@ use polyshard_router::RouterError;
 use polyshard_router::rights::Missing;
 
 use crate::continuation;
-use crate::entity::{Entity, EntityKey, InputError};
+use crate::entity::{Entity, InputError, PartitionKey, RowKey};
 use crate::etag::etag;
 use crate::filter::FilterError;
 use crate::name::NameError;
@@ -110,12 +110,32 @@ pub(crate) fn done(status: u16) -> Response {
 }
 
 /// The headers that name the entity of a part of a batch, which the JavaScript SDK looks for.
-pub(crate) fn with_location(context: &Context, table: &str, key: &EntityKey, response: Response) -> Response {
+pub(crate) fn with_location(response: Response, url: &str) -> Response {
     if response.get("Location").is_some() {
         return response;
     }
-    let url = place(context, table).entity_url(key);
-    response.header("DataServiceId", url)
+    response.header("DataServiceId", url.to_owned())
+}
+
+/// The URLs of entities of one partition, one at a time.
+pub(crate) struct UrlOf {
+    text: String,
+    /// How much of the text they share.
+    shared: usize,
+}
+
+impl UrlOf {
+    pub fn new(context: &Context, table: &str, partition: &PartitionKey) -> UrlOf {
+        let text = place(context, table).partition_url(partition);
+        UrlOf { shared: text.len(), text }
+    }
+
+    /// The URL of that row's entity.
+    pub fn of(&mut self, row: &RowKey) -> &str {
+        self.text.truncate(self.shared);
+        odata::finish_entity_url(row, &mut self.text);
+        &self.text
+    }
 }
 
 /// A table was created.

@@ -13,7 +13,13 @@ const FORMAT: &str = "$format";
 
 /// The text of some properties.
 pub(crate) fn write(properties: &Properties) -> String {
-    let mut out = String::with_capacity(128);
+    // Enough for most: what is escaped, and numbers and dates that are many, make it grow.
+    let room = |(name, value): (&str, &EdmValue)| match value {
+        EdmValue::String(text) => name.len() + text.len() + 8,
+        EdmValue::Binary(bytes) => name.len() + bytes.len() / 3 * 4 + 24,
+        _ => name.len() + 24,
+    };
+    let mut out = String::with_capacity(8 + properties.iter().map(room).sum::<usize>());
     out.push('{');
     for (name, value) in properties.iter() {
         if out.len() > 1 {

@@ -36,24 +36,64 @@ fn change_sets_are_read_with_any_line_ends_and_boundaries() {
         let Batch::Changes(parts) = parse(&outer, "/acct").unwrap() else { panic!("a change set") };
         assert_eq!(parts.len(), 2);
         assert_eq!(parts[0].content_id.as_deref(), Some("7"));
-        assert_eq!(parts[0].request.method, Method::Patch);
-        assert_eq!(parts[0].resource.as_str(), "/tab(PartitionKey='p',RowKey='r')");
-        assert_eq!(parts[0].request.query("a"), Some("b"));
-        assert_eq!(parts[0].request.headers.get("If-Match"), Some("*"));
-        assert_eq!(parts[0].request.body, b"{\"a\": 1}");
-        assert_eq!(parts[1].resource.as_str(), "/tab(PartitionKey='p',RowKey='s')");
-        assert!(parts[1].request.body.is_empty());
+        let head = |at: usize| parts[at].head.as_ref().unwrap();
+        assert_eq!(head(0).request.method, Method::Patch);
+        assert_eq!(head(0).resource.as_str(), "/tab(PartitionKey='p',RowKey='r')");
+        assert_eq!(head(0).request.query("a"), Some("b"));
+        assert_eq!(head(0).request.headers.get("If-Match"), Some("*"));
+        assert_eq!(parts[0].body, b"{\"a\": 1}");
+        assert_eq!(parts[1].content_id, None);
+        assert_eq!(head(1).resource.as_str(), "/tab(PartitionKey='p',RowKey='s')");
+        assert!(parts[1].body.is_empty());
     }
+}
+
+#[test]
+fn a_head_is_read_once_for_the_parts_that_share_it() {
+    let part = |id: &str, url: &str, rest: &str| {
+        format!("--c\r\nContent-Type: application/http\r\n{id}\r\nPOST {url} HTTP/1.1\r\n{rest}\r\n")
+    };
+    let parts = [
+        part("Content-ID: 1\r\n", "/tab", "a: b\r\n\r\n{1}"),
+        part("Content-ID: 2\r\n", "/tab", "a: b\r\n\r\n{2}"),
+        part("", "/tab", "a: b\r\n\r\n{3}"),
+        part("", "/tab", "a: bc\r\n\r\n{4}"),
+        part("", "/tac", "a: bc\r\n\r\n{5}"),
+        // Their heads end with the parts: the second begins like the first, and goes on.
+        part("", "/tad", "a: b"),
+        part("", "/tad", "a: b\r\nContent-ID: 7\r\n\r\n{7}"),
+    ];
+    let body =
+        format!("--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{}--c--\r\n--b--", parts.concat());
+    let outer = request("multipart/mixed; boundary=b", &body);
+    let Batch::Changes(parts) = parse(&outer, "/acct").unwrap() else { panic!("a change set") };
+    let seen: Vec<_> = parts
+        .iter()
+        .map(|part| {
+            let head = part.head.as_ref().map(|head| (head.resource.as_str(), head.request.headers.get("a")));
+            (part.content_id.as_deref(), head, std::str::from_utf8(part.body).unwrap())
+        })
+        .collect();
+    let expected = [
+        (Some("1"), Some(("/tab", Some("b"))), "{1}"),
+        (Some("2"), None, "{2}"),
+        (None, None, "{3}"),
+        (None, Some(("/tab", Some("bc"))), "{4}"),
+        (None, Some(("/tac", Some("bc"))), "{5}"),
+        (None, Some(("/tad", Some("b"))), ""),
+        (Some("7"), Some(("/tad", Some("b"))), "{7}"),
+    ];
+    assert_eq!(seen, expected);
 }
 
 #[test]
 fn a_query_is_read_outside_of_a_change_set() {
     let body = "--b\r\nContent-Type: application/http\r\n\r\nGET http://h/acct/tab()?$top=1 HTTP/1.1\r\n\r\n\r\n--b--";
-    let Batch::Query(part) = parse(&request("multipart/mixed; boundary=b", body), "/acct").unwrap() else {
-        panic!("a query")
-    };
-    assert_eq!(part.request.query("$top"), Some("1"));
-    assert_eq!(part.resource.as_str(), "/tab()");
+    let outer = request("multipart/mixed; boundary=b", body);
+    let Batch::Query(part) = parse(&outer, "/acct").unwrap() else { panic!("a query") };
+    let head = part.head.unwrap();
+    assert_eq!(head.request.query("$top"), Some("1"));
+    assert_eq!(head.resource.as_str(), "/tab()");
 }
 
 #[test]
@@ -78,10 +118,10 @@ fn broken_batches_are_refused() {
 
 #[test]
 fn answers_are_written_as_the_sdks_read_them() {
-    let response = Response::new(204).header("ETag", "W/\"x\"");
-    let answer = Answered { content_id: Some("7".into()), response };
     let id = uuid::Uuid::nil();
-    let response = changes_response(id, &[answer]);
+    let mut answers = Answers::new(id, 1);
+    answers.push(Some("7"), &Response::new(204).header("ETag", "W/\"x\""));
+    let response = answers.finish();
     assert_eq!(response.status, 202);
     let expected = format!(
         "--batchresponse_{id}\r\nContent-Type: multipart/mixed; boundary=changesetresponse_{id}\r\n\r\n\

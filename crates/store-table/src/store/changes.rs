@@ -213,11 +213,13 @@ impl Work {
     /// As the rows lie in the database: on SQLite by placement, and so by what it is made of. On PostgreSQL it is only
     /// the order that everybody locks rows in.
     fn order_key(&self) -> Vec<u8> {
-        let mut order = number(self.home.record.id).to_be_bytes().to_vec();
+        let (partition, row) = (self.partition.as_str(), self.changes[0].row.as_str());
+        let mut order = Vec::with_capacity(16 + self.home.placement.len() + partition.len() + row.len());
+        order.extend_from_slice(&number(self.home.record.id).to_be_bytes());
         order.extend_from_slice(&self.home.placement);
-        order.extend_from_slice(self.partition.as_str().as_bytes());
+        order.extend_from_slice(partition.as_bytes());
         order.push(0);
-        order.extend_from_slice(self.changes[0].row.as_str().as_bytes());
+        order.extend_from_slice(row.as_bytes());
         order
     }
 }

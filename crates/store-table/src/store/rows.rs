@@ -8,7 +8,7 @@ use super::changes::{Change, ChangeKind};
 use super::entities::read_properties;
 use super::statements::{INSERT_ROWS, Texts};
 use super::{StoreError, timestamp};
-use crate::entity::{EntityKey, PartitionKey, Properties};
+use crate::entity::{PartitionKey, Properties};
 use crate::etag::IfMatch;
 use crate::stored;
 
@@ -83,9 +83,12 @@ impl Target<'_> {
             let fitting = INSERT_ROWS.iter().zip(&texts.insert_rows).find(|(rows, _)| **rows <= rest.len());
             let (rows, text) = fitting.expect("one row always fits");
             let (now, later) = rest.split_at(*rows);
-            let statement = now.iter().fold(Statement::new(text.clone()), |statement, change| {
+            let shared = Statement::with_room(text.clone(), 4 + 2 * rows);
+            let shared = shared.bind(self.dataset).bind(self.partition.as_str()).bind(self.placement);
+            let shared = shared.bind(self.now);
+            let statement = now.iter().fold(shared, |statement, change| {
                 let ChangeKind::Insert(properties) = &change.kind else { unreachable!("all are inserts") };
-                self.bind_new(statement, change, properties)
+                statement.bind(change.row.as_str()).bind(stored::write(properties))
             });
             statements.push((*rows, statement));
             rest = later;
@@ -101,7 +104,7 @@ impl Target<'_> {
         over: &Properties,
     ) -> Result<Statement, StoreError> {
         let merged = read_properties(stored)?.merged(over);
-        merged.check_with(&key(self.partition, change))?;
+        merged.check_with(self.partition, &change.row)?;
         Ok(self.placed(texts, self.set(&texts.replace_at, change, &merged).bind(ticks)))
     }
 
@@ -111,11 +114,12 @@ impl Target<'_> {
     }
 
     fn at(&self, text: &Arc<str>, change: &Change) -> Statement {
-        self.bind_key(Statement::new(text.clone()), change)
+        // The most that any of them has.
+        self.bind_key(Statement::with_room(text.clone(), 7), change)
     }
 
     fn add(&self, text: &Arc<str>, change: &Change, properties: &Properties) -> Statement {
-        self.bind_new(Statement::new(text.clone()), change, properties)
+        self.bind_new(Statement::with_room(text.clone(), 6), change, properties)
     }
 
     fn bind_key(&self, statement: Statement, change: &Change) -> Statement {
@@ -152,9 +156,5 @@ pub(super) fn check(partition: &PartitionKey, change: &Change) -> Result<(), Sto
     else {
         return Ok(());
     };
-    Ok(properties.check_with(&key(partition, change))?)
-}
-
-fn key(partition: &PartitionKey, change: &Change) -> EntityKey {
-    EntityKey { partition: partition.clone(), row: change.row.clone() }
+    Ok(properties.check_with(partition, &change.row)?)
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use polyshard_engine::Dialect;
 
+use super::changes::CHANGES_MAX;
 use crate::schema::{ENTITIES, PARTITIONS};
 
 /// Where a scan begins: at the key given, or after it.
@@ -13,9 +14,9 @@ pub(super) enum From {
     After,
 }
 
-/// How many rows the statements insert that insert several: a batch of a hundred is four of them. Every connection
-/// keeps each of them prepared, so there are few.
-pub(super) const INSERT_ROWS: [usize; 4] = [64, 16, 4, 1];
+/// How many rows the statements insert that insert several: a whole batch is one of them. Every connection keeps each of
+/// them prepared, so there are few.
+pub(super) const INSERT_ROWS: [usize; 5] = [CHANGES_MAX, 32, 8, 4, 1];
 
 /// The statements of one engine. Those that name an entity by its key have its placement as their last parameter, if
 /// the engine finds rows by it.
@@ -27,7 +28,8 @@ pub(super) struct Texts {
     /// Dataset, pk, rk, placement, ts, props; nothing is changed if there is one. It answers with no row, which takes
     /// SQLite 40 % less time: the new row's `ts` is the one given.
     pub insert: Arc<str>,
-    /// As insert, for each number of [`INSERT_ROWS`].
+    /// As insert, for each number of [`INSERT_ROWS`], into one partition: dataset, pk, placement and ts, which all rows
+    /// share, then rk and props of each.
     pub insert_rows: [Arc<str>; INSERT_ROWS.len()],
     /// As insert, but replaces what is there.
     pub upsert: Arc<str>,
@@ -85,29 +87,24 @@ impl Texts {
             true => format!("dataset = $1 AND placement = ${} AND pk = $2 AND rk = $3", before + 1),
             false => "dataset = $1 AND pk = $2 AND rk = $3".to_owned(),
         };
-        let names = "(dataset, pk, rk, placement, ts, props)";
-        let columns = format!("{names} VALUES ($1, $2, $3, $4, $5, $6)");
-        let insert = |rows: usize| {
-            // SQLite finds a parameter's name by looking at all before it: hundreds of them have none.
-            let parameter = |number: usize| match dialect {
-                Dialect::Sqlite if rows > 1 => "?".to_owned(),
-                _ => format!("${number}"),
-            };
-            let row = |row: usize| {
-                let parameters: Vec<String> = (1..=6).map(|column| parameter(row * 6 + column)).collect();
-                format!("({})", parameters.join(", "))
-            };
-            let rows: Vec<String> = (0..rows).map(row).collect();
-            let rows = rows.join(", ");
-            // SQLite need not be able to undo one that ignores what is there, though triggers may change another table.
+        let columns = "(dataset, pk, rk, placement, ts, props) VALUES ($1, $2, $3, $4, $5, $6)";
+        // SQLite need not be able to undo one that ignores what is there, though triggers may change another table.
+        let insert = |values: &str| {
             text(match dialect {
-                Dialect::Sqlite => format!("INSERT OR IGNORE INTO {table} {names} VALUES {rows}"),
+                Dialect::Sqlite => format!("INSERT OR IGNORE INTO {table} {values}"),
                 Dialect::Postgres => {
-                    format!(
-                        "INSERT INTO {table} {names} VALUES {rows} ON CONFLICT (dataset, pk, rk) DO NOTHING"
-                    )
+                    format!("INSERT INTO {table} {values} ON CONFLICT (dataset, pk, rk) DO NOTHING")
                 }
             })
+        };
+        let insert_rows = |rows: usize| {
+            let row = |row: usize| match dialect {
+                // It finds a parameter's name by looking at all before it: hundreds of them have none.
+                Dialect::Sqlite => "(?1, ?2, ?3, ?4, ?, ?)".to_owned(),
+                Dialect::Postgres => format!("($1, $2, $3, $4, ${}, ${})", row * 2 + 5, row * 2 + 6),
+            };
+            let rows: Vec<String> = (0..rows).map(row).collect();
+            insert(&format!("(dataset, pk, placement, ts, rk, props) VALUES {}", rows.join(", ")))
         };
         // Files of SQLite may have one key or the other: see the schema.
         let conflict = match dialect {
@@ -132,8 +129,8 @@ impl Texts {
         Texts {
             by_placement,
             get: text(format!("SELECT ts, props FROM {table} WHERE {}", one(3))),
-            insert: insert(1),
-            insert_rows: INSERT_ROWS.map(insert),
+            insert: insert(columns),
+            insert_rows: INSERT_ROWS.map(insert_rows),
             upsert: text(format!(
                 "INSERT INTO {table} AS kept {columns} ON CONFLICT {conflict}DO UPDATE SET \
                  ts = CASE WHEN kept.ts >= excluded.ts THEN kept.ts + 1 ELSE excluded.ts END, \

@@ -173,9 +173,8 @@ async fn rows_are_searched_by_key_and_not_sorted() {
 async fn several_rows_are_inserted_by_one_statement() {
     let (_folder, db) = open(&[]).await;
     let (rows, text) = (INSERT_ROWS[1], sqlite().insert_rows[1].clone());
-    let many = (0..rows).fold(Statement::new(text), |many, row| {
-        many.bind(1).bind("p").bind(format!("{row:02}")).bind(placement("p")).bind(5).bind("{}")
-    });
+    let shared = Statement::new(text).bind(1).bind("p").bind(placement("p")).bind(5);
+    let many = (0..rows).fold(shared, |many, row| many.bind(format!("{row:02}")).bind("{}"));
     assert_eq!(affected(&db, insert((1, "p", "03"), 1)).await, 1);
     assert_eq!(affected(&db, many).await, rows as u64 - 1, "one was there");
     assert_eq!(listed(&db, 1, 5).await.len(), rows);
