@@ -273,7 +273,7 @@ async fn a_row_changed_behind_the_movers_back_stops_the_move(place: Arc<Place>) 
     tx.commit().await.unwrap();
     *held.lock().unwrap() = false;
     let why = cluster.end_of(record.op.id).await.unwrap_err();
-    assert!(why.contains("differ in 1 row") && why.contains(&format!("i{tenant}")), "{why}");
+    assert!(why.contains("differ in 1 row") && why.contains(&format!("(1, {tenant}, 1)")), "{why}");
     assert_eq!(cluster.owners("tenants").await, before);
     cluster.assert_healthy().await;
     world.assert_found(&cluster).await;
