@@ -265,7 +265,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     option(
         "moves.busy_share_percent",
         Kind::Integer { min: 1, max: 100 },
-        "25",
+        "10",
         "How much of the time a move works while this process serves requests, in percent: it rests after each bite of \
          rows, so that others do not wait for it. Alone, while it carries the last changes, and with 100 it rests \
          never.",
