@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write as _;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -19,6 +19,9 @@ const VERSION: &str = "2021-12-02";
 const DATE_S: u64 = 300;
 /// Heads of requests that are kept: more than there are entities that are read again and again.
 const HEADS_MAX: usize = 20_000;
+
+/// What is asked of the socket at a time, at least.
+const READ_BYTES: usize = 16 * 1024;
 
 /// Which protocol a request is signed for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,21 +63,40 @@ struct Kept {
     heads: HashMap<u64, Arc<str>>,
 }
 
+/// How a connection waits for an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Asleep, as one of many on the same thread.
+    Asleep,
+    /// Looking for it again and again: one connection alone would otherwise measure how long its own thread takes to
+    /// wake, which is a third of the time of a quick answer.
+    Looking,
+}
+
+enum Stream {
+    Asleep(TcpStream),
+    Looking(std::net::TcpStream),
+}
+
 /// A connection.
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     door: Door,
     signer: Arc<Signer>,
     send: Vec<u8>,
     read: Vec<u8>,
+    /// How much of what was read belongs to the last answer.
+    used: usize,
+    /// The body of an answer in chunks.
+    joined: Vec<u8>,
 }
 
 /// An answer.
-pub struct Reply {
+pub struct Reply<'a> {
     /// Its status.
     pub status: u16,
     /// Its body.
-    pub body: Vec<u8>,
+    pub body: &'a [u8],
 }
 
 impl Signer {
@@ -135,29 +157,48 @@ impl Signer {
 
 impl Client {
     /// Connects.
-    pub async fn connect(address: SocketAddr, door: Door, signer: Arc<Signer>) -> Result<Client, Failure> {
+    pub async fn connect(
+        address: SocketAddr,
+        door: Door,
+        signer: Arc<Signer>,
+        wait: Wait,
+    ) -> Result<Client, Failure> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream, door, signer, send: Vec::new(), read: Vec::new() })
+        let stream = match wait {
+            Wait::Asleep => Stream::Asleep(stream),
+            // It stays as it is: whoever asks it does not wait.
+            Wait::Looking => Stream::Looking(stream.into_std()?),
+        };
+        Ok(Client { stream, door, signer, send: Vec::new(), read: Vec::new(), used: 0, joined: Vec::new() })
     }
 
     /// Sends a request and reads its answer.
-    pub async fn ask(&mut self, ask: &Ask<'_>) -> Result<Reply, Failure> {
+    pub async fn ask(&mut self, ask: &Ask<'_>) -> Result<Reply<'_>, Failure> {
         let head = self.signer.head(self.door, ask)?;
         self.send.clear();
         self.send.extend_from_slice(head.as_bytes());
         write!(self.send, "{}\r\n\r\n", ask.body.len())?;
         self.send.extend_from_slice(ask.body.as_bytes());
-        self.stream.write_all(&self.send).await?;
+        match &mut self.stream {
+            Stream::Asleep(stream) => stream.write_all(&self.send).await?,
+            Stream::Looking(stream) => {
+                let mut left = self.send.as_slice();
+                while !left.is_empty() {
+                    left = &left[look(|| stream.write(left))?..];
+                }
+            }
+        }
         self.reply().await
     }
 
-    async fn reply(&mut self) -> Result<Reply, Failure> {
+    async fn reply(&mut self) -> Result<Reply<'_>, Failure> {
+        self.read.drain(..self.used);
         let head = loop {
             if let Some(at) = memchr::memmem::find(&self.read, b"\r\n\r\n") {
                 break at + 4;
             }
-            self.more().await?;
+            self.more(READ_BYTES).await?;
         };
         let text = std::str::from_utf8(&self.read[..head])?;
         let status: u16 = text.get(9..12).ok_or("no status")?.parse()?;
@@ -174,47 +215,66 @@ impl Client {
                 _ => {}
             }
         }
-        self.read.drain(..head);
-        let body = match status {
-            _ if is_chunked => self.chunks().await?,
-            204 => Vec::new(),
-            _ => self.take(length).await?,
-        };
-        Ok(Reply { status, body })
+        if is_chunked {
+            self.used = self.chunks(head).await?;
+            return Ok(Reply { status, body: &self.joined });
+        }
+        self.used = head + if status == 204 { 0 } else { length };
+        while self.read.len() < self.used {
+            self.more(self.used - self.read.len()).await?;
+        }
+        Ok(Reply { status, body: &self.read[head..self.used] })
     }
 
-    async fn chunks(&mut self) -> Result<Vec<u8>, Failure> {
-        let mut body = Vec::new();
+    /// Joins the chunks that begin there; answers with where they end.
+    async fn chunks(&mut self, mut at: usize) -> Result<usize, Failure> {
+        self.joined.clear();
         loop {
             let line = loop {
-                if let Some(at) = self.read.windows(2).position(|two| two == b"\r\n") {
-                    break at;
+                if let Some(length) = memchr::memmem::find(&self.read[at..], b"\r\n") {
+                    break at + length;
                 }
-                self.more().await?;
+                self.more(READ_BYTES).await?;
             };
-            let size = usize::from_str_radix(std::str::from_utf8(&self.read[..line])?.trim(), 16)?;
-            self.read.drain(..line + 2);
-            let chunk = self.take(size + 2).await?;
-            if size == 0 {
-                return Ok(body);
+            let size = usize::from_str_radix(std::str::from_utf8(&self.read[at..line])?.trim(), 16)?;
+            let (begin, end) = (line + 2, line + 2 + size);
+            while self.read.len() < end + 2 {
+                self.more(READ_BYTES).await?;
             }
-            body.extend_from_slice(&chunk[..size]);
+            self.joined.extend_from_slice(&self.read[begin..end]);
+            at = end + 2;
+            if size == 0 {
+                return Ok(at);
+            }
         }
     }
 
-    async fn take(&mut self, length: usize) -> Result<Vec<u8>, Failure> {
-        while self.read.len() < length {
-            self.more().await?;
-        }
-        let rest = self.read.split_off(length);
-        Ok(std::mem::replace(&mut self.read, rest))
-    }
-
-    async fn more(&mut self) -> Result<(), Failure> {
-        self.read.reserve(16 * 1024);
-        match self.stream.read_buf(&mut self.read).await? {
+    /// Reads what is there, and lays room ready for so much.
+    async fn more(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.read.reserve(bytes);
+        let read = match &mut self.stream {
+            Stream::Asleep(stream) => stream.read_buf(&mut self.read).await?,
+            Stream::Looking(stream) => {
+                let (length, room) = (self.read.len(), self.read.capacity());
+                self.read.resize(room, 0);
+                let read = look(|| stream.read(&mut self.read[length..]))?;
+                self.read.truncate(length + read);
+                read
+            }
+        };
+        match read {
             0 => Err("the server closed the connection".into()),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Tries until there is something to be had.
+fn look(mut attempt: impl FnMut() -> std::io::Result<usize>) -> std::io::Result<usize> {
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            done => return done,
         }
     }
 }

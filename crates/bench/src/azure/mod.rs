@@ -8,7 +8,7 @@ mod work;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::client::Signer;
+use self::client::{Signer, Wait};
 use self::raw::{Alone, Raw};
 use self::servers::Servers;
 use self::work::{Kind, Worker};
@@ -56,11 +56,15 @@ impl Figures {
     }
 }
 
-/// Measures the operations whose name has `only` in it.
-pub fn run(effort: Effort, only: &str) -> Result<Vec<Table>, Failure> {
+/// Measures the operations whose name has `only` in it, on so many shards or as many as there are cores.
+pub fn run(effort: Effort, only: &str, shards: Option<usize>) -> Result<Vec<Table>, Failure> {
+    let shards = match shards {
+        Some(shards) => shards,
+        None => std::thread::available_parallelism()?.get(),
+    };
     let (mut alone, mut raw) = (Alone::new(effort)?, Raw::new()?);
     let signer = Arc::new(Signer::new()?);
-    let servers = Servers::start()?;
+    let servers = Servers::start(shards)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut table = Table::new(
         "azure",
@@ -146,9 +150,10 @@ async fn one_round(
     signer: &Arc<Signer>,
     length: Duration,
 ) -> Result<Round, Failure> {
+    let wait = if connections == 1 { Wait::Looking } else { Wait::Asleep };
     let mut workers = Vec::new();
     for _ in 0..connections {
-        workers.push(Worker::connect(server, kind, signer).await?);
+        workers.push(Worker::connect(server, kind, signer, wait).await?);
     }
     let own = std::process::id();
     let (cpu, load_cpu) = (server.cpu_seconds()?, servers::cpu_seconds(own)?);

@@ -53,9 +53,12 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts both.
-    pub fn start() -> Result<Servers, Failure> {
-        let program = Setup::new().try_start().map_err(|failure| failure.to_string())?;
+    /// Starts both, ours on so many shards.
+    pub fn start(shards: usize) -> Result<Servers, Failure> {
+        let shard =
+            |number| format!("[[shards]]\nid = \"s{number}\"\nurl = \"sqlite:shards/s{number}.db\"\n");
+        let config: String = (1..=shards).map(shard).collect();
+        let program = Setup::new().config(&config).try_start().map_err(|failure| failure.to_string())?;
         let door = |name: &str| -> Result<SocketAddr, Failure> { Ok(program.door(name).parse()?) };
         let ours = Server { queue: door("queue")?, table: door("table")?, process: program.id() };
         let folder = TempDir::with_prefix("polyshard-azurite-")?;

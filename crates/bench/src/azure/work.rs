@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::client::{Ask, Client, Door, Signer};
+use super::client::{Ask, Client, Door, Signer, Wait};
 use super::servers::Server;
 use crate::Failure;
 use crate::measure::Random;
@@ -73,19 +73,20 @@ pub struct Worker {
     client: Client,
     kind: Kind,
     random: Random,
+    batch: Option<BatchText>,
 }
 
 /// Makes the table, the queue, and what is read.
 pub async fn prepare(server: &Server, signer: &Arc<Signer>) -> Result<(), Failure> {
-    let mut queue = Client::connect(server.queue, Door::Queue, signer.clone()).await?;
+    let mut queue = Client::connect(server.queue, Door::Queue, signer.clone(), Wait::Asleep).await?;
     let create = Ask { method: "PUT", path: "/bench", ..Ask::default() };
     let made = queue.ask(&create).await?;
-    expect(made.status, &[201, 204], "creating the queue", &made.body)?;
-    let mut table = Client::connect(server.table, Door::Table, signer.clone()).await?;
+    expect(made.status, &[201, 204], "creating the queue", made.body)?;
+    let mut table = Client::connect(server.table, Door::Table, signer.clone(), Wait::Asleep).await?;
     let body = format!("{{\"TableName\":\"{TABLE}\"}}");
     let create = Ask { method: "POST", path: "/Tables", content_type: JSON, body: &body, ..Ask::default() };
     let made = table.ask(&create).await?;
-    expect(made.status, &[201, 204], "creating the table", &made.body)?;
+    expect(made.status, &[201, 204], "creating the table", made.body)?;
     for first in (0..READ_ENTITIES).step_by(BATCH_ENTITIES as usize) {
         let rows: Vec<_> = (first..first + BATCH_ENTITIES).map(|n| (format!("{n:06}"), n)).collect();
         batch(&mut table, &format!("read{}", first / BATCH_ENTITIES), &rows).await?;
@@ -99,10 +100,17 @@ pub async fn prepare(server: &Server, signer: &Arc<Signer>) -> Result<(), Failur
 
 impl Worker {
     /// Connects.
-    pub async fn connect(server: &Server, kind: Kind, signer: &Arc<Signer>) -> Result<Worker, Failure> {
+    pub async fn connect(
+        server: &Server,
+        kind: Kind,
+        signer: &Arc<Signer>,
+        wait: Wait,
+    ) -> Result<Worker, Failure> {
         let address = if kind == Kind::Queue { server.queue } else { server.table };
-        let client = Client::connect(address, kind.door(), signer.clone()).await?;
-        Ok(Worker { client, kind, random: Random::new(NEXT.fetch_add(1, Ordering::Relaxed)) })
+        let client = Client::connect(address, kind.door(), signer.clone(), wait).await?;
+        let random = Random::new(NEXT.fetch_add(1, Ordering::Relaxed));
+        let batch = (kind == Kind::Batch).then(BatchText::new);
+        Ok(Worker { client, kind, random, batch })
     }
 
     /// Does it once, and sees that the answer is right.
@@ -128,7 +136,7 @@ impl Worker {
             ..Ask::default()
         };
         let reply = self.client.ask(&ask).await?;
-        expect(reply.status, &[201, 204], "inserting", &reply.body)
+        expect(reply.status, &[201, 204], "inserting", reply.body)
     }
 
     async fn get(&mut self) -> Result<(), Failure> {
@@ -136,14 +144,14 @@ impl Worker {
         let path = format!("/{TABLE}(PartitionKey='read{}',RowKey='{n:06}')", n / BATCH_ENTITIES);
         let ask = Ask { method: "GET", path: &path, is_repeated: true, ..Ask::default() };
         let reply = self.client.ask(&ask).await?;
-        expect(reply.status, &[200], "getting", &reply.body)?;
-        found(&reply.body, &format!("{n:06}"), 1)
+        expect(reply.status, &[200], "getting", reply.body)?;
+        found(reply.body, &format!("{n:06}"), 1)
     }
 
     async fn batch(&mut self) -> Result<(), Failure> {
         let first = NEXT.fetch_add(BATCH_ENTITIES, Ordering::Relaxed);
-        let rows: Vec<_> = (first..first + BATCH_ENTITIES).map(|n| (format!("{n:012}"), n)).collect();
-        batch(&mut self.client, &format!("b{:04}", first % PARTITIONS), &rows).await
+        let text = self.batch.as_mut().ok_or("a worker for batches has one")?;
+        send_batch(&mut self.client, text.of(first)?, BATCH_ENTITIES as usize).await
     }
 
     async fn scan(&mut self) -> Result<(), Failure> {
@@ -155,8 +163,8 @@ impl Worker {
         let path = format!("/{TABLE}()");
         let ask = Ask { method: "GET", path: &path, query: &query, is_repeated: true, ..Ask::default() };
         let reply = self.client.ask(&ask).await?;
-        expect(reply.status, &[200], "scanning", &reply.body)?;
-        found(&reply.body, "\"RowKey\"", SCAN_FOUND as usize)
+        expect(reply.status, &[200], "scanning", reply.body)?;
+        found(reply.body, "\"RowKey\"", SCAN_FOUND as usize)
     }
 
     async fn cycle(&mut self) -> Result<(), Failure> {
@@ -171,23 +179,73 @@ impl Worker {
             ..Ask::default()
         };
         let reply = self.client.ask(&put).await?;
-        expect(reply.status, &[201], "putting", &reply.body)?;
+        expect(reply.status, &[201], "putting", reply.body)?;
         let query = "visibilitytimeout=300";
         let get = Ask { method: "GET", path: &path, query, is_repeated: true, ..Ask::default() };
         let reply = self.client.ask(&get).await?;
-        expect(reply.status, &[200], "getting", &reply.body)?;
-        let text = String::from_utf8(reply.body)?;
-        let (id, receipt) = (element(&text, "MessageId")?, element(&text, "PopReceipt")?);
+        expect(reply.status, &[200], "getting", reply.body)?;
+        let text = std::str::from_utf8(reply.body)?;
+        let (id, receipt) = (element(text, "MessageId")?, element(text, "PopReceipt")?);
         let path = format!("/{QUEUE}/messages/{id}");
         let query =
             format!("popreceipt={}", receipt.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D"));
         let delete = Ask { method: "DELETE", path: &path, query: &query, ..Ask::default() };
         let reply = self.client.ask(&delete).await?;
-        expect(reply.status, &[204], "deleting", &reply.body)
+        expect(reply.status, &[204], "deleting", reply.body)
+    }
+}
+
+/// A batch that is sent again and again with other keys. Only these are written anew: the load shares its cores with the
+/// servers.
+struct BatchText {
+    text: Vec<u8>,
+    /// Where each entity has its partition, its row, and its number.
+    places: Vec<[usize; 3]>,
+}
+
+/// Digits of a row and of a number in a batch: each has so many, so that another fits into its place.
+const ROW_DIGITS: usize = 12;
+const NUMBER_DIGITS: usize = 9;
+
+impl BatchText {
+    fn new() -> BatchText {
+        let rows: Vec<_> =
+            (0..BATCH_ENTITIES).map(|n| (format!("{n:0ROW_DIGITS$}"), 100_000_000 + n)).collect();
+        let text = batch_text("b0000", &rows).into_bytes();
+        let find =
+            |what: &str| memchr::memmem::find_iter(&text, what).map(|at| at + what.len()).collect::<Vec<_>>();
+        let (partitions, rows, numbers) =
+            (find("\"PartitionKey\":\"b"), find("\"RowKey\":\""), find("\"n\":"));
+        let places = partitions.iter().zip(&rows).zip(&numbers);
+        let places = places.map(|((partition, row), number)| [*partition, *row, *number]).collect();
+        BatchText { text, places }
+    }
+
+    /// The batch of the rows from `first` on.
+    fn of(&mut self, first: u64) -> Result<&str, Failure> {
+        let partition = format!("{:04}", first % PARTITIONS);
+        for (&[at_partition, at_row, at_number], n) in self.places.iter().zip(first..) {
+            self.text[at_partition..at_partition + partition.len()].copy_from_slice(partition.as_bytes());
+            write_digits(&mut self.text[at_row..at_row + ROW_DIGITS], n);
+            write_digits(&mut self.text[at_number..at_number + NUMBER_DIGITS], 100_000_000 + n);
+        }
+        Ok(std::str::from_utf8(&self.text)?)
+    }
+}
+
+/// The last digits of a number, as many as there is room for.
+fn write_digits(room: &mut [u8], mut number: u64) {
+    for digit in room.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
     }
 }
 
 async fn batch(client: &mut Client, partition: &str, rows: &[(String, u64)]) -> Result<(), Failure> {
+    send_batch(client, &batch_text(partition, rows), rows.len()).await
+}
+
+fn batch_text(partition: &str, rows: &[(String, u64)]) -> String {
     let mut body = String::with_capacity(rows.len() * 700);
     body.push_str("--batch_b\r\nContent-Type: multipart/mixed; boundary=changeset_c\r\n\r\n");
     for (row, n) in rows {
@@ -201,18 +259,16 @@ async fn batch(client: &mut Client, partition: &str, rows: &[(String, u64)]) -> 
         ));
     }
     body.push_str("--changeset_c--\r\n--batch_b--\r\n");
+    body
+}
+
+async fn send_batch(client: &mut Client, body: &str, rows: usize) -> Result<(), Failure> {
     let content_type = "multipart/mixed; boundary=batch_b";
-    let ask = Ask {
-        method: "POST",
-        path: "/$batch",
-        content_type,
-        body: &body,
-        is_repeated: true,
-        ..Ask::default()
-    };
+    let ask =
+        Ask { method: "POST", path: "/$batch", content_type, body, is_repeated: true, ..Ask::default() };
     let reply = client.ask(&ask).await?;
-    expect(reply.status, &[202], "the batch", &reply.body)?;
-    found(&reply.body, "HTTP/1.1 204", rows.len())
+    expect(reply.status, &[202], "the batch", reply.body)?;
+    found(reply.body, "HTTP/1.1 204", rows)
 }
 
 fn entity(partition: &str, row: &str, n: u64) -> String {
@@ -228,10 +284,12 @@ fn expect(status: u16, good: &[u16], what: &str, body: &[u8]) -> Result<(), Fail
 
 /// An answer that lacks what was asked for would be quick, and wrong.
 fn found(body: &[u8], what: &str, times: usize) -> Result<(), Failure> {
-    let text = std::str::from_utf8(body)?;
-    match text.matches(what).count() {
+    match memchr::memmem::find_iter(body, what).count() {
         count if count == times => Ok(()),
-        count => Err(format!("{what} is there {count} times, not {times}: {:.400}", text).into()),
+        count => {
+            let text = String::from_utf8_lossy(body);
+            Err(format!("{what} is there {count} times, not {times}: {text:.400}").into())
+        }
     }
 }
 
