@@ -326,7 +326,7 @@ fn plan_values(
             let kind = stable::base_type(&column.type_name);
             let query = format!("SELECT CAST(CAST({value} AS {kind}) AS text)");
             let words = value.to_string();
-            let sequence = sequence_of(table, *place).filter(|_| words.starts_with("nextval("));
+            let sequence = sequence_of(table, *place).filter(|_| numbers(&words).is_some());
             let highest = sequence.is_some().then(|| highest_of(table, column));
             let ask = *by_text.entry(query.clone()).or_insert_with(|| {
                 asks.push(Ask { query, times: 0, sequence, highest });
@@ -441,10 +441,15 @@ fn object_name(name: &str) -> ast::ObjectName {
     ast::ObjectName::from(vec![ast::Ident::with_quote('"', name.replace('"', "\"\""))])
 }
 
+/// What a call takes numbers from, if it does: a sequence, or a shard's blocks of one.
+fn numbers(call: &str) -> Option<&str> {
+    call.strip_prefix("polyshard.").unwrap_or(call).strip_prefix("nextval(")
+}
+
 /// The sequence that a column takes its value from, as an expression that PostgreSQL reads as one.
 fn sequence_of(table: &Table, at: usize) -> Option<String> {
     let column = &table.columns[at];
-    if let Some(call) = column.default.as_ref().and_then(|default| default.strip_prefix("nextval(")) {
+    if let Some(call) = column.default.as_deref().and_then(numbers) {
         return Some(call.strip_suffix(')')?.to_owned());
     }
     let name = format!("{}.{}", identifier(&table.name.schema), identifier(&table.name.name));

@@ -346,12 +346,13 @@ fn arguments(function: &ast::Function) -> usize {
 fn parse(sql: &str) -> Result<Expr, SqlError> {
     let unreadable =
         || SqlError::new(SqlState::INTERNAL_ERROR, format!("the expression {sql} could not be read"));
-    let mut all = polyshard_sql::statements(&format!("SELECT {sql}"))?;
+    // Not alone: a function of ours alone is a command, which has no tree.
+    let mut all = polyshard_sql::statements(&format!("SELECT NULL, {sql}"))?;
     let one = all.pop().filter(|_| all.is_empty()).ok_or_else(unreadable)?;
     let Some(ast::Statement::Query(query)) = one.ast() else { return Err(unreadable()) };
     let SetExpr::Select(select) = &*query.body else { return Err(unreadable()) };
     match select.projection.as_slice() {
-        [ast::SelectItem::UnnamedExpr(expression)] => Ok(expression.clone()),
+        [_, ast::SelectItem::UnnamedExpr(expression)] => Ok(expression.clone()),
         _ => Err(unreadable()),
     }
 }

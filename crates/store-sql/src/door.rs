@@ -178,6 +178,11 @@ impl Door {
         }
     }
 
+    /// Whether a test may stop it somewhere.
+    pub(crate) fn has_failpoint(&self) -> bool {
+        self.failpoint.is_some()
+    }
+
     /// A named place, where a test may stop it.
     pub(crate) fn pass(&self, place: &str) -> Result<(), SqlError> {
         match &self.failpoint {

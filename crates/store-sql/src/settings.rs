@@ -135,6 +135,8 @@ pub(crate) struct Own {
     pub move_rows: bool,
     /// The shard that statements without a key are asked of.
     pub shard: Option<ShardId>,
+    /// The name of the last write on several shards that was decided; only shown.
+    pub last_write: Option<String>,
 }
 
 /// What happens to a transaction or write that concerns several shards.
@@ -144,6 +146,8 @@ pub(crate) enum MultiShard {
     Refuse,
     /// It is carried out by two-phase commit.
     TwoPhase,
+    /// It is decided once, and completed on every shard whatever happens.
+    Eventual,
 }
 
 impl Default for Own {
@@ -154,6 +158,7 @@ impl Default for Own {
             strict: true,
             move_rows: false,
             shard: None,
+            last_write: None,
         }
     }
 }
@@ -176,7 +181,11 @@ impl Own {
             ("polyshard.multi_shard", None) => self.multi_shard = default.multi_shard,
             ("polyshard.multi_shard", Some("refuse" | "off")) => self.multi_shard = MultiShard::Refuse,
             ("polyshard.multi_shard", Some("two_phase")) => self.multi_shard = MultiShard::TwoPhase,
-            ("polyshard.multi_shard", Some(_)) => return Err(format!("{name} is 'refuse' or 'two_phase'")),
+            ("polyshard.multi_shard", Some("eventual")) => self.multi_shard = MultiShard::Eventual,
+            ("polyshard.multi_shard", Some(_)) => {
+                return Err(format!("{name} is 'refuse', 'two_phase' or 'eventual'"));
+            }
+            ("polyshard.last_write", _) => return Err(format!("{name} can only be shown")),
             ("polyshard.partial_results", None) => self.partial_results = default.partial_results,
             ("polyshard.partial_results", Some(value)) => self.partial_results = truth(value)?,
             ("polyshard.strict", None) => self.strict = default.strict,
@@ -204,7 +213,9 @@ impl Own {
             "polyshard.multi_shard" => Some(match self.multi_shard {
                 MultiShard::Refuse => "refuse",
                 MultiShard::TwoPhase => "two_phase",
+                MultiShard::Eventual => "eventual",
             }),
+            "polyshard.last_write" => Some(self.last_write.as_deref().unwrap_or_default()),
             "polyshard.partial_results" => Some(word(self.partial_results)),
             "polyshard.strict" => Some(word(self.strict)),
             "polyshard.move_rows" => Some(word(self.move_rows)),

@@ -233,7 +233,7 @@ impl Session {
         let schema = self.current_schema().await?;
         let search_path = self.search_path.clone();
         let context = Context { schema: &schema, search_path: &search_path, strict: false };
-        let literals = self.lite_literals(params).await?;
+        let literals = self.lite_literals(params)?;
         let moment = self.ask_lite("SELECT now()::text", &schema).await?;
         let moment =
             moment.into_iter().next().and_then(|row| row.into_iter().next()).flatten().unwrap_or_default();
@@ -267,7 +267,7 @@ impl Session {
     }
 
     /// Each parameter as an SQL literal with its type.
-    async fn lite_literals(&mut self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
+    pub(crate) fn lite_literals(&self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
         let literal = |param| polyshard_lite::parameter_literal(param, &self.lite_settings);
         Ok(params.iter().map(literal).collect::<Result<_, _>>()?)
     }

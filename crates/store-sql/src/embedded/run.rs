@@ -74,16 +74,21 @@ impl Session {
             return self.show_lite(name);
         }
         self.check_zone()?;
+        self.check_recorded(analysed.statement.kind())?;
         if let Kind::Declare(cursor) = analysed.statement.kind() {
             return Box::pin(self.declare_lite(cursor, params, types)).await;
         }
         if let Some(asked) = self.portal_asked()
+            && !(self.records() && self.is_on_backends())
             && *analysed.statement.kind() == Kind::Select
         {
             return Box::pin(self.begin_portal_lite(asked, analysed, params, types)).await;
         }
         let (route, analysis) = self.route(analysed, params).await?;
         let route = self.sized_on(&analysed.statement, &route).unwrap_or(route);
+        if self.records() && Box::pin(self.run_recorded(analysed, &route, analysis.writes(), params)).await? {
+            return Ok(());
+        }
         if Wanted::of(&route).is_none()
             || matches!(analysed.statement.kind(), Kind::Explain(_) | Kind::Copy(_))
         {

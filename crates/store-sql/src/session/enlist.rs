@@ -72,6 +72,13 @@ impl Session {
             let message = "cannot write to a store in a read-only transaction";
             return Err(SqlError::new(state::READ_ONLY, message).into());
         }
+        if self.embedded && self.is_on_backends() {
+            return Err(SqlError::unsupported(
+                "a transaction on several SQLite shards cannot write to other stores",
+                "Call the function in a transaction of its own.",
+            )
+            .into());
+        }
         if self.transaction.global.is_some() || self.transaction.lite_turn.is_some() {
             return Err(SqlError::unsupported(
                 "a transaction that changes what every shard has cannot write what one shard has",

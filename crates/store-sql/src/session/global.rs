@@ -168,7 +168,7 @@ impl Session {
     }
 
     /// The settings that the meaning of what was just run depends on.
-    async fn recorded_settings_now(&mut self) -> Result<BTreeMap<String, String>, SqlError> {
+    pub(super) async fn recorded_settings_now(&mut self) -> Result<BTreeMap<String, String>, SqlError> {
         let Some(on) = &mut self.backend else { return Ok(BTreeMap::new()) };
         let list = RECORDED_SETTINGS.map(|name| format!("pg_catalog.current_setting('{name}')")).join(", ");
         let shown = on.ask_row(&format!("SELECT {list}")).await.map_err(|error| reply::of_engine(&error))?;
@@ -315,7 +315,7 @@ impl Session {
     }
 
     /// Has the servers check now what they would check at COMMIT: after the decision nothing may be refused.
-    async fn check_deferred(&mut self) -> Result<(), SqlError> {
+    pub(super) async fn check_deferred(&mut self) -> Result<(), SqlError> {
         let mut failure = None;
         for backend in self.parked.values_mut().filter(|backend| backend.dialect() == Dialect::Postgres) {
             backend.query("SET CONSTRAINTS ALL IMMEDIATE", true);

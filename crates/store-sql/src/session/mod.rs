@@ -6,6 +6,7 @@ mod command;
 mod copy;
 mod engine;
 mod enlist;
+mod eventual;
 mod extended;
 mod global;
 mod home;
@@ -21,16 +22,16 @@ mod place;
 mod point;
 mod ports;
 mod prepare;
-mod reference;
 mod recorded;
+mod reference;
 mod rekey;
 mod rights;
 mod savepoint;
-mod set;
 mod series;
+mod set;
 mod several;
-mod simple;
 mod short;
+mod simple;
 mod snapshot;
 mod spool;
 mod statement;
@@ -61,9 +62,9 @@ use crate::out_form::OutForm;
 use crate::reply::{self, Severity, state};
 use crate::settings::{self, Own, Settings};
 use crate::startup;
+pub(crate) use activity::About;
 use extended::Portal;
 pub(crate) use inside::{Leave, open as open_inside, write_ticket};
-pub(crate) use activity::About;
 pub(crate) use load::{check_client, given_columns};
 pub(crate) use place::{Wanted, other_engine, other_file};
 pub(crate) use rights::Who;
@@ -126,9 +127,9 @@ pub(crate) struct Session {
     types: Arc<[u32]>,
     /// The request at hand, as it is counted.
     watched: Watched,
-}
     /// What a shard is asked on the short way; kept for its room.
     question: BytesMut,
+}
 
 /// Why a message was not carried out.
 #[derive(Debug)]
@@ -204,8 +205,8 @@ impl Session {
         session.one_snapshot = defaults.one_snapshot;
         session.lite_settings = Arc::new(lite_settings(door, user));
         session.who = who;
-        match session.take_settings(parameters, &mut reported).await {
         session.note_beginning();
+        match session.take_settings(parameters, &mut reported).await {
             Ok(()) => {}
             Err(Stop::Refused(error) | Stop::Fatal(error)) => return refuse(session.client, &error).await,
             Err(Stop::Gone(gone)) => return Err(gone),
@@ -257,8 +258,8 @@ impl Session {
             formats: Vec::new(),
             types: Arc::from([]),
             watched: Watched::default(),
-        }
             question: BytesMut::new(),
+        }
     }
 
     /// Takes in the settings of a start-up packet.

@@ -59,6 +59,9 @@ impl Session {
 
     /// Each parameter as an SQL literal with its type.
     pub(super) async fn literals(&mut self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
+        if self.embedded {
+            return self.lite_literals(params);
+        }
         let mut literals: Vec<Option<String>> = params.iter().map(local_literal).collect();
         if literals.iter().any(Option::is_none) {
             let asked = self.ask_literals(params).await?;

@@ -34,6 +34,8 @@ pub(super) struct Mark {
     temporary: usize,
     /// What was recorded for every shard; none if the transaction was not on all of them.
     extent: Option<Extent>,
+    /// How much was noted of a write on several shards.
+    lasting: usize,
 }
 
 /// What is asked of a savepoint.
@@ -92,6 +94,7 @@ impl Transaction {
             declared: self.after.len(),
             temporary: self.temporary.len(),
             extent: self.extent(),
+            lasting: self.lasting.as_ref().map_or(0, |lasting| lasting.extent()),
         };
         self.marks.push(mark);
         // For shards that the transaction comes to later.
@@ -114,6 +117,9 @@ impl Transaction {
         self.schema.clone_from(&mark.schema);
         self.after.truncate(mark.declared);
         self.temporary.truncate(mark.temporary);
+        if let Some(lasting) = &mut self.lasting {
+            lasting.cut_to(mark.lasting);
+        }
         if let Some(extent) = mark.extent {
             if let Some(global) = &mut self.global {
                 global.cut_to(extent);
@@ -142,7 +148,7 @@ impl Session {
         };
         if !left {
             let failed = std::mem::replace(&mut self.transaction.failed, false);
-            let said = if self.embedded {
+            let said = if self.embedded && !self.is_on_backends() {
                 self.savepoint_lite(verb.words(), name).await
             } else {
                 self.say_on_all(statement.text()).await

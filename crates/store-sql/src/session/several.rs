@@ -1,4 +1,5 @@
-//! Writes on several shards in one transaction: asked for by `polyshard.multi_shard`, committed in two phases.
+//! Writes on several shards in one transaction: asked for by `polyshard.multi_shard`, committed in two phases or
+//! completed eventually.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use polyshard_router::{Access, Ticket, View};
 use polyshard_sql::{Param, Part, Schema, SqlError, SqlState};
 use uuid::Uuid;
 
+use super::eventual::Lasting;
 use super::global::{quietly, two_sessions};
 use super::moving::in_motion;
 use super::place::Wanted;
@@ -29,11 +31,20 @@ impl Session {
     /// Why a write on several shards is refused.
     fn several(&self, shards: usize) -> SqlError {
         let hint = if self.embedded {
-            "Write rows of one shard at a time; SQLite shards cannot commit together."
+            "Write rows of one shard at a time, or SET polyshard.multi_shard = 'eventual'."
         } else {
-            "Write rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase'."
+            "Write rows of one shard at a time, or SET polyshard.multi_shard = 'two_phase' or 'eventual'."
         };
         SqlError::unsupported(format!("the statement writes on {shards} shards"), hint)
+    }
+
+    /// Whether a statement may write on several shards.
+    fn check_several(&self, shards: usize) -> Result<(), SqlError> {
+        match self.is_eventual() {
+            true => self.check_single(),
+            false if self.is_two_phase() => Ok(()),
+            false => Err(self.several(shards)),
+        }
     }
 
     /// Runs a write on each of several shards; their counts are added up.
@@ -45,18 +56,26 @@ impl Session {
         params: &[Param<'_>],
         routed_by: Option<Arc<Schema>>,
     ) -> Done {
-        if !self.is_two_phase() {
-            return Err(self.several(shards).into());
-        }
-        let files = tickets_of_files(&self.door.router.view(), ranges);
-        if let (true, Some(file)) = (shards > 1, files) {
+        self.check_several(shards)?;
+        let view = self.door.router.view();
+        if shards > 1
+            && !self.is_eventual()
+            && let Some(file) = tickets_of_files(&view, ranges)
+        {
             return Err(not_with_files(&file).into());
         }
+        let lasting = self.lasting(view.seq, analysed.statement.text());
         let text = self.literal_text(analysed, params).await?;
-        let tickets = self.door.router.enter_ranges(ranges, Access::Write).await;
+        let entering = self.door.router.enter_ranges(ranges, Access::Write);
+        let tickets = self.enter_held(entering, ranges.first().map(|(map, _)| map)).await;
         let tickets = tickets.map_err(|error| reply::of_router(&error))?;
         let parts = tickets.into_iter().map(|(shard, tickets)| (shard, (tickets, text.clone()))).collect();
-        self.run_parts(parts, true, routed_by).await
+        self.run_parts(parts, true, lasting, routed_by).await
+    }
+
+    /// What is kept of a write, if it is one that is completed whatever happens.
+    pub(super) fn lasting(&self, since: u64, about: &Arc<str>) -> Option<Box<Lasting>> {
+        self.is_eventual().then(|| Box::new(Lasting::new(since, about)))
     }
 
     /// Inserts rows of several shards.
@@ -66,19 +85,22 @@ impl Session {
         params: &[Param<'_>],
         routed_by: Option<Arc<Schema>>,
     ) -> Done {
-        if !self.is_two_phase() {
-            return Err(self.several(parts.len()).into());
-        }
-        if let Some(part) = parts.iter().find(|part| self.door.is_file(&part.shard)) {
+        self.check_several(parts.len())?;
+        if !self.is_eventual()
+            && let Some(part) = parts.iter().find(|part| self.door.is_file(&part.shard))
+        {
             return Err(not_with_files(&part.shard).into());
         }
+        let about: Arc<str> = Arc::from(parts.first().map(|part| part.text.as_str()).unwrap_or_default());
+        let lasting = self.lasting(self.door.router.view().seq, &about);
         let mut by_shard: BTreeMap<ShardId, (Vec<Ticket>, String)> = BTreeMap::new();
         for part in parts {
             let statement = polyshard_sql::statements(&part.text)?.into_iter().next();
             let statement = statement
                 .ok_or_else(|| SqlError::new(SqlState::INTERNAL_ERROR, "a part of an INSERT is empty"))?;
             let text = self.literal_text(&Analysed::new(statement), params).await?;
-            let tickets = self.door.router.enter_all(&part.keys, Access::Write).await;
+            let entering = self.door.router.enter_all(&part.keys, Access::Write);
+            let tickets = self.enter_held(entering, part.keys.first().map(|(map, _)| map)).await;
             let tickets = tickets.map_err(|error| reply::of_router(&error))?;
             if tickets.iter().any(|ticket| *ticket.shard() != part.shard) {
                 let message = "a range was moved while its rows were inserted";
@@ -88,19 +110,32 @@ impl Session {
             }
             by_shard.insert(part.shard, (tickets, text));
         }
-        self.run_parts(by_shard, false, routed_by).await
+        self.run_parts(by_shard, false, lasting, routed_by).await
     }
 
     /// Runs each shard's part, and answers for all. What finds its rows itself must be kept to those of their owners.
-    async fn run_parts(
+    pub(super) async fn run_parts(
         &mut self,
         parts: BTreeMap<ShardId, (Vec<Ticket>, String)>,
         finds: bool,
+        lasting: Option<Box<Lasting>>,
         routed_by: Option<Arc<Schema>>,
     ) -> Done {
+        // Where no server keeps the settings, those who answer for files are told of them.
+        let settings = self.settings.clone();
+        if self.embedded {
+            self.settings = self.settings_of_files();
+        }
         let alone = self.begin_alone();
+        if self.transaction.lasting.is_none() {
+            self.transaction.lasting = lasting;
+        }
         let done = self.run_parts_inside(parts, finds, routed_by).await;
-        self.end_and_tell(alone, done.map(Some)).await
+        let done = self.end_and_tell(alone, done.map(Some)).await;
+        if self.embedded {
+            self.settings = settings;
+        }
+        done
     }
 
     async fn run_parts_inside(
@@ -112,6 +147,9 @@ impl Session {
         let mut described = self.extended;
         let (mut tag, mut count) = (String::new(), 0_u64);
         for (shard, (tickets, mut text)) in parts {
+            if let Some(lasting) = &mut self.transaction.lasting {
+                lasting.note_ranges(&tickets);
+            }
             self.turn_to(&shard, tickets).await?;
             if let Some(schema) = &routed_by
                 && schema.position < self.door.journal.position()
@@ -120,6 +158,9 @@ impl Session {
             }
             let mut before = None;
             self.begun().await?;
+            if self.transaction.lasting.is_some() {
+                text = self.lasting_text(&text).await?;
+            }
             if finds {
                 let said = self.ask_motion().await?;
                 text = self.own_write(&text, &shard, said.clone()).await?;
@@ -137,6 +178,9 @@ impl Session {
                 return Err(Stop::Told);
             }
             described = true;
+            if let Some(lasting) = &mut self.transaction.lasting {
+                lasting.note_part(&shard, text, finds);
+            }
             if let Some((word, more)) = gathered {
                 tag = word;
                 count += more;
@@ -149,11 +193,12 @@ impl Session {
                 return Err(in_motion().into());
             }
         }
+        self.note_lasting_settings().await?;
         Ok(format!("{tag} {count}"))
     }
 
     /// Makes the session to a shard the current one; the transaction begins there if it has not.
-    async fn turn_to(&mut self, shard: &ShardId, tickets: Vec<Ticket>) -> Done {
+    pub(super) async fn turn_to(&mut self, shard: &ShardId, tickets: Vec<Ticket>) -> Done {
         if self.switch_to(shard) {
             if let Some(backend) = &mut self.backend {
                 backend.hold(tickets);
@@ -192,7 +237,7 @@ impl Session {
     }
 
     /// Commits on all shards of the transaction, or on none.
-    pub(super) async fn commit_several(&mut self) -> Done {
+    pub(super) async fn commit_several(&mut self, lasting: Option<Box<Lasting>>) -> Done {
         if !self.park() {
             self.roll_back_parked().await;
             return Err(two_sessions().into());
@@ -223,7 +268,10 @@ impl Session {
                 self.switch_to(one);
                 self.commit_backend(true).await
             }
-            several => self.commit_in_two_phases(several).await,
+            several => match lasting {
+                Some(lasting) => self.commit_eventually(several, lasting).await,
+                None => self.commit_in_two_phases(several).await,
+            },
         };
         if done.is_err() {
             for shard in &with_cursors {
@@ -319,7 +367,7 @@ impl Session {
     }
 
     /// Says something to several shards at once, and waits for all.
-    async fn on_each(
+    pub(super) async fn on_each(
         &mut self,
         shards: &[ShardId],
         text: impl Fn(&ShardId) -> String,
@@ -345,7 +393,7 @@ impl Session {
     }
 
     /// Gives sessions back whose part is over.
-    async fn finish_parked(&mut self, shards: &[ShardId]) {
+    pub(super) async fn finish_parked(&mut self, shards: &[ShardId]) {
         // First, so that no word to stop reaches whoever has them next.
         self.cancel.running.clear().await;
         for shard in shards {

@@ -6,6 +6,7 @@ use polyshard_journal::Declaration;
 use polyshard_router::View;
 use polyshard_sql::{Isolation, Schema, SqlError, Statement, TransactionModes};
 
+use super::eventual::Lasting;
 use super::global::Global;
 use super::savepoint::Mark;
 use super::{Done, Session, Stop};
@@ -51,6 +52,8 @@ pub(crate) struct Transaction {
     pub global: Option<Box<Global>>,
     /// Likewise, before SQLite shards.
     pub lite_turn: Option<Box<LiteTurn>>,
+    /// If it is a write on several shards that is completed whatever happens: what it has done.
+    pub(super) lasting: Option<Box<Lasting>>,
     /// The schema as the transaction itself has made it.
     pub schema: Option<Arc<Schema>>,
     /// The temporary tables that it has made.
@@ -106,6 +109,7 @@ impl Transaction {
             read_only: false,
             global: None,
             lite_turn: None,
+            lasting: None,
             schema: None,
             temporary: Vec::new(),
             apart: 0,
@@ -394,7 +398,7 @@ impl Session {
         }
         if !self.parked.is_empty() {
             if commit {
-                return self.commit_several().await;
+                return self.commit_several(transaction.lasting).await;
             }
             self.park();
             self.roll_back_parked().await;
