@@ -1,5 +1,6 @@
 """The program with its doors open, on shards of either engine, with and without TLS."""
 
+import enum
 import json
 import os
 import ssl
@@ -12,6 +13,14 @@ ACCOUNT = "devstoreaccount1"
 # The emulators' key, which Microsoft publishes.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+
+
+class Mood(enum.Enum):
+    """What tests of enums have in the database too."""
+
+    sad = "sad"
+    calm = "calm"
+    glad = "glad"
 
 
 class Doors:

@@ -2,7 +2,6 @@
 shards; `test_types.py` has PostgreSQL's (G1, C1, C7)."""
 
 import asyncio
-import enum
 import uuid
 
 import asyncpg
@@ -10,15 +9,9 @@ import psycopg
 import pytest
 from psycopg.types.enum import EnumInfo, register_enum
 
-from conftest import make_tenants
+from conftest import Mood, make_tenants
 
 TENANTS = range(8)
-
-
-class Mood(enum.Enum):
-    sad = "sad"
-    calm = "calm"
-    glad = "glad"
 
 
 @pytest.fixture

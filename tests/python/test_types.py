@@ -2,7 +2,6 @@
 enums and composites, SQLAlchemy (G1, C1)."""
 
 import asyncio
-import enum
 import uuid
 
 import asyncpg
@@ -13,15 +12,9 @@ from psycopg.types.composite import CompositeInfo, register_composite
 from psycopg.types.enum import EnumInfo, register_enum
 from sqlalchemy.dialects import postgresql
 
-from conftest import make_tenants
+from conftest import Mood, make_tenants
 
 TENANTS = range(12)
-
-
-class Mood(enum.Enum):
-    sad = "sad"
-    calm = "calm"
-    glad = "glad"
 
 
 @pytest.fixture

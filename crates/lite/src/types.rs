@@ -116,6 +116,7 @@ pub(crate) const TYPES: &[TypeInfo] = &[
     t(2211, "_regtype", "regtype[]", 'A', false, -1, 0, 2206),
     t(2249, "record", "record", 'P', false, -1, 2287, 0),
     t(2278, "void", "void", 'P', false, 4, 0, 0),
+    t(2279, "trigger", "trigger", 'P', false, 4, 0, 0),
     t(2950, "uuid", "uuid", 'U', false, 16, 2951, 0),
     t(2951, "_uuid", "uuid[]", 'A', false, -1, 0, 2950),
     t(3802, "jsonb", "jsonb", 'U', false, -1, 3807, 0),

@@ -160,6 +160,10 @@ pub(super) fn register(all: &mut Vec<ScalarFunction>) {
         strict("pg_with_constraint", 2, |a| {
             Ok(Value::Text(table_text::with_constraint(text(&a[0])?, text(&a[1])?)?))
         }),
+        strict("pg_index_parts", 1, |a| {
+            let parts = super::table_text::index_parts(text(&a[0])?).into_iter().map(Json::String);
+            Ok(Value::Text(Json::Array(parts.collect()).to_string()))
+        }),
         strict("pg_without_reference", 2, |a| {
             Ok(Value::Text(table_text::without_reference(text(&a[0])?, text(&a[1])?)))
         }),

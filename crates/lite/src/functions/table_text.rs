@@ -28,6 +28,37 @@ pub(super) fn without_reference(table: &str, name: &str) -> String {
     table.to_owned()
 }
 
+/// What an index is on, part by part, from its definition: columns by their names, expressions as they are written.
+pub(super) fn index_parts(definition: &str) -> Vec<String> {
+    let Some((_, list)) = definition.split_once(" USING btree ") else { return Vec::new() };
+    let (mut begin, mut parts) = (1, Vec::new());
+    for (at, mark, depth) in marks(list) {
+        let ends = (mark, depth) == (b')', 0);
+        if ends || (mark, depth) == (b',', 1) {
+            parts.push(index_part(list[begin..at].trim()));
+            begin = at + 1;
+        }
+        if ends {
+            break;
+        }
+    }
+    parts
+}
+
+/// Without its order and its class.
+fn index_part(part: &str) -> String {
+    let part = part.strip_suffix(" DESC").unwrap_or(part);
+    let part = match part.rsplit_once(' ') {
+        Some((rest, class)) if class.ends_with("_ops") => rest,
+        _ => part,
+    };
+    let name = part.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match name.map(|name| name.replace("\"\"", "\u{0}")) {
+        Some(name) if !name.contains('"') => name.replace('\u{0}', "\""),
+        _ => part.to_owned(),
+    }
+}
+
 /// With a column that may be NULL; its name is quoted.
 pub(super) fn without_not_null(table: &str, column: &str) -> String {
     let head = format!("{column} ");
@@ -91,6 +122,16 @@ mod tests {
         assert_eq!(without_reference(table, "\"p\""), table);
         let check = with_constraint(&with, "CONSTRAINT \"c\" CHECK ((\"x, (\" <> 'a,b)'))").unwrap();
         assert_eq!(without_reference(&check, "\"c\""), with);
+    }
+
+    #[test]
+    fn an_index_is_on_its_parts() {
+        let parts = |list: &str| {
+            index_parts(&format!("CREATE INDEX i ON public.t USING btree ({list}) WHERE (x > 1)"))
+        };
+        assert_eq!(parts("a, lower(b) text_pattern_ops DESC"), ["a", "lower(b)"]);
+        assert_eq!(parts("\"A b\" DESC, \"say \"\"x\"\"\", (c || ',')"), ["A b", "say \"x\"", "(c || ',')"]);
+        assert_eq!(parts("f(\"a\", \"b\")"), ["f(\"a\", \"b\")"]);
     }
 
     #[test]

@@ -20,6 +20,9 @@ use crate::types::{self, oid};
 /// The first number that is not PostgreSQL's own.
 const FIRST_OWN: u32 = 16_384;
 
+/// The number of the function that reads arrays.
+const ARRAY_IN: u32 = 750;
+
 /// Tables of the catalog that clients name by their numbers.
 const KNOWN: &[(&str, u32)] = &[
     ("pg_type", 1247),
@@ -140,6 +143,8 @@ pub(crate) fn object_number(context: &Context<'_>, kind: TypeOid, text: &str) ->
             made if context.schema.schemas.contains(made) => Ok(number(&format!("schema:{made}")).into()),
             other => Err(fail("3F000", format!("schema \"{other}\" does not exist"))),
         },
+        // By which JDBC knows arrays.
+        oid::REGPROC if bare_name(given) == "array_in" => Ok(ARRAY_IN.into()),
         _ => Err(unsupported(format!("\"{text}\" as {}", types::display(kind)))),
     }
 }
@@ -187,7 +192,11 @@ pub(crate) fn object_name(
         oid::REGTYPE => type_name(translator, sql, "-1"),
         oid::REGCLASS => lookup(translator, "pg_class", "#shown", "oid", sql)?,
         oid::REGNAMESPACE => lookup(translator, "pg_namespace", "nspname", "oid", sql)?,
-        _ => return Ok(format!("(CASE {sql} WHEN 0 THEN '-' ELSE CAST({sql} AS TEXT) END)")),
+        _ => {
+            return Ok(format!(
+                "(CASE {sql} WHEN 0 THEN '-' WHEN {ARRAY_IN} THEN 'array_in' ELSE CAST({sql} AS TEXT) END)"
+            ));
+        }
     };
     Ok(format!("coalesce({name}, CAST({sql} AS TEXT))"))
 }

@@ -324,7 +324,11 @@ impl Session {
             }
         }
         for backend in self.parked.values_mut().filter(|backend| backend.dialect() == Dialect::Postgres) {
-            if let Err(error) = quietly(backend, &mut self.client).await {
+            if let Err(mut error) = quietly(backend, &mut self.client).await {
+                // All shards say the same.
+                if let Some(message) = error.message.strip_prefix(&format!("shard {}: ", backend.shard)) {
+                    error.message = message.to_owned().into();
+                }
                 failure.get_or_insert(error);
             }
         }
