@@ -4,6 +4,7 @@
 //! catalog. [`protocol`] has the catalog's transactions, [`saga`] the order of the steps, [`fence`] the
 //! judgement of acknowledgements, all without I/O; [`Catalog`] and [`Driver`] do them on real databases.
 
+mod alike;
 mod archives;
 mod barrier;
 mod bindings;
@@ -38,6 +39,7 @@ mod users;
 mod writes;
 use std::time::Duration;
 
+pub use alike::Texts;
 pub use archives::{ARCHIVES_MAX, ArchiveRecord, ArchiveState, POLICIES_MAX, Policy};
 pub use barrier::{BARRIER_HOLD, RaisedBarrier};
 pub use bindings::{BINDING_SUFFIX, Binding};

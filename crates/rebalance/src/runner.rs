@@ -438,7 +438,11 @@ impl Inner {
         };
         let opened = router.open_candidate(&new.candidate()).await;
         let opened = opened.map_err(|error| CatalogError::Shard { shard: id.clone(), error })?;
-        match driver.add_shard_as(new, &opened, incarnation).await {
+        let added = match driver.check_alike(&opened).await {
+            Ok(()) => driver.add_shard_as(new, &opened, incarnation).await,
+            Err(error) => Err(error),
+        };
+        match added {
             Ok(record) => {
                 procedure.note(Made::Shard { shard: id, incarnation: record.incarnation });
                 router.adopt(record, opened).await;

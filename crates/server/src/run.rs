@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use polyshard_admin::{Auth, DEVELOPMENT_TOKEN, PageFile};
-use polyshard_catalog::{Catalog, CatalogError, Driver, FenceLimits, NewShard, PasswordSource, Resolver};
+use polyshard_catalog::{
+    Catalog, CatalogError, Driver, FenceLimits, NewShard, PasswordSource, Resolver, Texts,
+};
 use polyshard_engine::Options;
 use polyshard_mover::Mover;
 use polyshard_rebalance::{Procedures, RunnerOptions};
@@ -239,10 +241,20 @@ async fn first_shards(
         return Ok(());
     }
     for shard in &config.shards {
+    let mut all = Vec::new();
         let new = new_shard(shard);
         let opened = router.open_candidate(&new.candidate()).await;
         let opened = opened.map_err(|error| CatalogError::Shard { shard: shard.id.clone(), error })?;
         match driver.add_shard(new, &opened).await {
+        all.push((new, opened));
+    }
+    // Before the first is taken in: a cluster of some of them is not what was asked for.
+    let mut first = None;
+    for (_, opened) in &all {
+        let Some(texts) = Texts::of(opened).await? else { continue };
+        texts.check_like(first.get_or_insert_with(|| texts.clone()))?;
+    }
+    for (new, opened) in all {
             Ok(record) => router.adopt(record, opened).await,
             // Another process of the cluster started at the same time.
             Err(CatalogError::Exists(_)) => opened.close().await,

@@ -79,6 +79,11 @@ fn each_database_is_reached_with_its_own_role_and_no_password_is_ever_shown() {
 fn a_shard_that_cannot_be_one_is_refused_and_nothing_is_half_added() {
     let fleet = Fleet::start(1, &[("a", 0), ("b", 0)]);
     fleet.create(0, "fresh");
+    // Its texts have another order than those of the others.
+    fleet.servers[0].execute(
+        "postgres",
+        "CREATE DATABASE odd OWNER fresh TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    );
     let server = fleet.setup().start();
     run(&server, "map create tenants --kind hash --key bigint --buckets 8").ok();
     let before = everything(&server);
@@ -104,6 +109,11 @@ fn a_shard_that_cannot_be_one_is_refused_and_nothing_is_half_added() {
             "/no/such/file",
         ),
         (format!("shard add n --url {} --password-env NO_SUCH", fleet.url(0, "fresh")), 2, "NO_SUCH"),
+        (
+            format!("shard add n --url postgres://fresh@127.0.0.1:{port}/odd --password-file {fresh}"),
+            2,
+            "LC_COLLATE 'C.UTF-8'",
+        ),
         ("shard add n --url sqlite:shards/n.db".to_owned(), 2, "one process"),
         (
             format!("shard attach n --url {} --password-file {fresh}", fleet.url(0, "fresh")),

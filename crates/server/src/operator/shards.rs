@@ -94,7 +94,11 @@ impl Operations {
             return Err(problem::of_catalog(&CatalogError::Exists(format!("shard {id}"))));
         }
         let opened = self.open(&new).await?;
-        match self.driver.add_shard(new, &opened).await {
+        let added = match self.driver.check_alike(&opened).await {
+            Ok(()) => self.driver.add_shard(new, &opened).await,
+            Err(error) => Err(error),
+        };
+        match added {
             Ok(record) => self.router.adopt(record, opened).await,
             Err(error) => {
                 opened.close().await;
@@ -109,7 +113,11 @@ impl Operations {
         let new = self.new_shard(asked)?;
         let id = new.id.clone();
         let opened = self.open(&new).await?;
-        match self.driver.attach_shard(new, &opened).await {
+        let attached = match self.driver.check_alike(&opened).await {
+            Ok(()) => self.driver.attach_shard(new, &opened).await,
+            Err(error) => Err(error),
+        };
+        match attached {
             Ok(record) => self.router.adopt(record, opened).await,
             Err(error) => {
                 opened.close().await;
