@@ -371,7 +371,7 @@ impl Inner {
             }
             Task::RepairReference { like } => self.repair_reference(procedure, like.as_ref()).await,
             Task::AdoptTables { map, shard, columns } => self.adopt_tables(map, shard, columns).await,
-            Task::Archive(step) => self.archiving(procedure, step).await,
+            Task::Archive(step) => self.archiving(procedure, step, record).await,
         };
         attempt.unwrap_or_else(|error| match error {
             error if error.is_retryable() => Outcome::Retry(error.to_string()),

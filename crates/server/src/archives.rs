@@ -134,20 +134,34 @@ impl Keeper {
         }
     }
 
+    /// The name under which rows of a range are claimed on a shard: the same for all that is done with an archive, so
+    /// that whoever has slept in the middle of deleting them cannot go on while they are put back.
+    async fn claimed(&self, of: &Held) -> Result<String, NotStepped> {
+        match archiving::purpose(&of.owner) {
+            archiving::Purpose::Drop => Ok(of.owner.clone()),
+            archiving::Purpose::Archive(name) | archiving::Purpose::Restore(name) => {
+                Ok(self.record(name).await?.id.to_string())
+            }
+        }
+    }
+
     async fn drop_rows(&self, of: &Held, mark: OpId) -> Result<Stepped, NotStepped> {
         let Some(only) = self.removable(of).await? else { return Ok(Stepped::Done(None)) };
         let definition = self.definition(&of.map).await?;
         let id = self.owner(&of.map, &of.range).await?;
         let later = |error: polyshard_shard::ShardError| NotStepped::Later(format!("shard {id}: {error}"));
         let shard = self.router.administer(&id).await.map_err(later)?;
-        let claim = shard.claim_offline(&of.owner, mark).await.map_err(later)?;
+        let what = self.claimed(of).await?;
+        let claim = shard.claim_offline(&what, mark).await.map_err(later)?;
         let deleting = Deleting::new(&shard, &definition, &of.range, only.as_deref()).await;
         let mut deleting = deleting.map_err(not_stepped)?;
         let deleted = deleting.go_on(&shard, &claim, PART_ROWS).await.map_err(not_stepped)?;
         if !deleted.is_done {
             return Ok(Stepped::Part(format!("{} rows were deleted just now", deleted.rows)));
         }
-        shard.release_offline(&claim).await.map_err(later)?;
+        if archiving::purpose(&of.owner) == archiving::Purpose::Drop {
+            shard.release_offline(&claim).await.map_err(later)?;
+        }
         tracing::info!(map = %of.map, shard = %id, of = of.owner, "the rows of a range were deleted");
         Ok(Stepped::Done(None))
     }
@@ -159,9 +173,8 @@ impl Keeper {
             NotStepped::Later(format!("shard {}: {error}", record.shard))
         };
         let shard = self.router.administer(&record.shard).await.map_err(later)?;
-        let claim = shard.claim_offline(&format!("restore:{name}"), mark).await.map_err(later)?;
+        let claim = shard.claim_offline(&record.id.to_string(), mark).await.map_err(later)?;
         let rows = self.with(&record, async |archive| archive.restore(&claim).await).await?;
-        shard.release_offline(&claim).await.map_err(later)?;
         let to = record.shard.clone();
         let noted = self.catalog.set_archive(name, |record| record.shard = to).await;
         noted.map_err(NotStepped::Catalog)?;

@@ -1,8 +1,8 @@
 //! The tasks of archives: what is held, and the steps that somebody with a depot does.
 
-use polyshard_catalog::{ArchiveState, CatalogError, ChangeRequest};
-use polyshard_map::{Change, Entry, State};
-use polyshard_shard::OpId;
+use polyshard_catalog::{ArchiveState, CatalogError, ChangeRequest, ProcedureRecord};
+use polyshard_map::{Change, Entry, MapName, State};
+use polyshard_shard::{OfflineClaim, OpId};
 
 use super::{Inner, Outcome};
 use crate::archiving::{Archiving, Held, NotStepped, Stepped};
@@ -20,9 +20,9 @@ impl Inner {
         &self,
         procedure: &mut Procedure,
         step: &Archiving,
+        record: &ProcedureRecord,
     ) -> Result<Outcome, CatalogError> {
         let catalog = self.options.driver.catalog();
-        let mark = || OpId::new(catalog.fresh_id());
         let stepped = match step {
             Archiving::Hold { of, state } => return self.hold(of, *state).await,
             Archiving::LetGo { of, state } => return self.let_go(of, *state).await,
@@ -47,8 +47,16 @@ impl Inner {
             }
             Archiving::Write { archive } => self.archiver()?.write(archive).await,
             Archiving::Compare { archive } => self.archiver()?.compare(archive).await,
-            Archiving::Restore { archive } => self.archiver()?.restore(archive, mark()).await,
+            Archiving::Restore { archive } => {
+                let found = catalog.archive(archive).await?;
+                let Some(found) = found else {
+                    return Ok(Outcome::Refused(format!("there is no archive {archive} any more")));
+                };
+                let rank = self.rank(&found.map, record).await?;
+                self.archiver()?.restore(archive, rank).await
+            }
             Archiving::DropRows { of } => {
+                let rank = self.rank(&of.map, record).await?;
                 let entries = self.entries(&of.map, &of.range).await?;
                 let held = !entries.is_empty() && entries.iter().all(|entry| is_held(entry, &of.owner));
                 match procedure.given_up() {
@@ -63,7 +71,7 @@ impl Inner {
                         )));
                     }
                 }
-                self.archiver()?.drop_rows(of, mark()).await
+                self.archiver()?.drop_rows(of, rank).await
             }
             Archiving::Forget { archive } => {
                 let record = catalog.archive(archive).await?;
@@ -85,6 +93,15 @@ impl Inner {
             Err(NotStepped::Refused(why)) => Ok(Outcome::Refused(why)),
             Err(NotStepped::Catalog(error)) => Err(error),
         }
+    }
+
+    /// The rank of this driver among those who write rows of an offline range. As long as it is the driver, nobody has
+    /// seen a later version of the map for the sake of this procedure; so whoever takes over ranks higher.
+    async fn rank(&self, map: &MapName, record: &ProcedureRecord) -> Result<OpId, CatalogError> {
+        let catalog = self.options.driver.catalog();
+        let version = catalog.map(map).await?.version;
+        catalog.save_procedure(record).await?;
+        Ok(OfflineClaim::rank(version, record.token))
     }
 
     fn archiver(&self) -> Result<&dyn crate::archiving::Archiver, CatalogError> {
