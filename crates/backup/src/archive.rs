@@ -16,13 +16,13 @@ use uuid::Uuid;
 use crate::depot::Location;
 use crate::files::Scratch;
 use crate::lines::Line;
-use crate::manifest::{ArchivedRange, FORMAT, JSON, MANIFEST, Manifest};
+use crate::manifest::{ArchivedRange, FORMAT, JSON, MANIFEST, Manifest, engine_word};
 use crate::marks::{self, Mark};
 use crate::pool::{Chunk, Pool};
 use crate::progress::Progress;
 use crate::rows::{self, Rows};
 use crate::take::{Clock, put_map, put_part};
-use crate::{BackupError, csv, keep, shardlet};
+use crate::{BackupError, csv, keep, notation, shardlet};
 
 /// Rows removed or put back by one transaction, for which others' protocol on the shard waits.
 const BITE_ROWS: usize = 256;
@@ -50,6 +50,15 @@ pub struct Archive<'a> {
     pub scratch: PathBuf,
     /// Milliseconds since 1970.
     pub clock: Clock,
+}
+
+/// In which form values are written.
+#[derive(Clone, Copy)]
+enum Form {
+    /// As files keep them, which either engine takes.
+    Both,
+    /// As the database writes them.
+    Own,
 }
 
 fn of_shard(shard: &Shard, error: ShardError) -> BackupError {
@@ -135,10 +144,12 @@ impl Archive<'_> {
 
     async fn fill(&self, mark: &Mark, progress: &Progress) -> Result<Manifest, BackupError> {
         let pool = mark.kept_while(Pool::open(&self.at.depot)).await?;
-        let (file, datasets) = mark.kept_while(self.copy(progress)).await?;
+        let (file, datasets) = mark.kept_while(self.copy(Form::Both, progress)).await?;
         let chunks = mark.kept_while(store(&pool, &file, progress)).await?;
         if self.record.csv {
-            mark.kept_while(csv::write(self.at, file.path())).await?;
+            // Whoever reads these knows dates and times as the database writes them.
+            let (own, _) = mark.kept_while(self.copy(Form::Own, &Progress::default())).await?;
+            mark.kept_while(csv::write(self.at, own.path())).await?;
         }
         let bare = Map::build(self.definition.clone(), std::iter::empty(), Epoch::ZERO);
         let bare = bare.map_err(|error| BackupError::Failed(format!("map {}: {error}", self.record.map)))?;
@@ -178,10 +189,20 @@ impl Archive<'_> {
     }
 
     /// Reads the rows as they are now into a file.
-    async fn copy(&self, progress: &Progress) -> Result<(Scratch, Vec<(String, u64)>), BackupError> {
+    async fn copy(
+        &self,
+        form: Form,
+        progress: &Progress,
+    ) -> Result<(Scratch, Vec<(String, u64)>), BackupError> {
         let shard = self.shard().await?;
-        let tables = self.tables(&shard).await?;
-        let file = self.scratch_file("archive")?;
+        let mut tables = self.tables(&shard).await?;
+        let file = match form {
+            Form::Both => {
+                tables.iter_mut().for_each(Rows::read_as_files_keep);
+                self.scratch_file("archive")?
+            }
+            Form::Own => self.scratch_file("csv")?,
+        };
         let mut tx =
             shard.carrier().await.map_err(|error| of_shard(&shard, error))?.begin(Access::Read).await?;
         nothing_undecided(&mut tx, &shard).await?;
@@ -199,19 +220,22 @@ impl Archive<'_> {
         let manifest = keep::verify(self.at).await?;
         self.require_mine(&manifest)?;
         let pool = Pool::open(&self.at.depot).await?;
-        let (file, counts) = self.copy(&Progress::default()).await?;
-        let chunks = store(&pool, &file, &Progress::default()).await?;
         let part = manifest.rows.as_ref().ok_or_else(|| self.no_rows())?;
         let kept = part.list(self.at).await?;
         let says = manifest.archive.as_ref().map(|archive| &archive.datasets);
-        if kept != chunks || says != Some(&counts) {
-            return Err(BackupError::Refused(format!(
-                "rows of {} on shard {} were changed past Polyshard while they were archived; nothing was removed",
-                self.definition.describe_range(&self.record.range),
-                self.record.shard
-            )));
+        // An earlier program may have written it, and was replaced since.
+        for form in [Form::Both, Form::Own] {
+            let (file, counts) = self.copy(form, &Progress::default()).await?;
+            let chunks = store(&pool, &file, &Progress::default()).await?;
+            if kept == chunks && says == Some(&counts) {
+                return Ok(manifest);
+            }
         }
-        Ok(manifest)
+        Err(BackupError::Refused(format!(
+            "rows of {} on shard {} were changed past Polyshard while they were archived; nothing was removed",
+            self.definition.describe_range(&self.record.range),
+            self.record.shard
+        )))
     }
 
     fn require_mine(&self, manifest: &Manifest) -> Result<(), BackupError> {
@@ -272,13 +296,23 @@ impl Archive<'_> {
 
     async fn bind_all(&self, shard: &Shard, lines: &Path) -> Result<(), BackupError> {
         let view = self.router.view();
+        let wrong = |error| of_shard(shard, error);
+        let known = shard.datasets(&self.record.map).await.map_err(wrong)?;
         for line in shardlet::read_lines(lines)? {
             let Line::Head(head) = line? else { continue };
-            if let Some(dataset) = shardlet::dataset_of(&view, &self.record.map, &head)
-                && crate::manifest::engine_word(shard.dialect()) == head.engine
-            {
-                shard.bind(&dataset).await.map_err(|error| of_shard(shard, error))?;
+            // What is known there is called there as it is.
+            if known.iter().any(|dataset| dataset.name == head.dataset) {
+                continue;
             }
+            let Some(mut dataset) = shardlet::dataset_of(&view, &self.record.map, &head) else { continue };
+            if let Some(own) = own_table(&head.table) {
+                dataset.table = shard.dialect().own_table(own);
+                shard.ensure_table(&dataset.table).await.map_err(wrong)?;
+            } else if engine_word(shard.dialect()) != head.engine {
+                // A table of a user's is known wherever it was declared; if it is not, it is missed by its rows.
+                continue;
+            }
+            shard.bind(&dataset).await.map_err(wrong)?;
         }
         Ok(())
     }
@@ -327,6 +361,15 @@ impl Archive<'_> {
                 self.at.url()
             ))
         })?;
+        if (head.engine.as_str(), shard.dialect()) == (engine_word(Dialect::Postgres), Dialect::Sqlite)
+            && let Some(column) = bite.iter().find_map(|row| notation::unkeepable(head, row))
+        {
+            return Err(BackupError::Refused(format!(
+                "{}: column {column} has a value that a file cannot keep, such as NaN or an array of more than one \
+                 dimension; restore it onto a shard on PostgreSQL",
+                head.dataset
+            )));
+        }
         let mut adding = shardlet::adding_to(table, head, shard.dialect())?;
         let begun = shard.offline_transaction(claim, &self.record.map, &self.record.range).await;
         let mut tx = begun.map_err(|error| of_shard(shard, error))?;
@@ -353,6 +396,11 @@ impl Archive<'_> {
         }
         marks::remove(self.at, (self.clock)()).await
     }
+}
+
+/// The name of a table of our own without what each engine puts before it.
+fn own_table(table: &str) -> Option<&str> {
+    table.strip_prefix("polyshard.").or_else(|| table.strip_prefix("polyshard_"))
 }
 
 fn names_of(manifest: &Manifest) -> Vec<String> {

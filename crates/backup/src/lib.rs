@@ -21,6 +21,7 @@ mod lines;
 mod manifest;
 mod marks;
 mod moment;
+mod notation;
 mod pool;
 mod progress;
 mod restore;

@@ -9,6 +9,8 @@ use crate::BackupError;
 
 /// The version of the form; it stands in every head.
 pub(crate) const LINES_FORMAT: u32 = 1;
+/// The version of heads whose rows come from PostgreSQL and are written as SQLite files keep them.
+pub(crate) const LINES_FORMAT_FILED: u32 = 2;
 
 /// What a dataset's rows are preceded by.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +26,10 @@ pub(crate) struct Head {
     pub(crate) placement: PlacementText,
     /// The column that tells datasets apart in a table that they share.
     pub(crate) rows_column: Option<String>,
+    /// Of format 2: for each column, what the type of a file's column must be called by; empty where values are the same
+    /// on both engines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kept: Vec<String>,
 }
 
 /// How a placement is found, as it is stored.
@@ -75,11 +81,15 @@ pub(crate) fn read_line(line: &str) -> Result<Line, BackupError> {
     let damaged = |why: String| BackupError::Damaged(format!("the rows of the backup cannot be read: {why}"));
     if line.starts_with('{') {
         let head: Head = serde_json::from_str(line).map_err(|error| damaged(error.to_string()))?;
-        if head.format != LINES_FORMAT {
+        if !(LINES_FORMAT..=LINES_FORMAT_FILED).contains(&head.format) {
             return Err(BackupError::Refused(format!(
-                "its rows have format {}, and this program reads {LINES_FORMAT}; use the program that took it",
+                "its rows have format {}, and this program reads {LINES_FORMAT} to {LINES_FORMAT_FILED}; use the \
+                 program that took it",
                 head.format
             )));
+        }
+        if head.format == LINES_FORMAT_FILED && head.kept.len() != head.columns.len() {
+            return Err(damaged(format!("the forms of the columns of {} are missing", head.dataset)));
         }
         return Ok(Line::Head(head));
     }
@@ -141,11 +151,26 @@ mod tests {
             columns: vec![("\"id\"".to_owned(), "bigint".to_owned())],
             placement: PlacementText::Key(vec!["id".to_owned()]),
             rows_column: None,
+            kept: Vec::new(),
         };
         assert_eq!(read_line(&head_line(&head)).unwrap(), Line::Head(head.clone()));
+        let filed = Head { format: LINES_FORMAT_FILED, kept: vec!["int".to_owned()], ..head.clone() };
+        assert_eq!(read_line(&head_line(&filed)).unwrap(), Line::Head(filed.clone()));
+        let cut = Head { kept: Vec::new(), ..filed };
+        assert!(matches!(read_line(&head_line(&cut)), Err(BackupError::Damaged(_))));
         let newer = Head { format: 9, ..head };
         assert!(matches!(read_line(&head_line(&newer)), Err(BackupError::Refused(_))));
         assert!(matches!(read_line("[\"x\"]"), Err(BackupError::Damaged(_))));
+    }
+
+    #[test]
+    fn lines_of_format_2_are_read() {
+        let mut lines = include_str!("../tests/lines-2.jsonl").lines().map(read_line);
+        let Some(Ok(Line::Head(head))) = lines.next() else { panic!("a head") };
+        assert_eq!(head.kept, ["int", "", "blob", "text"]);
+        let row =
+            vec![Value::Int(8770), Value::Int(7), Value::Blob(vec![0, 255]), Value::Text("1 2 3".into())];
+        assert_eq!(lines.next().unwrap().unwrap(), Line::Row(row));
     }
 
     #[test]

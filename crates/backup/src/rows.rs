@@ -7,7 +7,7 @@ use polyshard_engine::{Dialect, Statement, Transaction, Value};
 use polyshard_map::{Key, KeyRange, MapDefinition, Scheme};
 use polyshard_shard::{Column, Dataset, Placement, Shape, Shard};
 
-use crate::BackupError;
+use crate::{BackupError, notation};
 
 /// Rows read at once.
 pub(crate) const PAGE_ROWS: usize = 1_000;
@@ -33,6 +33,8 @@ pub(crate) struct Rows {
     values: Vec<Value>,
     /// Whether the condition holds for the key alone.
     of_key: bool,
+    /// Whether they are read as SQLite files keep them, though they are on PostgreSQL.
+    pub(crate) is_filed: bool,
 }
 
 /// The tables of a map on a shard that may hold rows of a key, those that others refer to first.
@@ -109,7 +111,8 @@ impl Rows {
         if let Some((column, number)) = &dataset.rows {
             condition = format!("{condition} AND {column} = {number}");
         }
-        Ok(Rows { dataset, shape, dialect, condition, values, of_key: of_key || extent == Extent::Bucket })
+        let of_key = of_key || extent == Extent::Bucket;
+        Ok(Rows { dataset, shape, dialect, condition, values, of_key, is_filed: false })
     }
 
     /// The rows of a range, where rows tell their place: not of a map that hashes.
@@ -126,7 +129,15 @@ impl Rows {
         if let Some((column, number)) = &dataset.rows {
             condition = format!("{condition} AND {column} = {number}");
         }
-        Ok(Rows { dataset, shape, dialect, condition, values: Vec::new(), of_key: true })
+        Ok(Rows { dataset, shape, dialect, condition, values: Vec::new(), of_key: true, is_filed: false })
+    }
+
+    /// Has them read as SQLite files keep them, so that either engine can take them.
+    pub(crate) fn read_as_files_keep(&mut self) {
+        if self.dialect == Dialect::Postgres {
+            notation::as_files_keep(&mut self.shape);
+            self.is_filed = true;
+        }
     }
 
     /// Leaves a column out; one of the primary key stays.
@@ -248,9 +259,12 @@ impl Rows {
         let mut values = self.values.clone();
         if let Some(row) = after {
             let first = values.len() + 1;
-            let parameters = key.iter().enumerate().map(|(at, column)| column.parameter(first + at));
+            let parameters = key.iter().enumerate().map(|(at, column)| column.bound(first + at));
             sql.push_str(&format!(" AND ({order}) > ({})", list(parameters.collect())));
-            values.extend(self.shape.primary_key.iter().map(|place| row[*place].clone()));
+            let places = self.shape.primary_key.iter();
+            values.extend(
+                places.zip(&key).map(|(place, column)| notation::taken_by(column, row[*place].clone())),
+            );
         }
         sql.push_str(&format!(" ORDER BY {order} LIMIT {PAGE_ROWS}"));
         let statement = values.into_iter().fold(Statement::new(sql), Statement::bind);
@@ -330,8 +344,11 @@ impl Adding {
                 text
             }
         };
-        let statement = rows.into_iter().flatten().fold(Statement::new(text), Statement::bind);
-        tx.run(statement).await?;
+        let columns = &self.columns;
+        let values = rows
+            .into_iter()
+            .flat_map(|row| columns.iter().zip(row).map(|(column, value)| notation::taken_by(column, value)));
+        tx.run(values.fold(Statement::new(text), Statement::bind)).await?;
         Ok(())
     }
 

@@ -12,11 +12,11 @@ use uuid::Uuid;
 
 use crate::depot::Location;
 use crate::files::Scratch;
-use crate::lines::{self, Head, LINES_FORMAT, Line, PlacementText};
+use crate::lines::{self, Head, LINES_FORMAT, LINES_FORMAT_FILED, Line, PlacementText};
 use crate::manifest::{Manifest, ShardPart, Shardlet, engine_word};
 use crate::progress::Progress;
 use crate::rows::{self, Adding, Extent, PAGE_ROWS, Rows};
-use crate::{BackupError, copy};
+use crate::{BackupError, copy, notation};
 
 fn of_router(error: RouterError) -> BackupError {
     match error {
@@ -77,14 +77,16 @@ pub(crate) async fn extract(
     for table in tables {
         table.check_apart(tx).await?;
         let name = |column: &Column| (column.name.clone(), column.kind.clone());
+        let format = if table.is_filed { LINES_FORMAT_FILED } else { LINES_FORMAT };
         let head = Head {
-            format: LINES_FORMAT,
+            format,
             dataset: table.dataset.name.clone(),
             table: table.dataset.table.clone(),
             engine: engine_word(shard.dialect()).to_owned(),
             columns: table.shape.columns.iter().map(name).collect(),
             placement: (&table.dataset.placement).into(),
             rows_column: table.dataset.rows.as_ref().map(|(column, _)| column.clone()),
+            kept: if table.is_filed { notation::kept(&table.shape) } else { Vec::new() },
         };
         writeln!(out, "{}", lines::head_line(&head)).map_err(wrong)?;
         let (mut last, mut count): (Option<Vec<Value>>, u64) = (None, 0);
@@ -371,6 +373,15 @@ impl RestoreShardlet<'_> {
                     let carries = matches!(head.placement, PlacementText::Column(_));
                     misplaced = (carries && placed == Placed::Otherwise).then(|| head.dataset.clone());
                     match tables.iter().find(|table| table.dataset.name == head.dataset) {
+                        Some(_) if engine_word(ticket.dialect()) != head.engine => {
+                            return Err(BackupError::Refused(format!(
+                                "{}: its rows are of {}, and the shard that owns the key now is of {}; restore the \
+                                 backup elsewhere",
+                                head.dataset,
+                                head.engine,
+                                engine_word(ticket.dialect())
+                            )));
+                        }
                         Some(table) => adding = Some(adding_to(table, &head, ticket.dialect())?),
                         None => missing = Some(head),
                     }
@@ -426,24 +437,8 @@ pub(crate) fn dataset_of(view: &View, map: &MapName, head: &Head) -> Option<Data
 
 /// Gets ready to add a dataset's rows to its table as it is now.
 pub(crate) fn adding_to(table: &Rows, head: &Head, dialect: Dialect) -> Result<Adding, BackupError> {
-    let refuse = |why: String| BackupError::Refused(format!("{}: {why}", head.dataset));
-    if engine_word(dialect) != head.engine {
-        return Err(refuse(format!(
-            "its rows are of {}, and the shard that owns the key now is of {}; restore the backup elsewhere",
-            head.engine,
-            engine_word(dialect)
-        )));
-    }
-    let column = |(name, kind): &(String, String)| {
-        let found = table.shape.column(name);
-        let found =
-            found.ok_or_else(|| refuse(format!("column {name} of the backup is gone from its table")))?;
-        if found.kind == *kind {
-            return Ok(found.clone());
-        }
-        Err(refuse(format!("column {name} was {kind} in the backup, and is {} now", found.kind)))
-    };
-    let columns: Vec<Column> = head.columns.iter().map(column).collect::<Result<_, _>>()?;
+    let columns = notation::columns_for(head, &table.shape, dialect);
+    let columns = columns.map_err(|why| BackupError::Refused(format!("{}: {why}", head.dataset)))?;
     Ok(Adding::new(&table.dataset.table, columns, dialect))
 }
 
