@@ -120,6 +120,23 @@ pub fn due_since(now_ms: i64, every: Every, at_minutes: i64) -> i64 {
     day * DAY_MS + offset
 }
 
+/// When a rule is due next.
+pub fn due_next(now_ms: i64, every: Every, at_minutes: i64) -> i64 {
+    let since = due_since(now_ms, every, at_minutes);
+    match every {
+        Every::Hour => since + HOUR_MS,
+        Every::Day => since + DAY_MS,
+        Every::Week => since + 7 * DAY_MS,
+        // However long the month is, so many days later it is the next one.
+        Every::Month => due_since(since + 32 * DAY_MS, every, at_minutes),
+    }
+}
+
+/// A day as people write it: `2025-10-01`.
+pub fn day_text(day: i64) -> String {
+    label(day, Period::Day)
+}
+
 /// Year and month of a day, counted from 2000-01-01.
 fn year_and_month(day: i64) -> (i64, i64) {
     let text = Key::Date(i32::try_from(day).unwrap_or(i32::MAX - 1)).to_string();
@@ -361,6 +378,14 @@ mod tests {
         assert_eq!(at("2026-11-15T12:00:00Z", Every::Week, 0), "2026-11-09T00:00:00Z");
         assert_eq!(at("2026-11-16T12:00:00Z", Every::Week, 0), "2026-11-16T00:00:00Z");
         assert_eq!(at("2026-11-01T02:00:00Z", Every::Month, 180), "2026-10-01T03:00:00Z");
+        let next = |text: &str, every| {
+            let next = due_next(ms(text), every, 180) - UNIX_TO_2000_DAYS * DAY_MS;
+            Key::Timestamp(next * 1_000).to_string()
+        };
+        assert_eq!(next("2026-11-16T02:59:00Z", Every::Day), "2026-11-16T03:00:00Z");
+        assert_eq!(next("2026-01-31T04:00:00Z", Every::Month), "2026-02-01T03:00:00Z");
+        assert_eq!(next("2026-12-31T04:00:00Z", Every::Month), "2027-01-01T03:00:00Z");
+        assert_eq!(next("2026-11-15T12:00:00Z", Every::Week), "2026-11-16T03:00:00Z");
         assert!(
             "25:00".parse::<Age>().is_err() && minutes("25:00").is_err() && "13moons".parse::<Age>().is_err()
         );

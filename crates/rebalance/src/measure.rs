@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use polyshard_catalog::ShardRecord;
-use polyshard_map::{KeyBytes, KeyRange, Map, MapName, Scheme, ShardId, State};
+use polyshard_map::{KeyBytes, KeyRange, Map, MapDefinition, MapName, Scheme, ShardId, State};
 use polyshard_router::Router;
 use polyshard_shard::ShardError;
 
@@ -113,6 +113,32 @@ pub async fn pieces(router: &Router, map: &Map, heat: &Heat) -> Result<Measured,
     all.pieces = join_groups(map, &groups, all.pieces);
     all.pieces.sort_by(|a, b| a.range.cmp(&b.range));
     Ok(all)
+}
+
+/// What a range weighs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Rows, counted.
+    pub rows: u64,
+    /// About how many bytes they are, by the mean length of some.
+    pub bytes: u64,
+}
+
+/// What a shard has of a range.
+pub async fn weigh(
+    router: &Router,
+    definition: &MapDefinition,
+    range: &KeyRange,
+    shard: &ShardId,
+) -> Result<Weight, Unmeasured> {
+    let failed = |error| Unmeasured { shard: shard.clone(), error };
+    let opened = router.administer(shard).await.map_err(failed)?;
+    let db = opened.carrier().await.map_err(failed)?;
+    let mut all = Mass::default();
+    for dataset in opened.datasets(definition.name()).await.map_err(failed)? {
+        all.add(count::within(db, &dataset, definition, range).await.map_err(failed)?);
+    }
+    Ok(Weight { rows: all.rows, bytes: all.bytes })
 }
 
 /// The busiest placements of a map in order; keys that share one are added up.

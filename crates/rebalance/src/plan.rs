@@ -72,6 +72,18 @@ pub enum By {
     Rows,
 }
 
+impl By {
+    /// The word for people.
+    fn word(self) -> &'static str {
+        match self {
+            By::Load => "load",
+            By::Requests => "requests",
+            By::Bytes => "bytes",
+            By::Rows => "rows",
+        }
+    }
+}
+
 /// How much of a shard's limit of bytes is kept free when load is evened out, unless somebody says otherwise: it
 /// grows, too.
 pub const HEADROOM_PERCENT: u64 = 10;

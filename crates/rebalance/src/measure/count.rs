@@ -2,8 +2,8 @@
 //!
 //! A plan needs no more than that. A move counts and compares exactly whatever it carries.
 
-use polyshard_engine::{Database, Dialect, Error, Row, Statement};
-use polyshard_map::{KeyBytes, Map};
+use polyshard_engine::{Database, Dialect, Error, Statement};
+use polyshard_map::{KeyBytes, KeyRange, Map, MapDefinition};
 use polyshard_router::meter::value_bytes;
 use polyshard_shard::{Dataset, ShardError};
 
@@ -11,7 +11,7 @@ use super::Mass;
 
 /// Rows whose mean length is taken for that of all.
 const MEASURED_ROWS: usize = 64;
-/// What a row takes beside its values, about, on either engine.
+/// What a row takes beside its values, about.
 const ROW_OVERHEAD_BYTES: u64 = 24;
 /// Groups read at once.
 const PAGE_ROWS: usize = 1_000;
@@ -73,6 +73,30 @@ pub(super) async fn count(
     Ok(!matches!(source, Source::Whole) && (source != Source::First || rows(&counted) >= FIRST_ROWS))
 }
 
+/// The rows of a dataset within a range: all are counted, and their length is that of some of the dataset's.
+pub(super) async fn within(
+    db: &Database,
+    dataset: &Dataset,
+    definition: &MapDefinition,
+    range: &KeyRange,
+) -> Result<Mass, ShardError> {
+    let Some(average) = average(db, dataset).await? else { return Ok(Mass::default()) };
+    let inside = dataset.placement.in_ranges(db.dialect(), definition, std::slice::from_ref(range), "")?;
+    let rows_of = match &dataset.rows {
+        Some((column, number)) => format!(" AND {column} = {number}"),
+        None => String::new(),
+    };
+    let sql = format!("SELECT count(*) FROM {} WHERE {inside}{rows_of}", dataset.table);
+    let mut scan = db.scan(Statement::new(sql), 1).await?;
+    let mut rows = 0;
+    while let Some(page) = scan.next().await? {
+        for row in page.iter() {
+            rows += u64::try_from(row.int(0)?).unwrap_or(0);
+        }
+    }
+    Ok(Mass { rows, bytes: rows.saturating_mul(average) })
+}
+
 /// Where the rows of the dataset are, if it shares its table with others.
 fn condition(dataset: &Dataset) -> String {
     match &dataset.rows {
@@ -84,17 +108,26 @@ fn condition(dataset: &Dataset) -> String {
 /// The mean length of some rows; none if there are none.
 async fn average(db: &Database, dataset: &Dataset) -> Result<Option<u64>, ShardError> {
     let sample = format!("SELECT * FROM {}{} LIMIT {MEASURED_ROWS}", dataset.table, condition(dataset));
+    // PostgreSQL has types that are not read as they are; it knows itself how long a row is, with its head.
+    let sample = match db.dialect() {
+        Dialect::Postgres => format!("SELECT pg_column_size(measured.*)::bigint FROM ({sample}) AS measured"),
+        Dialect::Sqlite => sample,
+    };
     let mut scan = match db.scan(Statement::new(sample), MEASURED_ROWS).await {
         Ok(scan) => scan,
         // A table of a store that is made when its first row comes.
         Err(Error::Invalid { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let length = |row: &Row| ROW_OVERHEAD_BYTES + value_bytes(row.values());
     let (mut rows, mut bytes) = (0, 0);
     while let Some(page) = scan.next().await? {
-        rows += page.len() as u64;
-        bytes += page.iter().map(length).sum::<u64>();
+        for row in page.iter() {
+            rows += 1;
+            bytes += match db.dialect() {
+                Dialect::Postgres => u64::try_from(row.int(0)?).unwrap_or(0),
+                Dialect::Sqlite => ROW_OVERHEAD_BYTES + value_bytes(row.values()),
+            };
+        }
     }
     Ok(u64::checked_div(bytes, rows))
 }

@@ -20,11 +20,22 @@ pub(super) struct Work<'a> {
     /// Where each piece is by now.
     on: Vec<ShardId>,
     loads: BTreeMap<ShardId, Load>,
-    moved: Vec<(usize, String)>,
+    moved: Vec<(usize, Why)>,
+    /// What each shard would have if all were even.
+    mean: u64,
     is_moved: Vec<bool>,
     /// The pieces that each shard had before.
     of_shards: BTreeMap<ShardId, Vec<usize>>,
     pub(super) notes: Vec<String>,
+}
+
+/// Why a piece moves.
+#[derive(Debug, Clone, PartialEq)]
+enum Why {
+    /// For this reason.
+    Said(String),
+    /// Its shard has too much.
+    Even,
 }
 
 /// What is on a shard by now.
@@ -50,7 +61,18 @@ impl<'a> Work<'a> {
             of_shards.entry(shard.clone()).or_default().push(index);
         }
         let is_moved = vec![false; on.len()];
-        Work { situation, aim, weights, on, loads, moved: Vec::new(), is_moved, of_shards, notes: Vec::new() }
+        Work {
+            situation,
+            aim,
+            weights,
+            on,
+            loads,
+            moved: Vec::new(),
+            mean: 0,
+            is_moved,
+            of_shards,
+            notes: Vec::new(),
+        }
     }
 
     fn place(&self, shard: &ShardId) -> Option<&'a Place> {
@@ -96,7 +118,7 @@ impl<'a> Work<'a> {
         self.situation.rules.iter().find_map(forbids)
     }
 
-    fn carry(&mut self, index: usize, to: ShardId, why: String) {
+    fn carry(&mut self, index: usize, to: ShardId, why: Why) {
         let (piece, weight) = (&self.situation.pieces[index], self.weights[index]);
         let from = self.loads.entry(self.on[index].clone()).or_default();
         from.weight -= weight;
@@ -139,7 +161,7 @@ impl<'a> Work<'a> {
                 continue;
             }
             match self.emptiest(index, 0) {
-                Some(to) => self.carry(index, to, format!("rule: {broken}")),
+                Some(to) => self.carry(index, to, Why::Said(format!("rule: {broken}"))),
                 None => self.notes.push(format!("{broken}; no other shard may take it")),
             }
         }
@@ -178,7 +200,7 @@ impl<'a> Work<'a> {
             });
             match stays.or_else(|| self.emptiest(index, 0)) {
                 Some(to) => {
-                    self.carry(index, to.clone(), format!("shard {shard} is to be empty"));
+                    self.carry(index, to.clone(), Why::Said(format!("shard {shard} is to be empty")));
                     current = Some(to);
                 }
                 None => {
@@ -230,6 +252,7 @@ impl<'a> Work<'a> {
         }
         let total: u64 = takers.iter().map(|shard| self.loads[shard].weight).sum();
         let mean = total / takers.len() as u64;
+        self.mean = mean;
         let above = |percent: u64| mean + mean / 100 * percent;
         if takers.iter().all(|shard| self.loads[shard].weight <= above(self.aim.slack_percent)) {
             return;
@@ -246,16 +269,7 @@ impl<'a> Work<'a> {
                 break;
             };
             match self.best(&from, mean, &takers) {
-                Some((index, to)) => {
-                    let why = format!(
-                        "shard {from} has {} of the load and {to} {}, where {} would be even; this is {}",
-                        percent(self.loads[&from].weight),
-                        percent(self.loads[&to].weight),
-                        percent(mean),
-                        percent(self.weights[index]),
-                    );
-                    self.carry(index, to, why);
-                }
+                Some((index, to)) => self.carry(index, to, Why::Even),
                 None => {
                     self.note_stuck(&from, mean);
                     stuck.push(from);
@@ -316,22 +330,29 @@ impl<'a> Work<'a> {
         own
     }
 
+    /// What is evened out, for people.
+    pub(super) fn word(&self) -> &'static str {
+        self.aim.by.word()
+    }
+
     /// The weight of a shard by now.
     pub(super) fn load(&self, shard: &ShardId) -> u64 {
         self.loads.get(shard).map_or(0, |load| load.weight)
     }
 
-    /// The moves, with neighbours that go the same way joined.
+    /// The moves, with neighbours that go the same way for the same reason joined.
     pub(super) fn plan(self) -> Plan {
-        let mut moves: Vec<Planned> = Vec::new();
-        let mut order: Vec<&(usize, String)> = self.moved.iter().collect();
+        let mut moves: Vec<(Planned, u64, &Why)> = Vec::new();
+        let mut order: Vec<&(usize, Why)> = self.moved.iter().collect();
         order.sort_by_key(|(index, _)| self.situation.pieces[*index].range.clone());
         for (index, why) in order {
-            let (piece, to) = (&self.situation.pieces[*index], &self.on[*index]);
+            let (piece, to, weight) =
+                (&self.situation.pieces[*index], &self.on[*index], self.weights[*index]);
             match moves.last_mut() {
-                Some(last)
+                Some((last, sum, same))
                     if last.from == piece.shard
                         && last.to == *to
+                        && *same == why
                         && last.range.hi() == Some(piece.range.lo()) =>
                 {
                     let joined = KeyRange::new(last.range.lo().clone(), piece.range.hi().cloned());
@@ -339,22 +360,61 @@ impl<'a> Work<'a> {
                     last.rows += piece.rows;
                     last.bytes += piece.bytes;
                     last.requests += piece.requests;
+                    *sum += weight;
                 }
-                _ => moves.push(Planned {
-                    range: piece.range.clone(),
-                    from: piece.shard.clone(),
-                    to: to.clone(),
-                    rows: piece.rows,
-                    bytes: piece.bytes,
-                    requests: piece.requests,
-                    why: why.clone(),
-                }),
+                _ => {
+                    let planned = Planned {
+                        range: piece.range.clone(),
+                        from: piece.shard.clone(),
+                        to: to.clone(),
+                        rows: piece.rows,
+                        bytes: piece.bytes,
+                        requests: piece.requests,
+                        why: String::new(),
+                    };
+                    moves.push((planned, weight, why));
+                }
             }
         }
+        let before = self.before();
+        let mut moves: Vec<Planned> = moves
+            .into_iter()
+            .map(|(planned, weight, why)| {
+                let why = match why {
+                    Why::Said(why) => why.clone(),
+                    Why::Even => self.too_much(&before, &planned, weight),
+                };
+                Planned { why, ..planned }
+            })
+            .collect();
         // What helps most first: whoever stops half way has the better half.
         moves.sort_by(|a, b| {
             b.requests.total_cmp(&a.requests).then(b.bytes.cmp(&a.bytes)).then(a.range.cmp(&b.range))
         });
         Plan { moves, notes: self.notes }
+    }
+
+    /// What each shard has before anything is moved.
+    fn before(&self) -> BTreeMap<&'a ShardId, u64> {
+        let mut before: BTreeMap<&ShardId, u64> = BTreeMap::new();
+        for (piece, weight) in self.situation.pieces.iter().zip(&self.weights) {
+            *before.entry(&piece.shard).or_default() += weight;
+        }
+        before
+    }
+
+    /// Why a move evens out, with the numbers that the plan begins with.
+    fn too_much(&self, before: &BTreeMap<&ShardId, u64>, planned: &Planned, weight: u64) -> String {
+        let of = |shard: &ShardId| percent(before.get(shard).copied().unwrap_or(0));
+        format!(
+            "{} has {} of the {} and {} {}, where {} would be even; this is {}",
+            planned.from,
+            of(&planned.from),
+            self.aim.by.word(),
+            planned.to,
+            of(&planned.to),
+            percent(self.mean),
+            percent(weight),
+        )
     }
 }

@@ -17,8 +17,9 @@ impl Work<'_> {
         let Some(&(heaviest, weight)) = own.first() else { return };
         let range = &self.situation.pieces[heaviest].range;
         let full = format!(
-            "shard {from} stays at {} of the load, where {} would be even",
+            "shard {from} stays at {} of the {}, where {} would be even",
             percent(self.load(from)),
+            self.word(),
             percent(mean)
         );
         self.notes.push(match (weight > mean, own.len()) {

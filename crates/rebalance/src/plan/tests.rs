@@ -59,6 +59,15 @@ fn a_fifth_shard_gets_a_fifth_and_nothing_else_moves() {
     let percent = moved as f64 * 100.0 / 256_000.0;
     assert!((18.0..=22.0).contains(&percent), "{percent}");
     assert_eq!(plan.moves.len(), 4, "one run from each of the others");
+    // What goes as one has one reason, in numbers of the whole.
+    for planned in &plan.moves {
+        let part = planned.bytes as f64 * 100.0 / 256_000.0;
+        let why = format!(
+            "{} has 25.0 % of the load and s5 0.0 %, where 20.0 % would be even; this is {part:.1} %",
+            planned.from
+        );
+        assert_eq!(planned.why, why);
+    }
 }
 
 // D3: by load, not by size alone; the small hot piece rather than the large cold one.
