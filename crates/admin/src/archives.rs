@@ -17,7 +17,7 @@ use crate::problem::{ErrorBody, Problem};
 use crate::reply;
 use crate::types::{
     ArchiveAnswer, ArchiveRuleView, ArchiveRulesAnswer, ArchiveView, ArchivesAnswer, ForgetArchive,
-    NewArchive, NewArchiveRule, RestoreArchive, SpillAnswer, SpillRequest,
+    NewArchive, NewArchiveRule, RestoreArchive, RunArchiveRule, SpillAnswer, SpillRequest,
 };
 
 /// Everything about archives that an operator can ask for.
@@ -38,6 +38,8 @@ pub trait Archives: Send + Sync + 'static {
     fn archive_rules(&self) -> Answer<'_, Vec<ArchiveRuleView>>;
     /// Records a rule.
     fn add_archive_rule(&self, map: MapName, rule: NewArchiveRule) -> Answer<'_, ArchiveRuleView>;
+    /// Carries a rule out now, or looks at what that would be.
+    fn run_archive_rule(&self, id: String, run: RunArchiveRule) -> Answer<'_, ArchiveAnswer>;
     /// Forgets a rule.
     fn remove_archive_rule(&self, id: String) -> Answer<'_, ()>;
     /// Lets new data of a map flow to another shard.
@@ -55,7 +57,8 @@ pub fn archive_router(archives: Arc<dyn Archives>, auth: Auth) -> Router {
         .route("/v1/archives/{name}/verify", post(verify))
         .route("/v1/archives/{name}/restore", post(restore))
         .route("/v1/archive-rules", get(rules))
-        .route("/v1/archive-rules/{id}", delete(remove_rule));
+        .route("/v1/archive-rules/{id}", delete(remove_rule))
+        .route("/v1/archive-rules/{id}/run", post(run_rule));
     guarded(routes, auth).with_state(archives)
 }
 
@@ -163,6 +166,22 @@ pub(crate) async fn add_rule(
     Body(rule): Body<NewArchiveRule>,
 ) -> Result<Response, Problem> {
     Ok(reply::ok(archives.add_archive_rule(name, rule).await?))
+}
+
+/// Carry out a rule of archiving now, whether it is due or not; or look at what it would do.
+#[utoipa::path(post, path = "/v1/archive-rules/{id}/run", tag = "archives", operation_id = "run_archive_rule",
+    params(("id" = String, Path, description = "The rule, or the beginning of its id")),
+    request_body = RunArchiveRule,
+    responses(
+        (status = 200, description = "What is taken and why, and the operation that does it", body = ArchiveAnswer),
+        (status = "default", description = "What went wrong", body = ErrorBody),
+    ))]
+pub(crate) async fn run_rule(
+    State(archives): Shared,
+    Named(id): Named<String>,
+    Body(run): Body<RunArchiveRule>,
+) -> Result<Response, Problem> {
+    Ok(reply::ok(archives.run_archive_rule(id, run).await?))
 }
 
 /// Forget a rule of archiving.

@@ -140,9 +140,13 @@ pub fn read_change(
     Ok(match change {
         ChangeRequest::Add(add) => {
             let entries = add.entries.iter().enumerate().map(|(i, entry)| {
+                let shard = entry.shard.clone().ok_or_else(|| {
+                    Problem::invalid(format!("add.entries[{i}].shard"), "it is not said which shard")
+                        .with_remedy("name a shard")
+                })?;
                 Ok(NewEntry {
                     range: read_range(definition, &entry.range, &format!("add.entries[{i}].range"))?,
-                    shard: entry.shard.clone(),
+                    shard,
                     state: entry.state.unwrap_or(State::Online),
                     group: entry.group.clone(),
                 })

@@ -82,6 +82,7 @@ use crate::{archives, backups, balancer, checker, quotas, users, watch};
         archives::forget,
         archives::rules,
         archives::add_rule,
+        archives::run_rule,
         archives::remove_rule,
         archives::spill,
         backups::begin,

@@ -24,14 +24,15 @@ mod window;
 pub use adopt::{AdoptAnswer, AdoptRequest, AdoptedTable};
 pub use archive::{
     ArchiveAnswer, ArchivePart, ArchiveRuleView, ArchiveRulesAnswer, ArchiveThen, ArchiveView,
-    ArchivesAnswer, ForgetArchive, NewArchive, NewArchiveRule, RestoreArchive, SpillAnswer, SpillRequest,
+    ArchivesAnswer, ForgetArchive, NewArchive, NewArchiveRule, RestoreArchive, RunArchiveRule, SpillAnswer,
+    SpillRequest,
 };
 pub use backup::{
     BackupFailure, BackupState, BackupView, BackupsAnswer, NewBackup, NewRestore, ScheduleView,
 };
 pub use change::{
     AddChange, AddSegmentChange, AssignChange, ChangeAnswer, ChangeRequest, LockChange, MergeChange,
-    NewEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,
+    NewEntry, PlacedEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,
     UnlockChange,
 };
 pub use checker::{

@@ -4,6 +4,7 @@ import { Away, Unauthorized, get, setToken, token } from "./api.js";
 import { applyTheme, know, nextTheme, theme, themes } from "./colours.js";
 import { failure, h } from "./dom.js";
 import * as events from "./live.js";
+import archives from "./pages/archives.js";
 import login from "./pages/login.js";
 import maps from "./pages/maps.js";
 import operations from "./pages/operations.js";
@@ -11,13 +12,14 @@ import query from "./pages/query.js";
 import shardlets from "./pages/shardlets.js";
 import shards from "./pages/shards.js";
 
-const PAGES = { maps, shards, shardlets, operations, query };
+const PAGES = { maps, shards, shardlets, operations, query, archives };
 const TITLES = {
   maps: "Maps",
   shards: "Shards",
   shardlets: "Shardlets",
   operations: "Operations",
   query: "Query",
+  archives: "Archives",
 };
 const root = document.getElementById("page");
 const nav = document.getElementById("nav");

@@ -165,12 +165,20 @@ export async function rebalance(map, shards, said) {
     option("", "none: even out all"),
     shards.map((shard) => option(shard, shard)),
   );
-  const fields = [field("by", "Even out", by), field("drain", "Empty a shard", drain)];
+  const { rules } = await get("/v1/rules");
+  const heeded = rules.filter((rule) => rule.map === map).map((rule) => h("li", {}, rule.says));
+  const fields = [
+    field("by", "Even out", by),
+    field("drain", "Empty a shard", drain),
+    h("p", { className: "small" }, heeded.length > 0 ? "Rules that are heeded:" : "This map has no rules."),
+    h("ul", { className: "small", id: "rules" }, heeded),
+  ];
   if (!(await confirm(`Rebalance ${map}`, fields, { word: "Show the plan" }))) return;
   const query = `?by=${by.value}${drain.value ? `&drain=${encodeURIComponent(drain.value)}` : ""}`;
   await attempt(said, async () => {
     const plan = await get(path("maps", map, "balance") + query);
     const notes = (plan.notes ?? []).map((note) => h("p", { className: "small" }, note));
+    if (plan.by_itself) notes.push(h("p", { className: "small dim" }, `By itself: ${plan.by_itself}.`));
     if (plan.moves.length === 0) {
       return notice(said, "even", "It is spread evenly enough; nothing to do.", notes);
     }

@@ -37,6 +37,7 @@ pub const ASSETS: &[Asset] = &[
     asset!("/console/icon.svg", "icon.svg", PICTURE),
     asset!("/console/live.js", "live.js", SCRIPT),
     asset!("/console/moves.js", "moves.js", SCRIPT),
+    asset!("/console/pages/archives.js", "pages/archives.js", SCRIPT),
     asset!("/console/pages/login.js", "pages/login.js", SCRIPT),
     asset!("/console/pages/maps.js", "pages/maps.js", SCRIPT),
     asset!("/console/pages/operations.js", "pages/operations.js", SCRIPT),

@@ -8,6 +8,7 @@ mod check;
 mod datasets;
 mod maps;
 mod moves;
+mod placing;
 mod procedures;
 mod quotas;
 mod room;
@@ -38,6 +39,7 @@ use polyshard_rebalance::{Heat, Procedures};
 use polyshard_router::Router;
 
 pub(crate) use archive::ArchiveDoor;
+pub(crate) use archive_rules::{POLICY as ARCHIVE_POLICY, RuleFailures};
 pub(crate) use balance::Manner;
 pub(crate) use datasets::is_shown as is_shown_dataset;
 pub(crate) use users::Bearers;
@@ -46,6 +48,7 @@ pub(crate) use views::shard_engine;
 use crate::checking::Found;
 use crate::config::Config;
 use crate::problem;
+use crate::rebalancing::Said;
 
 /// Operations shown in a list.
 const OPERATIONS_SHOWN: u32 = 100;
@@ -65,6 +68,10 @@ pub(crate) struct Operations {
     heat: OnceLock<Box<dyn Fn() -> Heat + Send + Sync>>,
     /// What the checker found last.
     found: Found,
+    /// Rules of archiving that could not be begun.
+    rule_failures: RuleFailures,
+    /// What came of evening out by itself.
+    by_itself: Said,
 }
 
 impl Operations {
@@ -78,8 +85,20 @@ impl Operations {
         procedures: Arc<Procedures>,
     ) -> Operations {
         let mover = Mover::new(router.shard_source());
-        let (heat, found) = (OnceLock::new(), Found::default());
-        Operations { config, doors, catalog, router, driver, journal, mover, procedures, heat, found }
+        Operations {
+            config,
+            doors,
+            catalog,
+            router,
+            driver,
+            journal,
+            mover,
+            procedures,
+            heat: OnceLock::new(),
+            found: Found::default(),
+            rule_failures: RuleFailures::default(),
+            by_itself: Said::default(),
+        }
     }
 
     /// Says who measures how busy shards and keys are. The first one stays.
@@ -91,6 +110,16 @@ impl Operations {
     /// What the checker found when it last ran by itself.
     pub(crate) fn found(&self) -> &Found {
         &self.found
+    }
+
+    /// What came of evening out by itself, for whoever asks for a plan.
+    pub(crate) fn by_itself(&self) -> &Said {
+        &self.by_itself
+    }
+
+    /// Rules of archiving that this process could not begin.
+    pub(crate) fn rule_failures(&self) -> &RuleFailures {
+        &self.rule_failures
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {

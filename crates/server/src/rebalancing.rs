@@ -3,7 +3,7 @@
 //! It must come to rest: what it has moved lately stays where it is, it evens out further than it has to, noise does
 //! not count, and after a failure it waits, twice as long each time.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use polyshard_admin::types::BalanceRequest;
@@ -32,12 +32,47 @@ const DAY_MINUTES: i64 = 24 * 60;
 /// What came of a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Round {
-    /// Moves have begun, or all is even enough.
+    /// All is even enough.
     Fine,
+    /// Moves have begun.
+    Begun(String),
     /// It waits for something that ends by itself.
     Waits(String),
     /// Somebody should look.
     Hindered(String),
+}
+
+impl Round {
+    /// What came of it, for people.
+    fn words(&self) -> String {
+        match self {
+            Round::Fine => "it was even enough".to_owned(),
+            Round::Begun(what) => what.clone(),
+            Round::Waits(why) => format!("it waited, because {why}"),
+            Round::Hindered(why) => format!("it was hindered: {why}"),
+        }
+    }
+}
+
+/// What came of the last look, for whoever asks.
+#[derive(Default)]
+pub(crate) struct Said(Mutex<Option<String>>);
+
+impl Said {
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, config: &RebalanceConfig, what: &str) {
+        let (from, until) = config.hours;
+        let clock = |minutes: u32| format!("{:02}:{:02}", minutes / 60, minutes % 60);
+        let hours = match i64::from(until - from.min(until)) == DAY_MINUTES {
+            true => String::new(),
+            false => format!(", between {} and {} UTC", clock(from), clock(until)),
+        };
+        let says = format!("every {} s{hours}; {what}", config.every.as_secs());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(says);
+    }
 }
 
 /// Plans and applies again and again, until the shutdown.
@@ -46,21 +81,25 @@ pub(crate) async fn run(operations: Arc<Operations>, config: RebalanceConfig, sh
         return;
     }
     let mut said = Round::Fine;
+    operations.by_itself().set(&config, "it has not looked yet");
     loop {
         tokio::select! {
             () = shutdown.started() => return,
             () = tokio::time::sleep(config.every) => {}
         }
         if !is_quiet(now_ms(), config.hours) {
+            operations.by_itself().set(&config, "it is not the hour for it");
             continue;
         }
         let round = tokio::select! {
             () = shutdown.started() => return,
             round = once(&operations, &config) => round,
         };
+        let what = format!("when it looked at {}, {}", moment(now_ms()), round.words());
+        operations.by_itself().set(&config, &what);
         if round != said {
             match &round {
-                Round::Fine => {}
+                Round::Fine | Round::Begun(_) => {}
                 Round::Waits(why) => tracing::info!(why, "load is not evened out just now"),
                 Round::Hindered(why) => tracing::warn!(why, "load is not evened out now"),
             }
@@ -97,8 +136,9 @@ async fn once(operations: &Operations, config: &RebalanceConfig) -> Round {
         match operations.apply_so(map.clone(), asked, &manner).await {
             Ok(answer) => {
                 if let Some(id) = answer.procedure {
-                    tracing::info!(%map, procedure = id, moves = answer.moves.len(), "evening out load");
-                    return Round::Fine;
+                    let moves = answer.moves.len();
+                    tracing::info!(%map, procedure = id, moves, "evening out load");
+                    return Round::Begun(format!("{moves} moves of map {map} were begun"));
                 }
             }
             // Another map may be planned all the same.
@@ -169,6 +209,25 @@ mod tests {
     use polyshard_rebalance::Task;
 
     use super::*;
+
+    #[test]
+    fn what_came_of_it_is_told_with_how_often_and_when_it_is_done() {
+        let said = Said::default();
+        assert_eq!(said.get(), None);
+        let config = |hours| RebalanceConfig {
+            auto: true,
+            every: Duration::from_secs(3_600),
+            hours,
+            cooldown: Duration::ZERO,
+            moves_max: 1,
+            slack_percent: 20,
+        };
+        said.set(&config((0, 24 * 60)), &Round::Fine.words());
+        assert_eq!(said.get().as_deref(), Some("every 3600 s; it was even enough"));
+        said.set(&config((22 * 60, 5 * 60 + 30)), &Round::Waits("a move is under way".to_owned()).words());
+        let wanted = "every 3600 s, between 22:00 and 05:30 UTC; it waited, because a move is under way";
+        assert_eq!(said.get().as_deref(), Some(wanted));
+    }
 
     fn at(hour: i64, minute: i64) -> i64 {
         20_000 * DAY_MINUTES * MINUTE_MS + (hour * 60 + minute) * MINUTE_MS

@@ -1,5 +1,6 @@
 //! What onlookers can ask for: traffic, heat, windows onto maps, live events, metrics.
 
+mod archives;
 mod heat;
 mod keys;
 mod large;

@@ -6,7 +6,7 @@ use super::{Answered, Client};
 use crate::operator::{Basis, Data};
 use crate::types::{
     ArchiveAnswer, ArchiveRuleView, ArchiveRulesAnswer, ArchiveView, ArchivesAnswer, NewArchive,
-    NewArchiveRule, RestoreArchive, SpillAnswer, SpillRequest,
+    NewArchiveRule, RestoreArchive, RunArchiveRule, SpillAnswer, SpillRequest,
 };
 
 /// A name as a part of a path: whatever somebody typed is one part, and not found.
@@ -61,6 +61,11 @@ impl Client {
     /// Record a rule of archiving.
     pub fn add_archive_rule(&self, map: &MapName, rule: &NewArchiveRule) -> Answered<ArchiveRuleView> {
         self.call_with(self.post(&format!("/v1/maps/{map}/archive-rules")), rule)
+    }
+
+    /// Carry out a rule of archiving now, or look at what it would do.
+    pub fn run_archive_rule(&self, id: &str, run: &RunArchiveRule) -> Answered<ArchiveAnswer> {
+        self.call_with(self.post(&format!("/v1/archive-rules/{}/run", escaped(id))), run)
     }
 
     /// Forget a rule of archiving.

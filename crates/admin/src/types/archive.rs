@@ -62,6 +62,12 @@ pub struct ArchivePart {
     /// Rows, as counted now; not counted unless it is only looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
+    /// About how many bytes they are on the shard; likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Why a rule takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// One archive.
@@ -183,8 +189,22 @@ pub struct ArchiveRuleView {
     /// When it was last carried out, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_ms: Option<i64>,
+    /// When it is due next, in milliseconds since 1970; what has passed waits for a quiet hour, or for another operation.
+    pub next_ms: i64,
+    /// Why it could not be begun when this process last tried; it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
     /// The ranges that it would be carried out on now.
     pub due: Vec<RangeView>,
+}
+
+/// How a rule is carried out now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunArchiveRule {
+    /// Only look.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// All rules of archiving.

@@ -50,9 +50,10 @@ pub struct AddChange {
 pub struct NewEntry {
     /// The keys.
     pub range: RangeView,
-    /// The shard that will own them.
-    #[schema(value_type = String)]
-    pub shard: ShardId,
+    /// The shard that will own them; without it, the emptiest that has room for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub shard: Option<ShardId>,
     /// `online` when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<StateSchema>)]
@@ -181,4 +182,17 @@ pub struct ChangeAnswer {
     pub operation: String,
     /// The map after it.
     pub map: MapView,
+    /// Where new entries went that named no shard.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placed: Vec<PlacedEntry>,
+}
+
+/// Where a new entry went that named no shard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PlacedEntry {
+    /// The keys.
+    pub range: RangeView,
+    /// The shard that was chosen.
+    #[schema(value_type = String)]
+    pub shard: ShardId,
 }

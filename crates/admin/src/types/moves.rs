@@ -169,6 +169,9 @@ pub struct BalanceAnswer {
     /// compare exactly.
     #[serde(default)]
     pub estimated: bool,
+    /// How load is evened out by itself, and what came of it when this process last looked; none if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_itself: Option<String>,
     /// The operation that makes the moves; none if they are only shown, or if there is none to make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub procedure: Option<String>,

@@ -175,7 +175,7 @@ impl Contents {
         let delta = apply(map.definition(), &map.window(&change), &change, owner, epoch, NOW_MS)?;
         let map = map.with(&delta, epoch).unwrap();
         self.epoch += 1;
-        Ok(ChangeAnswer { operation: format!("op{}", self.epoch), map: self.put(map, version + 1) })
+        Ok(ChangeAnswer { operation: format!("op{}", self.epoch), map: self.put(map, version + 1), placed: Vec::new() })
     }
 
     fn entries(&self, name: &MapName, page: &Page) -> Result<EntriesAnswer, Problem> {
@@ -467,6 +467,7 @@ impl Operator for Memory {
                 shards: vec![],
                 moves: vec![],
                 notes: vec![],
+                by_itself: None,
                 procedure: None,
                 estimated: false,
             })

@@ -5,7 +5,16 @@ import { ago, bytes, confirm, failure, h, number, put } from "../dom.js";
 import { live } from "../live.js";
 
 // What is made of several changes and moves: they go on from where they are, or are given up as a whole.
-const PROCEDURES = ["isolate", "rebalance", "drain", "adopt", "offline move"];
+const PROCEDURES = [
+  "isolate",
+  "rebalance",
+  "drain",
+  "adopt",
+  "offline move",
+  "archive",
+  "archive restore",
+  "move old",
+];
 const isProcedure = (op) => PROCEDURES.includes(op.kind);
 // The step of the move that is being made; of a procedure it stands behind its own.
 const moveStep = (op) => (isProcedure(op) ? /\((\w+)\)$/.exec(op.step)?.[1] : op.step);

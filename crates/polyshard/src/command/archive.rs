@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use polyshard_admin::types::{
-    ArchiveAnswer, ArchiveRuleView, ArchiveThen, ArchiveView, ArchivesAnswer, NewArchive, NewArchiveRule,
-    RestoreArchive,
+    ArchiveAnswer, ArchivePart, ArchiveRuleView, ArchiveThen, ArchiveView, ArchivesAnswer, NewArchive,
+    NewArchiveRule, RestoreArchive, RunArchiveRule,
 };
 use polyshard_admin::{Client, Problem};
 use polyshard_map::{MapName, ShardId};
@@ -13,6 +13,9 @@ use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use crate::selector::Selector;
 use crate::table::{or_dash, pairs, size, table, time};
+
+/// Ranges of a rule that are told one by one.
+const DUE_SHOWN: usize = 3;
 
 /// Archives.
 #[derive(Debug, Subcommand)]
@@ -123,10 +126,25 @@ The map is a range map whose keys begin with a date or timestamp. Whole periods 
     /// All rules, and what each would do now
     #[command(after_help = "Examples:\n  polyshard archive rule list\n  polyshard archive rule list --json")]
     List,
+    /// Carry out a rule now, whether it is due or not
+    #[command(after_help = "\
+Examples:
+  polyshard archive rule run 0d5c9c1e --dry-run     what it would take now, and why
+  polyshard archive rule run 0d5c9c1e --wait")]
+    Run {
+        /// Its id in 'polyshard archive rule list', or the beginning of it
+        id: String,
+        /// Only say what it would take, why, and how much that is
+        #[arg(long)]
+        dry_run: bool,
+        /// Return when it is done; exit with 4 if it was rolled back
+        #[arg(long, conflicts_with = "dry_run")]
+        wait: bool,
+    },
     /// Forget a rule
-    #[command(after_help = "Examples:\n  polyshard archive rule remove 0d5c9c1e-…")]
+    #[command(after_help = "Examples:\n  polyshard archive rule remove 0d5c9c1e")]
     Remove {
-        /// Its id in 'polyshard archive rule list'
+        /// Its id in 'polyshard archive rule list', or the beginning of it
         id: String,
     },
 }
@@ -231,7 +249,18 @@ fn list(answer: &ArchivesAnswer) -> String {
             one.at.clone(),
         ]
     };
-    table(["name", "map", "range", "state", "rows", "size", "begun", "at"], answer.archives.iter().map(row))
+    let list = table(
+        ["name", "map", "range", "state", "rows", "size", "begun", "at"],
+        answer.archives.iter().map(row),
+    );
+    let gone: Vec<&ArchiveView> = answer.archives.iter().filter(|one| one.state == "archived").collect();
+    let (rows, bytes) = gone.iter().fold((0, 0), |(rows, bytes), one| (rows + one.rows, bytes + one.bytes));
+    let Some(first) = gone.first() else { return list };
+    format!(
+        "{list}{rows} rows ({}) are in archives only; 'polyshard archive restore {}' brings the first back.\n",
+        size(bytes),
+        first.name
+    )
 }
 
 fn show(archive: &ArchiveView) -> String {
@@ -279,6 +308,14 @@ fn run_rule(command: &RuleCommand, client: &Client, output: &Output) -> Result<E
                 some => rules(some),
             })
         }
+        RuleCommand::Run { id, dry_run, wait } => {
+            let answer = client.run_archive_rule(id, &RunArchiveRule { dry_run: *dry_run })?;
+            output.answer(&answer, taken)?;
+            if let (true, Some(id)) = (wait, &answer.procedure) {
+                moves::wait(id, client, output)?;
+            }
+            Ok(Exit::Ok)
+        }
         RuleCommand::Remove { id } => {
             client.remove_archive_rule(id)?;
             output.answer(&serde_json::json!({ "removed": id }), |_| format!("Rule {id} is gone.\n"))
@@ -302,8 +339,49 @@ fn rules(rules: &[ArchiveRuleView]) -> String {
             then,
             format!("every {} {at}", rule.every).trim_end().to_owned(),
             one.last_ms.map_or("-".to_owned(), time),
-            if due.is_empty() { "-".to_owned() } else { due.join(", ") },
+            time(one.next_ms),
+            match due.len() {
+                0 => "-".to_owned(),
+                1..=DUE_SHOWN => due.join(", "),
+                more => format!("{}, … ({more} ranges)", due[..DUE_SHOWN].join(", ")),
+            },
         ]
     };
-    table(["id", "map", "which", "what", "when", "last", "due now"], rules.iter().map(row))
+    let failed = rules.iter().filter_map(|one| {
+        let why = one.failed.as_ref()?;
+        Some(format!("Note: rule {} was not carried out when it was last tried: {why}\n", one.id))
+    });
+    let failed: String = failed.collect();
+    let head = ["id", "map", "which", "what", "when", "last", "next", "would take now"];
+    format!("{}{failed}", table(head, rules.iter().map(row)))
+}
+
+/// What a rule takes, one range a line.
+fn taken(answer: &ArchiveAnswer) -> String {
+    let row = |part: &ArchivePart| {
+        [
+            part.name.clone(),
+            part.range.to_string(),
+            part.shard.to_string(),
+            or_dash(&part.rows),
+            part.bytes.map_or("-".to_owned(), size),
+            or_dash(&part.why),
+        ]
+    };
+    let what = match answer.parts.as_slice() {
+        [] => answer.steps.iter().map(|step| format!("{step}.\n")).collect(),
+        parts => table(["name", "range", "shard", "rows", "about", "why"], parts.iter().map(row)),
+    };
+    let sum = |of: fn(&ArchivePart) -> Option<u64>| answer.parts.iter().filter_map(of).sum::<u64>();
+    let last = match (&answer.procedure, answer.parts.len()) {
+        (Some(id), _) => format!("It goes on by itself as operation {id}.\n"),
+        (None, 0) => String::new(),
+        (None, ranges) => format!(
+            "{} in all: {} rows, about {}. Nothing was done.\n",
+            if ranges == 1 { "1 range".to_owned() } else { format!("{ranges} ranges") },
+            sum(|part| part.rows),
+            size(sum(|part| part.bytes)),
+        ),
+    };
+    format!("{what}{last}")
 }

@@ -292,5 +292,7 @@ fn plan_words(plan: &BalanceAnswer, nothing: &str) -> String {
     let notes = plan.notes.iter().map(String::as_str).chain(estimated);
     let notes: String = notes.map(|note| format!("Note: {note}.\n")).collect();
     let begun = plan.procedure.as_ref().map(|id| format!("Operation {id} makes the moves.\n"));
-    format!("Map {}:\n{loads}\n{moves}{notes}{}", plan.map, begun.unwrap_or_default())
+    let by_itself = plan.by_itself.as_ref().map(|says| format!("By itself: {says}.\n"));
+    let last = [by_itself, begun].into_iter().flatten().collect::<String>();
+    format!("Map {}:\n{loads}\n{moves}{notes}{last}", plan.map)
 }

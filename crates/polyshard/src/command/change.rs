@@ -33,9 +33,9 @@ pub struct AddArgs {
     pub change: ChangeArgs,
     #[command(flatten)]
     selector: Selector,
-    /// The shard that will own it
+    /// The shard that will own it [default: the emptiest of the same region and tier that has room]
     #[arg(long, value_name = "SHARD")]
-    to: ShardId,
+    to: Option<ShardId>,
     /// The group it lives and moves with (list maps)
     #[arg(long)]
     group: Option<GroupName>,

@@ -71,6 +71,7 @@ Examples:
     /// Map keys that are not mapped yet
     #[command(after_help = "\
 Examples:
+  polyshard map add customers --key acme               to the emptiest shard that has room
   polyshard map add customers --key acme --to s1
   polyshard map add customers --key oslo --to s2 --group scandinavia
   polyshard map add orders --range 0..1000 --to s1
@@ -326,7 +327,9 @@ fn change(
     let answer = client.change(&args.name, request, args.lock_owner.as_deref(), args.basis.basis())?;
     output.answer(&answer, |answer| {
         let map = &answer.map;
-        format!("Changed map {}; its version is {}, its epoch {}.", map.name, map.version, map.epoch)
+        let placed = answer.placed.iter().map(|one| format!("{} goes to shard {}.\n", one.range, one.shard));
+        let placed: String = placed.collect();
+        format!("{placed}Changed map {}; its version is {}, its epoch {}.", map.name, map.version, map.epoch)
     })
 }
 

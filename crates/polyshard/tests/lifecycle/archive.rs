@@ -55,6 +55,12 @@ fn archives(server: &Server) -> Vec<Value> {
 fn goes_and_comes_back(server: &Server, first: &str, second: &str) {
     filled(server, first);
     let before = seen(server);
+    // Whatever types its columns have, a map is measured.
+    let plan = json(server, "rebalance orders --plan --by bytes");
+    let here = plan["shards"].as_array().expect("shards").iter().find(|load| load["shard"] == first);
+    let here = here.unwrap_or_else(|| panic!("{plan}"));
+    assert_eq!(here["rows"].as_u64(), Some(6 * MONTH_ROWS as u64), "{plan}");
+    assert!(here["bytes"].as_u64().is_some_and(|bytes| bytes > 24 * 6 * MONTH_ROWS as u64), "{plan}");
     let place = TempDir::with_prefix("polyshard-archive-").expect("a folder");
     let at = place.path().display();
     let line = format!("archive run orders --range 2024-01-01..2024-02-01 --to {at} --name january");

@@ -126,3 +126,64 @@ fn a_rule_finds_the_first_rows_however_long_ago_the_map_begins() {
     assert_eq!(sql(&server, "SELECT count(*) FROM logs"), "0");
     server.stop();
 }
+
+#[test]
+#[ignore = "waits for the leases of a process that sleeps: make test-all"]
+fn a_process_that_sleeps_in_the_middle_of_a_deletion_is_replaced_and_does_no_harm_when_it_wakes() {
+    let place = TempDir::with_prefix("polyshard-archive-").expect("a folder");
+    let fleet = Fleet::start(1, &[("a", 0), ("b", 0)]);
+    let pg = &fleet.servers[0];
+    let (mut sleeper, mut other) = (fleet.setup().start(), fleet.setup().start());
+    filled(&sleeper, "a");
+    let before = seen(&sleeper);
+    let february = sql(&sleeper, "SELECT count(*) FROM lines WHERE day >= '2024-02-01'");
+
+    // Somebody holds a row that is to be deleted, so that the deletion stops in the middle of its transaction.
+    let holder = pg.connect_string("a");
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (held, is_held) = std::sync::mpsc::channel::<()>();
+    let holding = std::thread::spawn(move || {
+        crate::sql::block_on(async move {
+            let (client, connection) =
+                tokio_postgres::connect(&holder, tokio_postgres::NoTls).await.expect("a connection");
+            let connection = tokio::spawn(connection);
+            client
+                .batch_execute("BEGIN; SELECT 1 FROM lines WHERE day = '2024-01-01' FOR UPDATE")
+                .await
+                .expect("rows are locked");
+            held.send(()).expect("the test waits");
+            // Also if the test has failed.
+            let _over = tokio::task::spawn_blocking(move || released.recv()).await;
+            client.batch_execute("ROLLBACK").await.expect("an end");
+            drop(client);
+            connection.await.expect("no panic").expect("an orderly end");
+        });
+    });
+    is_held.recv().expect("rows are locked");
+    let line = format!("archive run orders --range 2024-01-01..2024-02-01 --to {}", place.path().display());
+    run(&sleeper, &format!("{line} --name january")).ok();
+    eventually("a deletion that waits", || {
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE%'";
+        (pg.execute("a", waiting) == "1").then_some(())
+    });
+    sleeper.pause();
+    release.send(()).expect("the holder waits");
+    holding.join().expect("no panic");
+
+    // The deletion is not committed, and holds what others need; another process ends that and goes on.
+    eventually("the other process to end it", || (state_of(&other, "january") == "archived").then_some(()));
+    await_quiet(&other);
+    assert_eq!(sql(&other, "SELECT count(*) FROM lines"), february);
+    run(&other, "archive restore january --to b --wait").ok();
+    assert_eq!(seen(&other), before);
+    sleeper.resume();
+    eventually("the one that slept to see it", || {
+        (json(&sleeper, "archive show january")["state"] == "restored").then_some(())
+    });
+    await_quiet(&sleeper);
+    assert_eq!((seen(&sleeper), seen(&other)), (before.clone(), before));
+    run(&other, "check orders").ok();
+    sleeper.stop();
+    other.stop();
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use polyshard_admin::convert::{range_view, read_range};
 use polyshard_admin::types::{
     ArchiveAnswer, ArchivePart, ArchiveRuleView, ArchiveView, ForgetArchive, NewArchive, NewArchiveRule,
-    RestoreArchive, SpillAnswer, SpillRequest,
+    RestoreArchive, RunArchiveRule, SpillAnswer, SpillRequest,
 };
 use polyshard_admin::{Answer, Archives, ErrorCode, Problem};
 use polyshard_backup::BackupError;
@@ -15,10 +15,10 @@ use polyshard_catalog::{
 };
 use polyshard_map::{Change, Entry, KeyRange, MapDefinition, MapName, Scheme, ShardId, State};
 use polyshard_rebalance::archiving::{self, NotStepped};
+use polyshard_rebalance::measure::{self, Weight};
 use polyshard_router::Rounds;
 use tokio::sync::Notify;
 
-use super::moves::of_move;
 use super::{OPERATIONS_SHOWN, Operations, now_ms};
 use crate::archives::Keeper;
 use crate::problem;
@@ -157,14 +157,12 @@ impl ArchiveDoor {
             ArchiveAnswer { map: map.clone(), parts: Vec::new(), steps: Vec::new(), procedure: None };
         let mut records = Vec::new();
         for (range, shard, name) in &named {
-            let rows = match wanted.dry_run {
-                true => {
-                    Some(operations.mover.weigh(definition, range, shard).await.map_err(|e| of_move(&e))?)
-                }
+            let weight = match wanted.dry_run {
+                true => Some(self.weigh(definition, range, shard).await?),
                 false => None,
             };
             let says = definition.describe_range(range);
-            let about = rows.map_or_else(String::new, |rows| format!(", {rows} rows"));
+            let about = weight.map_or_else(String::new, |weight| format!(", {} rows", weight.rows));
             match &wanted.place {
                 Some(place) => {
                     let at = self.keeper.location(place, name).map_err(of_backup)?.url();
@@ -191,7 +189,8 @@ impl ArchiveDoor {
                 ]),
             }
             let (range, shard) = (range_view(definition, range), shard.clone());
-            answer.parts.push(ArchivePart { name: name.clone(), range, shard, rows });
+            let (rows, bytes) = (weight.map(|weight| weight.rows), weight.map(|weight| weight.bytes));
+            answer.parts.push(ArchivePart { name: name.clone(), range, shard, rows, bytes, why: None });
         }
         if wanted.dry_run {
             return Ok(answer);
@@ -213,6 +212,19 @@ impl ArchiveDoor {
             }
         }
         Ok(answer)
+    }
+
+    /// What a shard has of a range, for those who only look.
+    pub(super) async fn weigh(
+        &self,
+        definition: &MapDefinition,
+        range: &KeyRange,
+        shard: &ShardId,
+    ) -> Result<Weight, Problem> {
+        let weighed = measure::weigh(&self.operations.router, definition, range, shard).await;
+        weighed.map_err(|error| {
+            Problem::unavailable(error.to_string()).with_remedy("bring the shard back, then look again")
+        })
     }
 
     fn view(&self, record: &ArchiveRecord) -> ArchiveView {
@@ -306,6 +318,8 @@ impl ArchiveDoor {
                 range,
                 shard: shard.clone(),
                 rows: Some(record.rows),
+                bytes: Some(record.bytes),
+                why: None,
             }],
             steps: vec![
                 format!("{says}: put {} rows on {shard}", record.rows),
@@ -446,6 +460,9 @@ impl Archives for ArchiveDoor {
     }
     fn add_archive_rule(&self, map: MapName, rule: NewArchiveRule) -> Answer<'_, ArchiveRuleView> {
         Box::pin(self.add_rule(map, rule))
+    }
+    fn run_archive_rule(&self, id: String, run: RunArchiveRule) -> Answer<'_, ArchiveAnswer> {
+        Box::pin(self.run_rule(id, run))
     }
     fn remove_archive_rule(&self, id: String) -> Answer<'_, ()> {
         Box::pin(self.remove_rule(id))

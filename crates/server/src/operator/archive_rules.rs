@@ -1,10 +1,13 @@
 //! Rules by which old ranges are archived, dropped or moved on a schedule, as operators record them and as they are
 //! carried out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
 
 use polyshard_admin::convert::range_view;
-use polyshard_admin::types::{ArchiveRuleView, ArchiveThen, NewArchiveRule};
+use polyshard_admin::types::{
+    ArchiveAnswer, ArchivePart, ArchiveRuleView, ArchiveThen, NewArchiveRule, RunArchiveRule,
+};
 use polyshard_admin::{ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, Policy};
 use polyshard_map::{Entry, KeyRange, MapName, ShardId};
@@ -18,9 +21,35 @@ use super::now_ms;
 use crate::problem;
 
 /// The kind of these policies.
-pub(super) const POLICY: &str = "archive";
+pub(crate) const POLICY: &str = "archive";
+/// Letters of a rule's id that are enough to name it.
+const ID_LETTERS_MIN: usize = 4;
 /// Ranges that are looked at in one go: each is counted.
 const LOOKED_AT_MAX: usize = 10 * PARTS_MAX;
+
+/// How often rules could not be begun in this process, and why when it was last tried.
+#[derive(Default)]
+pub(crate) struct RuleFailures(Mutex<BTreeMap<String, (u64, Option<String>)>>);
+
+impl RuleFailures {
+    /// How often each rule could not be begun.
+    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(rule, (count, _))| (rule.clone(), *count)).collect()
+    }
+
+    fn why(&self, rule: &str) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(rule)?.1.clone()
+    }
+
+    fn note(&self, rule: String, outcome: Result<(), &Problem>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = all.entry(rule).or_default();
+        // Whoever waits for another operation has not failed.
+        of.0 += u64::from(outcome.is_err_and(|problem| problem.code != ErrorCode::Busy));
+        of.1 = outcome.err().map(ToString::to_string);
+    }
+}
 
 /// A rule whose words were read.
 struct Read {
@@ -82,8 +111,17 @@ impl ArchiveDoor {
         let known = self.operations.known(&policy.map).await?;
         let definition = known.map.definition();
         let (old, _) = self.old(&policy.map, &rule).await?;
+        let (asked, now) = (read(&rule)?, now_ms());
+        let since = aging::due_since(now, asked.every, asked.at_minutes);
+        let next_ms = match policy.last_ms < since {
+            true => since,
+            false => aging::due_next(now, asked.every, asked.at_minutes),
+        };
+        let id = policy.id.to_string();
         Ok(ArchiveRuleView {
-            id: policy.id.to_string(),
+            failed: self.operations.rule_failures.why(&id),
+            next_ms,
+            id,
             map: policy.map.clone(),
             rule,
             last_ms: (policy.last_ms > 0).then_some(policy.last_ms),
@@ -118,16 +156,43 @@ impl ArchiveDoor {
         self.rule_view(&policy).await
     }
 
+    /// The rule of an id, or of the beginning of one.
+    async fn rule_called(&self, id: &str) -> Result<Policy, Problem> {
+        let mut policies = self.operations.catalog.policies(POLICY).await.map_err(fail)?;
+        let is_long = id.len() >= ID_LETTERS_MIN;
+        policies.retain(|policy| is_long && policy.id.to_string().starts_with(&id.to_lowercase()));
+        let see = "see 'polyshard archive rule list'";
+        match (policies.pop(), policies.is_empty()) {
+            (Some(policy), true) => Ok(policy),
+            (Some(_), false) => Err(Problem::invalid("id", format!("several rules begin with {id}"))
+                .with_remedy("write more of it")),
+            (None, _) => Err(Problem::not_found(format!("there is no rule {id}")).with_remedy(see)),
+        }
+    }
+
     pub(super) async fn remove_rule(&self, id: String) -> Result<(), Problem> {
-        let missing = || {
-            Problem::not_found(format!("there is no rule {id}"))
-                .with_remedy("see 'polyshard archive rule list'")
-        };
-        let rule = id.parse().map_err(|_| missing())?;
+        let rule = self.rule_called(&id).await?.id;
         self.operations.catalog.remove_policy(rule, POLICY).await.map_err(|error| match error {
-            CatalogError::NoSuchOperation(_) => missing(),
+            CatalogError::NoSuchOperation(_) => Problem::not_found(format!("rule {id} is gone")),
             error => fail(error),
         })
+    }
+
+    /// Carries a rule out now, at whatever hour, or says what it would do.
+    pub(super) async fn run_rule(&self, id: String, asked: RunArchiveRule) -> Result<ArchiveAnswer, Problem> {
+        let policy = self.rule_called(&id).await?;
+        let rule = stored(&policy)?;
+        if asked.dry_run {
+            return self.take_old(&policy, &rule, true).await;
+        }
+        if !self.operations.catalog.claim_policy(policy.id, now_ms()).await.map_err(fail)? {
+            return Err(Problem::new(
+                ErrorCode::Busy,
+                format!("rule {id} was taken up by somebody just now"),
+            )
+            .with_remedy("see 'polyshard ops list'"));
+        }
+        self.begin_claimed(&policy, &rule).await
     }
 
     /// The ranges that are old enough now and hold rows, and whether all that could be were looked at.
@@ -210,38 +275,64 @@ impl ArchiveDoor {
         if !catalog.claim_policy(policy.id, since).await.map_err(fail)? {
             return Ok(());
         }
-        let begun = self.begin_rule(policy, &rule).await;
-        if begun.is_err() {
-            // Another try comes soon, by whoever looks first.
-            catalog.release_policy(policy.id, policy.last_ms).await.map_err(fail)?;
+        self.begin_claimed(policy, &rule).await.map(drop)
+    }
+
+    /// Carries out a rule that this process has claimed; if it cannot, another may.
+    async fn begin_claimed(&self, policy: &Policy, rule: &NewArchiveRule) -> Result<ArchiveAnswer, Problem> {
+        let begun = self.take_old(policy, rule, false).await;
+        self.operations.rule_failures.note(policy.id.to_string(), begun.as_ref().map(|_| ()));
+        match &begun {
+            Ok(answer) if answer.procedure.is_some() => {
+                let (rule, map, ranges) = (&policy.id, &policy.map, answer.parts.len());
+                tracing::info!(%rule, %map, ranges, procedure = answer.procedure, "a rule is carried out");
+            }
+            Ok(_) => {}
+            Err(_) => {
+                // Another try comes soon, by whoever looks first.
+                let released = self.operations.catalog.release_policy(policy.id, policy.last_ms).await;
+                released.map_err(fail)?;
+            }
         }
         begun
     }
 
-    async fn begin_rule(&self, policy: &Policy, rule: &NewArchiveRule) -> Result<(), Problem> {
+    /// Begins to archive, drop or move what is old enough for a rule, or says what that would be.
+    async fn take_old(
+        &self,
+        policy: &Policy,
+        rule: &NewArchiveRule,
+        dry_run: bool,
+    ) -> Result<ArchiveAnswer, Problem> {
         let map = &policy.map;
         self.operations.see().await?;
         let (old, is_all) = self.old(map, rule).await?;
+        let asked = read(rule)?;
+        let until = aging::day_text(aging::cutoff(now_ms(), asked.age, asked.by));
         if old.is_empty() && !is_all {
             let message = format!("the first {LOOKED_AT_MAX} old parts of map {map} have no rows");
             return Err(Problem::new(ErrorCode::Conflict, message)
                 .with_remedy("remove ranges that hold nothing from the map: polyshard map remove"));
         }
         if old.is_empty() {
-            return Ok(());
+            let says = format!("nothing of map {map} from before {until} is online and holds rows");
+            return Ok(ArchiveAnswer { map: map.clone(), parts: vec![], steps: vec![says], procedure: None });
         }
-        let place = match &rule.then {
-            ArchiveThen::Archive { to } => Some(to.clone()),
-            ArchiveThen::Drop => None,
-            ArchiveThen::Tier { tier } => return self.begin_moves(map, &old, tier).await,
+        let mut answer = match &rule.then {
+            ArchiveThen::Tier { tier } => self.move_old(map, &old, tier, dry_run).await?,
+            ArchiveThen::Archive { .. } | ArchiveThen::Drop => {
+                let place = match &rule.then {
+                    ArchiveThen::Archive { to } => Some(to.clone()),
+                    _ => None,
+                };
+                let (ranges, without) = (self.named(map, old).await?, rule.without_columns.clone());
+                self.archive_ranges(map, Wanted { ranges, place, without, csv: false, dry_run }).await?
+            }
         };
-        let ranges = self.named(map, old).await?;
-        let without = rule.without_columns.clone();
-        let wanted = Wanted { ranges, place, without, csv: false, dry_run: false };
-        let answer = self.archive_ranges(map, wanted).await?;
-        tracing::info!(rule = %policy.id, %map, ranges = answer.parts.len(), procedure = answer.procedure,
-            "old ranges are archived");
-        Ok(())
+        for part in &mut answer.parts {
+            part.why = Some(format!("it ended before {until}: older than {}", rule.older_than));
+        }
+        Ok(answer)
     }
 
     /// Names that no archive has.
@@ -260,20 +351,50 @@ impl ArchiveDoor {
         Ok(named)
     }
 
-    async fn begin_moves(&self, map: &MapName, old: &[Old], tier: &str) -> Result<(), Problem> {
+    /// Begins to move old ranges to the emptiest shard of a tier, or says what that would be.
+    async fn move_old(
+        &self,
+        map: &MapName,
+        old: &[Old],
+        tier: &str,
+        dry_run: bool,
+    ) -> Result<ArchiveAnswer, Problem> {
         let shards = self.operations.catalog.shards().await.map_err(fail)?;
         let of_tier: Vec<_> =
             shards.into_iter().filter(|shard| shard.tier.as_deref() == Some(tier)).collect();
         let mut places = measure::places(&self.operations.router, &of_tier).await;
         places.retain(|place| place.takes && place.room() != Some(0));
         places.sort_by_key(|place| place.bytes);
-        let emptiest = places.first().ok_or_else(|| {
+        let to = places.first().map(|place| place.shard.clone()).ok_or_else(|| {
             Problem::new(ErrorCode::Unavailable, format!("no shard of tier {tier} is online and has room"))
         })?;
+        let known = self.operations.known(map).await?;
+        let definition = known.map.definition();
+        let mut answer = ArchiveAnswer { map: map.clone(), parts: vec![], steps: vec![], procedure: None };
+        for one in old {
+            let Some(entry) = known.map.entries(&one.range).next() else { continue };
+            let weight = match dry_run {
+                true => Some(self.weigh(definition, &one.range, &entry.shard).await?),
+                false => None,
+            };
+            let says = definition.describe_range(&one.range);
+            answer.steps.push(format!("move {says} from {} to {to}, while requests go on", entry.shard));
+            answer.parts.push(ArchivePart {
+                name: format!("{map}-{}", one.label),
+                range: range_view(definition, &one.range),
+                shard: entry.shard,
+                rows: weight.map(|weight| weight.rows),
+                bytes: weight.map(|weight| weight.bytes),
+                why: None,
+            });
+        }
+        if dry_run {
+            return Ok(answer);
+        }
         let carry = |one: &Old| Task::Move {
             map: map.clone(),
             range: one.range.clone(),
-            to: emptiest.shard.clone(),
+            to: to.clone(),
             keep_ms: 0,
             arrives: None,
             operation: None,
@@ -281,7 +402,7 @@ impl ArchiveDoor {
         };
         let procedure = Procedure::new(old.iter().map(carry).collect());
         let begun = self.operations.procedures.begin("move old", Some(map), procedure).await.map_err(fail)?;
-        tracing::info!(%map, tier, to = %emptiest.shard, procedure = %begun.id, "old ranges are moved");
-        Ok(())
+        answer.procedure = Some(begun.id.to_string());
+        Ok(answer)
     }
 }

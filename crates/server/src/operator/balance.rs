@@ -71,7 +71,7 @@ impl Operations {
     ) -> Result<BalanceAnswer, Problem> {
         let known = self.known(&name).await?;
         let planned = self.planned(&known, &asked, &Manner::default()).await?;
-        Ok(shown(&known, planned))
+        Ok(BalanceAnswer { by_itself: self.by_itself.get(), ..shown(&known, planned) })
     }
 
     /// Measures a map, and plans what would even it out or empty a shard.
@@ -342,6 +342,7 @@ fn shown(known: &KnownMap, planned: Planned) -> BalanceAnswer {
             .collect(),
         notes: plan.notes,
         estimated: measured.estimated,
+        by_itself: None,
         procedure: None,
     }
 }

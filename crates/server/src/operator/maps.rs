@@ -5,7 +5,7 @@ use polyshard_admin::types::{
     ChangeAnswer, ChangeRequest as Asked, CheckAnswer, EntriesAnswer, Located, MapView, NewMap, RepairAnswer,
     RepairMode, RepairRequest, RepairSource, Unreachable,
 };
-use polyshard_admin::{Basis, Data, Exported, Page, Problem};
+use polyshard_admin::{Basis, Data, ErrorCode, Exported, Page, Problem};
 use polyshard_catalog::{CatalogError, ChangeRequest};
 use polyshard_map::{
     Entry, Epoch, ImportError, KeyBytes, KeyRange, LocateError, MapJson, MapName, Scheme, ShardId, State,
@@ -56,11 +56,18 @@ impl Operations {
         self.map_view(&record.op.map).await
     }
 
-    /// The shards that new ranges may be put on.
+    /// The shards that new ranges may be put on: those that are online and not full.
     async fn placeable(&self) -> Result<Vec<ShardId>, Problem> {
         let shards = self.catalog.shards().await.map_err(|error| problem::of_catalog(&error))?;
-        let online = shards.into_iter().filter(|shard| shard.state == State::Online);
-        Ok(online.map(|shard| shard.id).collect())
+        let online: Vec<_> = shards.into_iter().filter(|shard| shard.state == State::Online).collect();
+        let full = self.full_shards(&online).await;
+        if !online.is_empty() && full.len() == online.len() {
+            return Err(Problem::new(ErrorCode::Conflict, full.into_values().collect::<Vec<_>>().join("; "))
+                .with_remedy(
+                    "add a shard, raise a limit with 'polyshard shard set', or name shards with --shards",
+                ));
+        }
+        Ok(online.into_iter().map(|shard| shard.id).filter(|id| !full.contains_key(id)).collect())
     }
 
     pub(super) async fn drop_whole(&self, name: MapName, data: Data, basis: Basis) -> Result<(), Problem> {
@@ -117,34 +124,35 @@ impl Operations {
     pub(super) async fn change_map(
         &self,
         name: MapName,
-        asked: Asked,
+        mut asked: Asked,
         owner: Option<String>,
         basis: Basis,
     ) -> Result<ChangeAnswer, Problem> {
         let known = self.known(&name).await?;
+        let placed = match &mut asked {
+            Asked::Add(add) => self.place_new(&known, add).await?,
+            _ => Vec::new(),
+        };
         let change = read_change(known.map.definition(), &asked, now_ms())?;
         let request = ChangeRequest { map: name.clone(), change, if_version: version(basis), by: owner };
         let changed = self.driver.change(&request).await;
         self.see().await?;
         let record = changed.map_err(|error| problem::of_catalog(&error))?;
-        Ok(ChangeAnswer { operation: record.op.id.to_string(), map: self.map_view(&name).await? })
+        Ok(ChangeAnswer { operation: record.op.id.to_string(), map: self.map_view(&name).await?, placed })
     }
 
     pub(super) async fn export(&self, name: MapName) -> Result<Exported, Problem> {
         let known = self.known(&name).await?;
         let document = serde_json::to_vec(&MapJson(&known.map));
         let document = document.map_err(|error| {
-            Problem::new(
-                polyshard_admin::ErrorCode::Internal,
-                format!("map {name} cannot be written: {error}"),
-            )
+            Problem::new(ErrorCode::Internal, format!("map {name} cannot be written: {error}"))
         })?;
         Ok(Exported { document, version: known.version })
     }
 
     pub(super) async fn import(&self, document: Vec<u8>) -> Result<MapView, Problem> {
         let map = polyshard_map::import(&document).map_err(|error: ImportError| {
-            let problem = Problem::new(polyshard_admin::ErrorCode::Invalid, error.to_string());
+            let problem = Problem::new(ErrorCode::Invalid, error.to_string());
             if error.path.is_empty() { problem } else { problem.with_field(error.path.clone()) }
         })?;
         let entries: Vec<Entry> = map.entries(&KeyRange::all()).collect();

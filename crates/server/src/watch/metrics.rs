@@ -237,5 +237,6 @@ impl Watcher {
             page.sample(name, &[("kind", kind)], count);
         }
         self.backup_metrics(page).await;
+        self.archive_metrics(page, &operations).await;
     }
 }
