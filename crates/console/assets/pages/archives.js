@@ -201,17 +201,16 @@ export default async function archives(into, _rest, { status, signal }) {
     ),
   );
 
-  // Something has ended or begun: what is listed here may have changed with it.
-  let running = null;
+  // Something has begun, gone on or ended since: what is listed here may have changed with it.
+  let shown = null;
   live.addEventListener(
     "tick",
     ({ detail }) => {
       if (!detail.operations) return;
-      const now = detail.operations.filter((op) => op.state === "running").map((op) => `${op.id} ${op.step}`);
-      const seen = now.join();
+      const seen = detail.operations.map((op) => `${op.id} ${op.state} ${op.step}`).join();
       // The live stream says it when the server is away.
-      if (running !== null && running !== seen) load().catch(() => {});
-      running = seen;
+      if (seen !== shown) load().catch(() => {});
+      shown = seen;
     },
     { signal },
   );
