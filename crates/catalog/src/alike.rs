@@ -155,8 +155,8 @@ mod tests {
         let error = mine.check_like(&theirs).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the database of shard s2 has collation en_US.UTF-8, that of shard s1 has C.UTF-8, so texts of both have no \
-             order in common; create the database alike: CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8' \
+            "the database of shard s2 has collation en_US.UTF-8, that of shard s1 has C.UTF-8, so texts of both have \
+             no order in common; create the database alike: CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8' \
              LC_COLLATE 'C.UTF-8' LC_CTYPE 'C.UTF-8'"
         );
         assert!(mine.check_like(&mine).is_ok());

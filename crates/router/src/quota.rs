@@ -286,7 +286,8 @@ impl Router {
         self.state().counted(quotas.admit(map, keys, 1))
     }
 
-    /// Lets a request in, as [`Router::admit`] does, unless that would refuse it: then it is to be asked, which counts it.
+    /// Lets a request in, as [`Router::admit`] does, unless that would refuse it: then that is to be asked, which
+    /// counts it.
     pub fn try_admit(&self, map: &MapName, key: &Key) -> bool {
         let quotas = self.state().quotas();
         quotas.made_of.is_empty() || quotas.admit(map, std::slice::from_ref(key), 1).is_ok()
