@@ -147,7 +147,8 @@ impl Inner {
                 continue;
             }
             if dialect == Dialect::Postgres || recorded.engine.is_some() {
-                tx.run(Statement::new(recorded.sql.as_str())).await.map_err(fail)?;
+                let sql = if dialect == Dialect::Postgres { unanswered(&recorded.sql) } else { None };
+                tx.run(Statement::new(sql.as_deref().unwrap_or(&recorded.sql))).await.map_err(fail)?;
                 continue;
             }
             let embedded = self.embedded();
@@ -157,5 +158,28 @@ impl Inner {
             }
         }
         Ok(())
+    }
+}
+
+/// A write with RETURNING, so that PostgreSQL answers nothing: its client was answered, and rows may have types that are
+/// not read here.
+fn unanswered(sql: &str) -> Option<String> {
+    let words = sql.trim().trim_end_matches(';');
+    let small = words.to_ascii_lowercase();
+    let writes = ["insert", "update", "delete"].iter().any(|verb| small.starts_with(verb));
+    // A line of its own for what follows: there may be a comment before.
+    (writes && small.contains("returning")).then(|| format!("WITH polyshard_write AS ({words}\n) SELECT 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unanswered;
+
+    #[test]
+    fn only_writes_that_answer_are_kept_from_it() {
+        assert_eq!(unanswered("INSERT INTO t VALUES (1)"), None);
+        assert_eq!(unanswered("CREATE FUNCTION f() AS 'DELETE FROM t RETURNING a'"), None);
+        let delete = unanswered("DELETE FROM t RETURNING a; ").unwrap();
+        assert_eq!(delete, "WITH polyshard_write AS (DELETE FROM t RETURNING a\n) SELECT 1");
     }
 }
