@@ -6,6 +6,7 @@ mod moves;
 mod quotas;
 mod users;
 mod watch;
+mod writes;
 
 use std::time::Duration;
 

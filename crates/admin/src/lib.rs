@@ -21,6 +21,7 @@ mod serve;
 pub mod types;
 mod users;
 mod watch;
+mod writes;
 
 pub use archives::{Archives, archive_router};
 pub use auth::{Auth, AuthError, Bearer, DEVELOPMENT_TOKEN, TOKEN_BYTES_MIN, Tokens};
@@ -39,3 +40,4 @@ pub use reply::RETRY_AFTER_S;
 pub use serve::{Clock, serve};
 pub use users::{Users, user_router};
 pub use watch::{Events, Watch, watch_router};
+pub use writes::{Writes, write_router};

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
-use crate::{archives, backups, balancer, checker, quotas, users, watch};
+use crate::{archives, backups, balancer, checker, quotas, users, watch, writes};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -62,6 +62,10 @@ use crate::{archives, backups, balancer, checker, quotas, users, watch};
         quotas::list,
         quotas::set,
         quotas::remove,
+        writes::list,
+        writes::show,
+        writes::retry,
+        writes::skip,
         users::list,
         users::show,
         users::add,

@@ -20,6 +20,7 @@ mod status;
 mod traffic;
 mod user;
 mod window;
+mod write;
 
 pub use adopt::{AdoptAnswer, AdoptRequest, AdoptedTable};
 pub use archive::{
@@ -72,6 +73,7 @@ pub use user::{
 pub use window::{
     PIECES_DEFAULT, PIECES_MAX, Part, Piece, ShardletAnswer, ShardletData, Unit, WindowAnswer, WindowRequest,
 };
+pub use write::{SkipWrite, WaitingView, WriteView, WritesAnswer};
 
 use utoipa::ToSchema;
 

@@ -8,7 +8,7 @@ use polyshard_admin::{Client, DEVELOPMENT_TOKEN, ErrorCode, Problem};
 
 use crate::command::{
     adopt, archive, backup, balance, check, config, dataset, hot, map, moves, ops, quota, schema, shard,
-    token, top, up, user,
+    token, top, up, user, writes,
 };
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
@@ -120,6 +120,9 @@ pub enum Command {
     /// Quotas: how many requests a second a key, a table or a queue may have
     #[command(subcommand)]
     Quota(quota::QuotaCommand),
+    /// Writes on several shards: whether every shard has them
+    #[command(subcommand)]
+    Writes(writes::WritesCommand),
     /// Users: who may come in at the front doors, and what each may do
     #[command(subcommand)]
     User(Box<user::UserCommand>),

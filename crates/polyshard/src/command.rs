@@ -22,6 +22,7 @@ pub mod token;
 pub mod top;
 pub mod up;
 pub mod user;
+pub mod writes;
 
 use crate::args::{Cli, Command, shape};
 use crate::exit::{Exit, Failure};
@@ -47,6 +48,7 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Adopt(args) => adopt::run(args, &cli.global.client()?, output),
         Command::Rule(command) => balance::run_rule(command, &cli.global.client()?, output),
         Command::Quota(command) => quota::run(command, &cli.global.client()?, output),
+        Command::Writes(command) => writes::run(command, &cli.global.client()?, output),
         Command::User(command) => user::run(command, &cli.global.client()?, output),
         Command::Token(command) => token::run(command, &cli.global.client()?, output),
         Command::Check(args) => check::run(args, &cli.global.client()?, output),

@@ -18,6 +18,7 @@ mod shards;
 mod spill;
 mod users;
 mod views;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -100,6 +100,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     let routes = polyshard_admin::router(operator.clone(), auth.clone())
         .merge(polyshard_admin::checker_router(operator.clone(), auth.clone()))
         .merge(polyshard_admin::quota_router(operator.clone(), auth.clone()))
+        .merge(polyshard_admin::write_router(operator.clone(), auth.clone()))
         .merge(polyshard_admin::user_router(operator.clone(), auth.clone()))
         .merge(polyshard_admin::balancer_router(operator, auth.clone()))
         .merge(polyshard_admin::watch_router(watcher, auth.clone()))

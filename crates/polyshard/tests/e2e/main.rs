@@ -14,6 +14,7 @@ mod postgres;
 mod processes;
 mod restores;
 mod rights;
+mod several;
 mod support;
 mod traces;
 mod watch;
