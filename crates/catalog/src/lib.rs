@@ -35,8 +35,8 @@ mod sql_catalog;
 mod tx;
 mod types;
 mod users;
-
 mod writes;
+
 use std::time::Duration;
 
 pub use alike::Texts;
@@ -67,8 +67,8 @@ pub use types::{
     ShardLimits, ShardRecord, Step,
 };
 pub use users::{TOKEN_STORE, USER_STORE, USERS_MAX, places_nothing};
+pub use writes::{NewWrite, PARTS_PAGE, Pending, PendingPart, WriteRecord};
 
 /// How long a driver may be silent before another takes its operation over. Long enough for a pause of
-pub use writes::{NewWrite, PARTS_PAGE, Pending, PendingPart, WriteRecord};
 /// garbage or disk, short enough that nobody waits for a dead process.
 pub const LEASE: Duration = Duration::from_secs(5);

@@ -241,12 +241,11 @@ async fn first_shards(
     if !catalog.shards().await?.is_empty() {
         return Ok(());
     }
-    for shard in &config.shards {
     let mut all = Vec::new();
+    for shard in &config.shards {
         let new = new_shard(shard);
         let opened = router.open_candidate(&new.candidate()).await;
         let opened = opened.map_err(|error| CatalogError::Shard { shard: shard.id.clone(), error })?;
-        match driver.add_shard(new, &opened).await {
         all.push((new, opened));
     }
     // Before the first is taken in: a cluster of some of them is not what was asked for.
@@ -256,6 +255,7 @@ async fn first_shards(
         texts.check_like(first.get_or_insert_with(|| texts.clone()))?;
     }
     for (new, opened) in all {
+        match driver.add_shard(new, &opened).await {
             Ok(record) => router.adopt(record, opened).await,
             // Another process of the cluster started at the same time.
             Err(CatalogError::Exists(_)) => opened.close().await,
