@@ -18,20 +18,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Nobody moves these buckets: half of them.
 pub(super) const STAYING: std::ops::Range<u32> = BUCKETS / 2..BUCKETS;
 
+/// The columns of pairs of times: of which kind, and what the writers saw in both.
+pub(super) const PAIRS: [&str; 12] = [
+    "engine",
+    "times",
+    "pairs",
+    "errors",
+    "p50 first",
+    "p50 second",
+    "ratio",
+    "ratio, middle half",
+    "p99 first",
+    "p99 second",
+    "ratio p99",
+    "ratio p99, middle half",
+];
+
 pub(super) fn table() -> Table {
-    let title = "500 writes/s on keys that stay, while others of their shard move: medians of pairs, ms";
-    let columns = [
-        "engine",
-        "pairs",
-        "errors",
-        "p50 at rest",
-        "p50 moving",
-        "ratio",
-        "p99 at rest",
-        "p99 moving",
-        "ratio p99",
-    ];
-    Table::new("move_elsewhere", title, &columns)
+    let title =
+        "500 writes/s on keys that stay, while others of their shard move: medians of pairs of times, ms";
+    Table::new("move_elsewhere", title, &PAIRS)
 }
 
 /// The same, by what the move was doing.
@@ -56,53 +62,60 @@ pub(super) async fn measure(
     let stop = Arc::new(AtomicBool::new(false));
     let writing = tokio::spawn(write(cluster.clone(), stop.clone(), STAYING));
     let began = Instant::now();
-    let (mut spans, mut lasts_ms, mut last) = (Vec::new(), 500.0, None);
+    let (mut lasts_ms, mut last) = (500.0, None);
+    let (mut resting, mut moving) = (Vec::new(), Vec::new());
     let mut doing: Vec<(Option<Step>, f64, f64)> = Vec::new();
     for number in 0..pairs {
+        // Two times at rest: what differs between them is noise.
+        let time = Duration::from_secs_f64(lasts_ms / 1000.0);
+        let before = ms_since(began);
+        rest(&cluster, last.as_ref(), time).await?;
         let from = ms_since(began);
-        rest(&cluster, last.as_ref(), Duration::from_secs_f64(lasts_ms / 1000.0)).await?;
+        rest(&cluster, last.as_ref(), time).await?;
         let between = ms_since(began);
-        doing.push((None, from, between));
+        doing.push((None, before, between));
         let to = cluster.shards[(number + 1) % 2].clone();
         let record = begin(&cluster, 0..BUCKETS / 2, &to).await?;
         watch(&cluster, &record, began, &mut doing).await?;
         let end = ms_since(began);
         lasts_ms = end - between;
-        spans.push((from, between, end));
+        resting.push([(before, from), (from, between)]);
+        moving.push([(from, between), (between, end)]);
         last = Some(record);
     }
     stop.store(true, Ordering::SeqCst);
     let seen = writing.await??;
-    let mut figures: [Vec<f64>; 4] = Default::default();
-    for (from, between, end) in spans {
-        let (rest, moving) = (waits(&seen, from, between), waits(&seen, between, end));
-        if rest.is_empty() || moving.is_empty() {
-            continue;
-        }
-        for (into, figure) in
-            figures.iter_mut().zip([at(&rest, 0.5), at(&moving, 0.5), at(&rest, 0.99), at(&moving, 0.99)])
-        {
-            into.push(figure);
-        }
-    }
-    let count = figures[0].len();
-    if count == 0 {
-        return Err("no write was seen".into());
-    }
-    let [rest, moving, rest_99, moving_99] = figures.map(|figures| Spread::of(figures).median);
-    table.row([
-        Cell::from(place.name()),
-        Cell::number(count as f64),
-        Cell::number(seen.errors as f64),
-        rest.into(),
-        moving.into(),
-        (moving / rest).into(),
-        rest_99.into(),
-        moving_99.into(),
-        (moving_99 / rest_99).into(),
-    ]);
+    compare(place, "rest, rest", &seen, &resting, table)?;
+    compare(place, "rest, moving", &seen, &moving, table)?;
     by_step(place, &seen, &doing, steps);
     close(cluster).await
+}
+
+/// Adds what the writers saw in pairs of times.
+pub(super) fn compare(
+    place: &Place,
+    times: &'static str,
+    seen: &Seen,
+    pairs: &[[(f64, f64); 2]],
+    table: &mut Table,
+) -> Result<(), Failure> {
+    let waits = pairs.iter().map(|pair| pair.map(|(from, to)| waits(seen, from, to)));
+    let waits: Vec<[Vec<f64>; 2]> = waits.filter(|pair| pair.iter().all(|waits| !waits.is_empty())).collect();
+    if waits.is_empty() {
+        return Err("no write was seen".into());
+    }
+    let figures = |part: f64| -> [Cell; 4] {
+        let of: Vec<[f64; 2]> = waits.iter().map(|[one, two]| [at(one, part), at(two, part)]).collect();
+        let median = |place: usize| Spread::of(of.iter().map(|pair| pair[place]).collect()).median;
+        let mut ratios: Vec<f64> = of.iter().map(|[one, two]| two / one).collect();
+        ratios.sort_by(f64::total_cmp);
+        let middle = format!("{:.2} to {:.2}", at(&ratios, 0.25), at(&ratios, 0.75));
+        [median(0).into(), median(1).into(), Spread::of(ratios).median.into(), middle.into()]
+    };
+    let ([a, b, c, d], [e, f, g, h]) = (figures(0.5), figures(0.99));
+    let (count, errors) = (Cell::number(waits.len() as f64), Cell::number(seen.errors as f64));
+    table.row([Cell::from(place.name()), Cell::from(times), count, errors, a, b, c, d, e, f, g, h]);
+    Ok(())
 }
 
 /// A time without a move, in which the last one is looked at as often as one under way would be.
@@ -170,13 +183,13 @@ fn by_step(place: &Place, seen: &Seen, doing: &[(Option<Step>, f64, f64)], table
 }
 
 /// How long the writes of a time took, in order.
-pub(super) fn waits(seen: &Seen, from: f64, to: f64) -> Vec<f64> {
+fn waits(seen: &Seen, from: f64, to: f64) -> Vec<f64> {
     let mut waits: Vec<f64> =
         seen.waits.iter().filter(|(due, _)| (from..to).contains(due)).map(|(_, wait)| *wait).collect();
     waits.sort_by(f64::total_cmp);
     waits
 }
 
-pub(super) fn at(sorted: &[f64], part: f64) -> f64 {
+fn at(sorted: &[f64], part: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * part) as usize]
 }

@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 
 use polyshard_catalog::{OpRecord, OpState, Step, Wish};
 
-use super::elsewhere::{STAYING, at, waits};
+use super::elsewhere::{PAIRS, STAYING, compare};
 use super::{BUCKETS, begin, close, fill, start, write};
 use crate::cluster::{Cluster, Place};
-use crate::measure::{Spread, ms_since};
-use crate::report::{Cell, Table};
+use crate::measure::ms_since;
+use crate::report::Table;
 use crate::{Effort, Failure};
 
 /// After this long a paused move has made its triggers, and the databases have got used to them.
 const SETTLED: Duration = Duration::from_millis(500);
 
 pub(super) fn table() -> Table {
-    let title = "500 writes/s on keys that stay, while a move of others is paused: medians of pairs, ms";
-    Table::new("move_watched", title, &["engine", "pairs", "errors", "p50 at rest", "p50 watched", "ratio"])
+    let title =
+        "500 writes/s on keys that stay, while a move of others is paused: medians of pairs of times, ms";
+    Table::new("move_watched", title, &PAIRS)
 }
 
 pub(super) async fn measure(
@@ -33,10 +34,13 @@ pub(super) async fn measure(
     let stop = Arc::new(AtomicBool::new(false));
     let writing = tokio::spawn(write(cluster.clone(), stop.clone(), STAYING));
     let began = Instant::now();
-    let mut spans = Vec::new();
+    let (mut resting, mut watching) = (Vec::new(), Vec::new());
     for _ in 0..pairs {
         tokio::time::sleep(SETTLED).await;
-        let rest = ms_since(began);
+        // Two times at rest: what differs between them is noise.
+        let first = ms_since(began);
+        tokio::time::sleep(time).await;
+        let second = ms_since(began);
         tokio::time::sleep(time).await;
         let rested = ms_since(began);
         let record = begin(&cluster, 0..BUCKETS / 2, &cluster.shards[1]).await?;
@@ -44,7 +48,8 @@ pub(super) async fn measure(
         pause(&cluster, &record).await?;
         let watched = ms_since(began);
         tokio::time::sleep(time).await;
-        spans.push([(rest, rested), (watched, ms_since(began))]);
+        resting.push([(first, second), (second, rested)]);
+        watching.push([(second, rested), (watched, ms_since(began))]);
         cluster.driver.wish_for(record.op.id, Wish::Cancel).await?;
         while cluster.catalog.operation(record.op.id).await?.state == OpState::Running {
             tokio::time::sleep(SETTLED / 10).await;
@@ -52,23 +57,8 @@ pub(super) async fn measure(
     }
     stop.store(true, Ordering::SeqCst);
     let seen = writing.await??;
-    let halves = spans.iter().map(|pair| pair.map(|(from, to)| waits(&seen, from, to)));
-    let halves: Vec<[f64; 2]> = halves
-        .filter(|pair| pair.iter().all(|waits| !waits.is_empty()))
-        .map(|pair| pair.map(|waits| at(&waits, 0.5)))
-        .collect();
-    if halves.is_empty() {
-        return Err("no write was seen".into());
-    }
-    let of = |place: usize| Spread::of(halves.iter().map(|pair| pair[place]).collect()).median;
-    table.row([
-        Cell::from(place.name()),
-        Cell::number(halves.len() as f64),
-        Cell::number(seen.errors as f64),
-        of(0).into(),
-        of(1).into(),
-        Spread::of(halves.iter().map(|pair| pair[1] / pair[0]).collect()).median.into(),
-    ]);
+    compare(place, "rest, rest", &seen, &resting, table)?;
+    compare(place, "rest, watched", &seen, &watching, table)?;
     close(cluster).await
 }
 
