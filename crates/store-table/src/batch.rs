@@ -34,8 +34,8 @@ pub(crate) enum Batch<'a> {
 pub(crate) struct Part<'a> {
     /// What the client calls it.
     pub content_id: Option<String>,
-    /// All but its body; none if that is, to the letter, as in the part before. Most change sets are many inserts of one
-    /// kind: nothing of them but their bodies need be read more than once.
+    /// All but its body; none if that is, to the letter, as in the part before. Most change sets are many inserts of
+    /// one kind: nothing of them but their bodies need be read more than once.
     pub head: Option<Box<PartHead>>,
     /// Its body.
     pub body: &'a [u8],
@@ -293,8 +293,8 @@ impl Answers {
     }
 }
 
-/// What answers have in common that differ in the URL of an entity: the text of one before, between and after the places
-/// where it has that.
+/// What answers have in common that differ in the URL of an entity: the text of one before, between and after the
+/// places where it has that.
 pub(crate) struct Alike {
     status: u16,
     pieces: Vec<String>,

@@ -195,8 +195,8 @@ impl Worker {
     }
 }
 
-/// A batch that is sent again and again with other keys. Only these are written anew: the load shares its cores with the
-/// servers.
+/// A batch that is sent again and again with other keys. Only these are written anew: the load shares its cores with
+/// the servers.
 struct BatchText {
     text: Vec<u8>,
     /// Where each entity has its partition, its row, and its number.

@@ -1,8 +1,8 @@
 //! Room in the write-ahead log: its file is made longer before its pages are needed, many pages at a time.
 //!
 //! A sync after the file has become longer takes twice the time of one after the same bytes were overwritten (196 and
-//! 87 µs on the machine of the benchmarks), since the file system then also writes down the new length. SQLite makes the
-//! file longer with every commit, until the log starts over.
+//! 87 µs on the machine of the benchmarks), since the file system then also writes down the new length. SQLite makes
+//! the file longer with every commit, until the log starts over.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The header of the log, and what it has of each page beside the page: <https://sqlite.org/fileformat2.html#walformat>.
+/// The header of the log, and what it has of each page beside the page:
+/// <https://sqlite.org/fileformat2.html#walformat>.
 const LOG_HEADER_BYTES: u64 = 32;
 const FRAME_HEADER_BYTES: u64 = 24;
 

@@ -14,8 +14,8 @@ pub(super) enum From {
     After,
 }
 
-/// How many rows the statements insert that insert several: a whole batch is one of them. Every connection keeps each of
-/// them prepared, so there are few.
+/// How many rows the statements insert that insert several: a whole batch is one of them. Every connection keeps each
+/// of them prepared, so there are few.
 pub(super) const INSERT_ROWS: [usize; 5] = [CHANGES_MAX, 32, 8, 4, 1];
 
 /// The statements of one engine. Those that name an entity by its key have its placement as their last parameter, if
