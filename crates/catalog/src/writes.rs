@@ -1,6 +1,6 @@
 //! Writes on several shards that are completed whatever happens: decided here, with each shard's part, before the first
-//! shard commits. A part is kept until its shard has it; while a shard has one to come, no range that the write is about
-//! leaves it or comes to it, since the part is about the rows that were its own when it was decided.
+//! shard commits. A part is kept until its shard has it; while a shard has one to come, no range that the write is
+//! about leaves it or comes to it, since the part is about the rows that were its own when it was decided.
 
 use std::collections::BTreeMap;
 

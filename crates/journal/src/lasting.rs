@@ -11,8 +11,8 @@ use crate::stable::{self, Stability};
 const AGAIN: &str =
     "when a shard runs the statement again, which polyshard.multi_shard = 'eventual' may have it do";
 
-/// Turns one shard's part of a write on several shards. `literals` are the parameters as typed SQL literals; `moment` is
-/// the time of the statement as PostgreSQL writes it.
+/// Turns one shard's part of a write on several shards. `literals` are the parameters as typed SQL literals; `moment`
+/// is the time of the statement as PostgreSQL writes it.
 pub fn lasting_write(
     statement: &Statement,
     context: &Context<'_>,

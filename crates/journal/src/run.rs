@@ -161,8 +161,8 @@ impl Inner {
     }
 }
 
-/// A write with RETURNING, so that PostgreSQL answers nothing: its client was answered, and rows may have types that are
-/// not read here.
+/// A write with RETURNING, so that PostgreSQL answers nothing: its client was answered, and rows may have types that
+/// are not read here.
 fn unanswered(sql: &str) -> Option<String> {
     let words = sql.trim().trim_end_matches(';');
     let small = words.to_ascii_lowercase();

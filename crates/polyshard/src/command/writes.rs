@@ -56,11 +56,12 @@ pub fn run(command: &WritesCommand, client: &Client, output: &Output) -> Result<
         WritesCommand::Show { id } => output.answer(&client.write(id)?, show),
         WritesCommand::Retry { id } => output.answer(&client.retry_write(id)?, show),
         WritesCommand::Skip { id, shard, yes } => {
-            let shard =
-                ShardId::new(shard).map_err(|error| Problem::invalid("shard", error.to_string()))?;
+            let shard = ShardId::new(shard).map_err(|error| Problem::invalid("shard", error.to_string()))?;
             if !yes {
                 let message = format!("shard {shard} will lack what write {id} was to do there");
-                return Err(Problem::invalid("yes", message).with_remedy("say --yes if that is wanted").into());
+                return Err(Problem::invalid("yes", message)
+                    .with_remedy("say --yes if that is wanted")
+                    .into());
             }
             output.answer(&client.skip_write(id, &SkipWrite { shard })?, show)
         }

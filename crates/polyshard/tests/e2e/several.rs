@@ -35,7 +35,9 @@ fn a_write_on_several_shards_is_completed_after_its_server_is_killed() {
     ] {
         psql(&server, statement);
     }
-    assert!(!try_sql(&server, "SET polyshard.multi_shard = 'refuse'; UPDATE counts SET n = 1").status.success());
+    assert!(
+        !try_sql(&server, "SET polyshard.multi_shard = 'refuse'; UPDATE counts SET n = 1").status.success()
+    );
     let rows: Vec<String> = (0..40).map(|tenant| format!("({tenant}, 0)")).collect();
     assert_eq!(sql(&server, &format!("INSERT INTO counts VALUES {}", rows.join(", "))), "INSERT 0 40");
     let listed = json(&server, "writes list");

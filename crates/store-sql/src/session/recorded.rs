@@ -1,12 +1,12 @@
-//! A transaction of several statements on SQLite shards under `polyshard.multi_shard = 'eventual'`: sessions that answer
-//! for the files carry it out, and what they write is noted, to be decided at its end.
+//! A transaction of several statements on SQLite shards under `polyshard.multi_shard = 'eventual'`: sessions that
+//! answer for the files carry it out, and what they write is noted, to be decided at its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use polyshard_map::MapName;
 use polyshard_router::{Access, RouterError};
-use polyshard_sql::{Kind, Param, Route, SqlError};
+use polyshard_sql::{Kind, Param, Route, SqlError, ast};
 
 use super::place::Wanted;
 use super::{Done, Session, Stop};
@@ -63,6 +63,14 @@ impl Session {
             return Ok(true);
         }
         self.check_alone()?;
+        // Rows may be locked by a query, but what it writes would not be noted.
+        if writes && writes_within(analysed) {
+            return Err(SqlError::unsupported(
+                "a query that writes within WITH is not part of a transaction under polyshard.multi_shard = 'eventual'",
+                "Write by a statement of its own.",
+            )
+            .into());
+        }
         let access = if writes { Access::Write } else { Access::Read };
         self.admit(&wanted)?;
         let tickets = self.enter_held(self.enter(&wanted, access), first_map(route)).await;
@@ -142,6 +150,11 @@ impl Session {
         let entered = tokio::time::timeout(HELD_WAIT, entering).await;
         entered.unwrap_or_else(|_| Err(RouterError::Moving(map.clone())))
     }
+}
+
+/// Whether a query has parts of its own, any of which may write.
+fn writes_within(analysed: &Analysed) -> bool {
+    matches!(analysed.statement.ast(), Some(ast::Statement::Query(query)) if query.with.is_some())
 }
 
 /// A map that a route goes by, to name it.

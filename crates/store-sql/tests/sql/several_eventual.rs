@@ -517,8 +517,8 @@ async fn apart(cluster: &Cluster) -> (i64, i64) {
     (on("s1"), on("s2"))
 }
 
-/// A transaction over SQLite shards is one write: it sees what it has written, goes back to savepoints, and is on all of
-/// its shards or on none, also when it is stopped.
+/// A transaction over SQLite shards is one write: it sees what it has written, goes back to savepoints, and is on all
+/// of its shards or on none, also when it is stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_over_sqlite_shards_is_one_write() {
     let place = files();
@@ -631,7 +631,7 @@ async fn transactions_over_sqlite_shards_in_opposite_order_end() {
     Arc::into_inner(cluster).unwrap().close().await;
 }
 
-/// A reference that is checked at the end of a transaction is checked before it is decided: afterwards nothing is refused.
+/// A reference that is checked at the end of a transaction is checked before it is decided.
 async fn what_is_checked_at_the_end_is_checked_before_the_decision(place: Place) {
     let cluster = Cluster::on_place(place, &Setup::default()).await;
     let client = make_tables(&cluster).await;
