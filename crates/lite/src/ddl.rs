@@ -79,7 +79,7 @@ fn guarded(text: &str, context: &Context<'_>) -> Result<Vec<String>, SqlError> {
     }
 }
 
-/// Extensions whose functions are here as far as migration tools ask for them: `uuid_generate_v4` and `gen_random_uuid`.
+/// Extensions whose functions are here as far as migration tools ask for them: `uuid_generate_v4`, `gen_random_uuid`.
 pub(crate) const EXTENSIONS: [(&str, &str); 3] =
     [("plpgsql", "1.0"), ("uuid-ossp", "1.1"), ("pgcrypto", "1.3")];
 

@@ -47,7 +47,7 @@ impl Writes {
         self.added.is_empty() && self.changed.is_empty()
     }
 
-    /// Queries that fail if a reference which is checked at the end does not hold; of the answer to [`REFERENCES_QUERY`].
+    /// Queries that fail if a reference that is checked at the end does not hold, from what [`REFERENCES_QUERY`] gives.
     pub fn checks(&self, references: &Rows) -> Result<Vec<String>, SqlError> {
         let mut keys = Vec::new();
         for row in references {

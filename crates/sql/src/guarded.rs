@@ -1,10 +1,10 @@
-//! DO blocks that make a type unless it is there, as migration tools write them: PostgreSQL has no CREATE TYPE IF NOT EXISTS.
+//! DO blocks that make a type unless it is there: PostgreSQL has no CREATE TYPE IF NOT EXISTS.
 
 use crate::cursor::string_value;
 use crate::lexer::{Lexeme, Lexer, Token};
 
-/// The CREATE TYPE of a block that is `BEGIN CREATE TYPE …; EXCEPTION WHEN duplicate_object THEN null; END`, and nothing
-/// else.
+/// The CREATE TYPE of a block that is `BEGIN CREATE TYPE …; EXCEPTION WHEN duplicate_object THEN null; END` and no
+/// more.
 pub fn guarded_type(text: &str) -> Option<String> {
     let tokens = Lexer::tokens(text).ok()?;
     let mut code = None;
@@ -58,10 +58,12 @@ mod tests {
     #[test]
     fn only_a_block_that_makes_one_type_is_one() {
         let made = Some("CREATE TYPE \"public\".\"e\" AS ENUM('a', 'b')".to_owned());
-        let sequelize = "DO 'BEGIN CREATE TYPE \"public\".\"e\" AS ENUM(''a'', ''b''); EXCEPTION WHEN duplicate_object THEN \
+        let sequelize = "DO 'BEGIN CREATE TYPE \"public\".\"e\" AS ENUM(''a'', ''b''); EXCEPTION WHEN \
+                         duplicate_object THEN \
                          null; END'";
         assert_eq!(guarded_type(sequelize), made);
-        let drizzle = "DO $$ BEGIN\n CREATE TYPE \"public\".\"e\" AS ENUM('a', 'b');\nEXCEPTION\n WHEN duplicate_object \
+        let drizzle = "DO $$ BEGIN\n CREATE TYPE \"public\".\"e\" AS ENUM('a', 'b');\nEXCEPTION\n WHEN \
+                       duplicate_object \
                        THEN null;\nEND $$ LANGUAGE plpgsql";
         assert_eq!(guarded_type(drizzle), made);
         for other in [

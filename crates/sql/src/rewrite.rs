@@ -173,8 +173,8 @@ mod tests {
             let rewritten = rewrite(sql, &tokens);
             (rewritten.text.into_owned(), rewritten.left_out)
         };
-        let drizzle = "CREATE TABLE \"u\" (\"a\" numeric(3, 1), \"id\" integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY \
-                       (sequence name \"u_id_seq\" INCREMENT BY 1))";
+        let drizzle = "CREATE TABLE \"u\" (\"a\" numeric(3, 1), \"id\" integer PRIMARY KEY GENERATED ALWAYS AS \
+                       IDENTITY (sequence name \"u_id_seq\" INCREMENT BY 1))";
         assert_eq!(with(drizzle), (drizzle.replace("sequence name \"u_id_seq\"", ""), None));
         let other = drizzle.replace("u_id_seq", "u_seq");
         assert_eq!(with(&other).1, Some("SEQUENCE NAME"));

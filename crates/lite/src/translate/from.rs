@@ -79,8 +79,8 @@ impl Translator<'_> {
         Ok(left)
     }
 
-    /// `LEFT JOIN LATERAL (…) ON true` of one value for each row, by which Drizzle and Prisma fetch what belongs to it: a
-    /// value that is computed where it is used. If there is more than one, it is refused when that is seen.
+    /// `LEFT JOIN LATERAL (…) ON true` of one value for each row, by which Drizzle fetches what belongs to it: a value
+    /// that is computed where it is used. If there is more than one, it is refused when that is seen.
     fn beside(&mut self, join: &Join, uses: &mut Ex) -> Result<Option<Joined>, SqlError> {
         let (JoinOperator::Left(JoinConstraint::On(on)) | JoinOperator::LeftOuter(JoinConstraint::On(on))) =
             &join.join_operator
