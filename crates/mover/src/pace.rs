@@ -23,8 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// A look that is older says nothing of now.
 const LOOK_OLD: Duration = Duration::from_secs(1);
-/// The longest rest: however slow a bite was, the next one comes.
-const REST_MAX: Duration = Duration::from_secs(1);
+/// The longest rest: however slow a bite was, because others have the processors, the next one comes.
+const REST_MAX: Duration = Duration::from_millis(300);
 
 /// How long a bite should take while requests are served: whoever comes meanwhile waits for it on an embedded shard,
 /// or shares the processors with it. That is the least that is seen of a move by the slowest of a hundred.
