@@ -204,8 +204,8 @@ impl Session {
         Ok(())
     }
 
-    /// Leaves the shard where rows of reference tables were locked (FOR UPDATE) and nothing else was done; the position in
-    /// the journal up to which it had everything then. Whoever changes these rows changes the position.
+    /// Leaves the shard where rows of reference tables were locked (FOR UPDATE) and nothing else was done; the position
+    /// in the journal up to which it had everything then. Whoever changes these rows changes the position.
     async fn let_go_of_locks(&mut self) -> Result<Option<(ShardId, Option<i64>)>, Stop> {
         let Some(lite) = self.lite.as_mut().filter(|lite| lite.transaction.is_some()) else {
             return Ok(None);
