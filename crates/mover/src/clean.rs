@@ -86,7 +86,7 @@ impl Cleaning {
                 let began = Instant::now();
                 let count = self.found.len().min(self.bite.rows(dirt.pace));
                 let batch = self.found.iter().take(count).map(|key| table.delete(key)).collect();
-                // The last of those that were found makes all of them safe, before it is looked again whether any is left.
+                // The last of those that were found makes all of them safe, before it is looked whether any is left.
                 let is_last = count == self.found.len();
                 let durable = if is_last { Durable::Now } else { Durable::WithTheNext };
                 let removed = on.clean(dirt.op, dirt.capture, ranges, batch, durable).await;

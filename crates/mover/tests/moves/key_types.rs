@@ -1,4 +1,4 @@
-//! Maps whose keys are moments, days and uuids: rows of every such key move and are found, also on the other engine (D1).
+//! Maps whose keys are moments, days and uuids: rows of every such key move and are found, on either engine (D1).
 
 use std::sync::Arc;
 
