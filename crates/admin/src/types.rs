@@ -33,8 +33,8 @@ pub use backup::{
 };
 pub use change::{
     AddChange, AddSegmentChange, AssignChange, ChangeAnswer, ChangeRequest, LockChange, MergeChange,
-    NewEntry, PlacedEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange, SplitSegmentChange,
-    UnlockChange,
+    NewEntry, PlacedEntry, RemoveChange, RemoveSegmentChange, SetStateChange, SplitChange,
+    SplitSegmentChange, UnlockChange,
 };
 pub use checker::{
     BrokenLink, LastCheckAnswer, LinkView, LinksAnswer, LinksCheckAnswer, NewLink, OldRowsWish,

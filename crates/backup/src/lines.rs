@@ -26,8 +26,8 @@ pub(crate) struct Head {
     pub(crate) placement: PlacementText,
     /// The column that tells datasets apart in a table that they share.
     pub(crate) rows_column: Option<String>,
-    /// Of format 2: for each column, what the type of a file's column must be called by; empty where values are the same
-    /// on both engines.
+    /// Of format 2: for each column, what the type of a file's column must be called by; empty where values are the
+    /// same on both engines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) kept: Vec<String>,
 }

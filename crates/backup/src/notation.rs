@@ -1,5 +1,5 @@
-//! The forms that values have in copies: as their database writes them, or as SQLite files keep them, which both engines
-//! read.
+//! The forms that values have in copies: as their database writes them, or as SQLite files keep them, which both
+//! engines read.
 
 use polyshard_engine::{Dialect, Value};
 use polyshard_map::KeyBytes;

@@ -189,7 +189,7 @@ pub struct ArchiveRuleView {
     /// When it was last carried out, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_ms: Option<i64>,
-    /// When it is due next, in milliseconds since 1970; what has passed waits for a quiet hour, or for another operation.
+    /// When it is due next, in milliseconds since 1970; what has passed waits for a quiet hour or another operation.
     pub next_ms: i64,
     /// Why it could not be begun when this process last tried; it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]

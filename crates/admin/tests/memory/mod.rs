@@ -175,7 +175,11 @@ impl Contents {
         let delta = apply(map.definition(), &map.window(&change), &change, owner, epoch, NOW_MS)?;
         let map = map.with(&delta, epoch).unwrap();
         self.epoch += 1;
-        Ok(ChangeAnswer { operation: format!("op{}", self.epoch), map: self.put(map, version + 1), placed: Vec::new() })
+        Ok(ChangeAnswer {
+            operation: format!("op{}", self.epoch),
+            map: self.put(map, version + 1),
+            placed: Vec::new(),
+        })
     }
 
     fn entries(&self, name: &MapName, page: &Page) -> Result<EntriesAnswer, Problem> {

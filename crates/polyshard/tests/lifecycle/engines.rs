@@ -38,7 +38,8 @@ fn things(tenant: i64) -> Vec<String> {
         .collect();
     rows.push(format!(
         "({tenant}, 1000, 'infinity', '24:00:00', '-infinity', 'infinity', -0.001, \
-         'ffffffff-ffff-ffff-ffff-ffffffffffff', '-178000000 years', '{{}}', '{{}}', '[]', 'Infinity', true, '', '', '')"
+         'ffffffff-ffff-ffff-ffff-ffffffffffff', '-178000000 years', '{{}}', '{{}}', '[]', 'Infinity', true, '', \
+         '', '')"
     ));
     rows.push(format!(
         "({tenant}, 1001, '0044-03-15 BC', '00:00:00', '0044-03-15 01:02:03 BC', '0044-03-15 01:02:03+00 BC', 0, \

@@ -159,7 +159,7 @@ impl<'a> Placing<'a> {
         }
         let message = format!("no shard has room for new keys of map {map}: {}", reasons.join("; "));
         Err(Problem::new(ErrorCode::Conflict, message).with_remedy(
-            "add a shard of the same region and tier, raise a limit with 'polyshard shard set', or name a shard with --to",
+            "add a shard of the same region and tier, raise a limit with 'polyshard shard set', or change a rule",
         ))
     }
 
