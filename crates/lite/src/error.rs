@@ -135,8 +135,8 @@ fn about(table: &TableName, constraint: Option<&str>) -> About {
 
 fn unique_name(table: &TableName, columns: &[&str], schema: &Schema) -> String {
     let known = schema.tables.get(table);
-    let indexes = schema.indexes.get(table).into_iter().flatten();
-    if let Some(index) = indexes.into_iter().find(|index| index.is_unique && index.columns == *columns) {
+    let mut indexes = schema.indexes.get(table).into_iter().flatten();
+    if let Some(index) = indexes.find(|index| index.is_unique && index.columns == *columns) {
         return index.name.clone();
     }
     let table = &table.name;

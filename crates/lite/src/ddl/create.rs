@@ -197,8 +197,8 @@ pub(super) fn column(table: &TableName, def: &ColumnDef, context: &Context<'_>) 
                 constraints.push(Constraint::foreign(given, vec![name.clone()], key)?);
             }
             ColumnOption::Generated { generated_as, generation_expr: None, sequence_options, .. } => {
-                let options = sequence_options.iter().flatten();
-                if let Some(other) = options.into_iter().find(|option| !is_usual_option(option, type_oid)) {
+                let mut options = sequence_options.iter().flatten();
+                if let Some(other) = options.find(|option| !is_usual_option(option, type_oid)) {
                     return Err(unsupported(format!("identity columns with the option{other}")));
                 }
                 is_identity = true;
