@@ -1,6 +1,7 @@
 //! Schema changes: PostgreSQL's statement in, SQLite's statements and the description of what it made out.
 
 mod alter;
+mod comment;
 mod constraint;
 mod create;
 mod drop;
@@ -50,8 +51,9 @@ pub fn ddl(statement: &Statement, context: &Context<'_>) -> Result<Vec<String>, 
         Ast::Drop { object_type, if_exists, names, cascade, .. } => {
             drop::objects(object_type, *if_exists, names, *cascade, context)
         }
-        // Nothing of it is kept.
-        Ast::Comment { .. } => Ok(Vec::new()),
+        Ast::Comment { object_type, object_name, comment, .. } => {
+            comment::on(object_type, object_name, comment.as_deref(), context)
+        }
         Ast::CreateSchema { schema_name, if_not_exists, .. } => {
             schema::create(schema_name, *if_not_exists, context)
         }

@@ -14,7 +14,7 @@ use crate::types;
 use crate::value::json::Json;
 
 /// Makes the tables that the descriptions are kept in; to be run on every shard before the first [`crate::ddl`].
-pub const BOOKKEEPING: [&str; 7] = [
+pub const BOOKKEEPING: [&str; 12] = [
     "CREATE TABLE IF NOT EXISTS polyshard_sql_table (name TEXT PRIMARY KEY NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS polyshard_sql_column (table_name TEXT NOT NULL, name TEXT NOT NULL, position INTEGER \
      NOT NULL, type_oid INTEGER NOT NULL, type_mod INTEGER NOT NULL, type_name TEXT NOT NULL, not_null INTEGER NOT \
@@ -28,6 +28,18 @@ pub const BOOKKEEPING: [&str; 7] = [
      TEXT NOT NULL, definition TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS polyshard_sql_schema (name TEXT PRIMARY KEY NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS polyshard_sql_enum (name TEXT PRIMARY KEY NOT NULL, labels TEXT NOT NULL) STRICT",
+    // A table's own comment is one of no column. Comments go with what they are about.
+    "CREATE TABLE IF NOT EXISTS polyshard_sql_comment (relation TEXT NOT NULL, column_name TEXT NOT NULL, \
+     description TEXT NOT NULL, PRIMARY KEY (relation, column_name)) STRICT",
+    "CREATE TRIGGER IF NOT EXISTS polyshard_sql_comment_dropped AFTER DELETE ON polyshard_sql_table BEGIN DELETE FROM \
+     polyshard_sql_comment WHERE relation = OLD.name; END",
+    "CREATE TRIGGER IF NOT EXISTS polyshard_sql_comment_renamed AFTER UPDATE OF name ON polyshard_sql_table BEGIN \
+     UPDATE polyshard_sql_comment SET relation = NEW.name WHERE relation = OLD.name; END",
+    "CREATE TRIGGER IF NOT EXISTS polyshard_sql_comment_column_dropped AFTER DELETE ON polyshard_sql_column BEGIN \
+     DELETE FROM polyshard_sql_comment WHERE relation = OLD.table_name AND column_name = OLD.name; END",
+    "CREATE TRIGGER IF NOT EXISTS polyshard_sql_comment_column_renamed AFTER UPDATE OF name ON polyshard_sql_column \
+     BEGIN UPDATE polyshard_sql_comment SET column_name = NEW.name WHERE relation = OLD.table_name AND \
+     column_name = OLD.name; END",
 ];
 
 /// The queries whose answers, in this order, [`schema_from`] makes a schema of.

@@ -23,7 +23,7 @@ pub use deferred::{REFERENCES_QUERY, Writes};
 pub use describe::{BOOKKEEPING, DESCRIPTION_QUERIES, schema_from};
 pub use error::error;
 pub use functions::{aggregates, collations, functions};
-pub use held::{HELD_ROWS_MAX, Held};
+pub use held::{HELD_ROWS_MAX, Held, Steps, WITH_ROWS_MAX};
 pub use known_settings::{FIXED_SETTINGS, IGNORED_SETTINGS, all_settings, spelled};
 pub use prepared::{
     Format, Moment, OutColumn, Prepared, Tag, encode, parameter_literal, prepare, prepare_across,

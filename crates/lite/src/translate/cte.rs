@@ -16,12 +16,7 @@ impl Translator<'_> {
         query: &Query,
     ) -> Result<(String, Option<Vec<OutColumn>>, Tag), SqlError> {
         let mut uses = Ex::of("", TypeOid::UNKNOWN);
-        let mut with = Vec::new();
-        if let Some(clause) = &query.with {
-            for cte in &clause.cte_tables {
-                with.push(self.cte(cte, clause.recursive, &mut uses)?);
-            }
-        }
+        let with = self.with_parts(query, true, &mut uses)?;
         let ((sql, columns), tag) = match query.body.as_ref() {
             SetExpr::Insert(Ast::Insert(insert)) => (self.insert(insert)?, Tag::Insert),
             SetExpr::Update(Ast::Update(update)) => (self.update(update)?, Tag::Update),

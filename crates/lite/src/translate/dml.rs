@@ -180,6 +180,7 @@ impl Translator<'_> {
             items.push(self.assigned(value, column)?.sql);
         }
         let ids = query_rows_most(query).map_or(Ids::Held, Ids::Rows);
+        let per_row = self.held.as_ref().map_or(0, |held| held.sequences());
         let ids_before = std::mem::replace(&mut self.ids, ids);
         for (place, column) in table.columns.iter().enumerate() {
             if !columns.contains(&place) && column.generated != Generated::Stored {
@@ -195,8 +196,8 @@ impl Translator<'_> {
         let items = items.join(", ");
         // Without WHERE, SQLite would read ON CONFLICT as the ON of a join.
         let sql = match &mut self.held {
-            Some(held) => held.rows(rows, made.columns.len(), &items),
-            None => format!("SELECT {items} FROM ({rows}) AS \"s\" WHERE true"),
+            Some(held) if held.sequences() > per_row => held.rows(rows, made.columns.len(), &items),
+            _ => format!("SELECT {items} FROM ({rows}) AS \"s\" WHERE true"),
         };
         Ok((columns, Rows::Query(sql)))
     }

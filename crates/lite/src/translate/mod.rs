@@ -18,6 +18,7 @@ mod scope;
 mod select;
 mod table_function;
 mod window;
+mod with_writes;
 
 use std::collections::BTreeMap;
 

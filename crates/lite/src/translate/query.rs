@@ -48,12 +48,7 @@ impl Translator<'_> {
         let is_top = std::mem::replace(&mut self.is_top, false);
         let level = self.scopes.len();
         let mut uses = Ex::of("", TypeOid::UNKNOWN);
-        let mut with = Vec::new();
-        if let Some(clause) = &query.with {
-            for cte in &clause.cte_tables {
-                with.push(self.cte(cte, clause.recursive, &mut uses)?);
-            }
-        }
+        let with = self.with_parts(query, is_top, &mut uses)?;
         let order_by: &[OrderByExpr] = match &query.order_by {
             None => &[],
             Some(OrderBy { kind: OrderByKind::Expressions(parts), interpolate: None }) => parts,

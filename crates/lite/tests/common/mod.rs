@@ -154,8 +154,14 @@ impl Lite {
     ) -> Result<Rows, SqlError> {
         let wrong = |error| polyshard_lite::error(&error, &self.schema);
         let mut transaction = self.db.begin(Access::Write).await.unwrap();
+        let steps = held.steps(prepared, params, moment)?;
+        for (place, [make, write]) in steps.writes.into_iter().enumerate() {
+            transaction.run(make).await.map_err(wrong)?;
+            let returned = transaction.run(write).await.map_err(wrong)?;
+            transaction.run_all(held.put(place, &returned)).await.map_err(wrong)?;
+        }
         let mut count = 0;
-        for statement in held.lay(prepared, params, moment)? {
+        for statement in steps.lay {
             count = transaction.run(statement).await.map_err(wrong)?.affected() as i64;
         }
         for place in 0..held.sequences().len() {
@@ -163,10 +169,8 @@ impl Lite {
             self.next += count;
             transaction.run(held.give(place, &ids)).await.map_err(wrong)?;
         }
-        let values = held.bind(prepared, params, moment)?;
-        let statement = values.into_iter().fold(EngineStatement::new(prepared.sql.clone()), |s, v| s.bind(v));
-        let rows = transaction.run(statement).await.map_err(wrong)?;
-        for statement in held.clear() {
+        let rows = transaction.run(steps.main).await.map_err(wrong)?;
+        for statement in steps.clear {
             transaction.run(statement).await.map_err(wrong)?;
         }
         transaction.commit().await.map_err(wrong)?;

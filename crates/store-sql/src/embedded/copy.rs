@@ -40,6 +40,7 @@ impl Session {
         if !copy.from {
             return self.copy_out_lite(copy).await;
         }
+        self.check_not_read_only("COPY FROM")?;
         check_plain(copy)?;
         let form = Form::of(copy)?;
         let into = self.copy_target(copy).await?;

@@ -13,7 +13,7 @@ use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Sta
 use super::run::{Solo, savepoint};
 use super::translate::statement_of;
 use crate::cache::Analysed;
-use crate::reply;
+use crate::reply::{self, Severity};
 use crate::session::{Done, Extent, Session, Stop};
 
 /// What a transaction on every shard has done.
@@ -65,6 +65,7 @@ impl Session {
             reply::complete(&mut self.client.out, upkeep_tag(&statement));
             return Ok(());
         }
+        self.check_not_read_only("a change of what every shard has")?;
         self.door.journal.check_ddl(&statement)?;
         self.open_everywhere().await?;
         let (sql, after, kind) = match route {
@@ -96,6 +97,7 @@ impl Session {
                 rows = answers.into_iter().next();
             }
         }
+        let forgotten = statements.is_empty();
         turn.statements.push(Recorded::new(sql));
         if let (Some(_), Some(write)) = (&prepared, &shown) {
             turn.writes.note(write, &context);
@@ -128,6 +130,11 @@ impl Session {
                     Kind::Do => "DO".to_owned(),
                     _ => "TRUNCATE TABLE".to_owned(),
                 };
+                if forgotten && tag == "COMMENT" {
+                    let message = "SQLite shards keep comments of tables and columns; this one is not kept";
+                    let warning = SqlError::new(reply::state::WARNING, message);
+                    reply::error(&mut self.client.out, Severity::Warning, &warning);
+                }
                 reply::complete(&mut self.client.out, &tag);
                 Ok(())
             }
@@ -196,7 +203,8 @@ impl Session {
         {
             drop(open);
             turn.give_up().await;
-            let message = "rows that were locked may have changed since, as something that every shard has did";
+            let message =
+                "rows that were locked may have changed since, as something that every shard has did";
             return Err(SqlError::new(SqlState("40001"), message).hint("Try the transaction again.").into());
         }
         let (statements, kind, writes) = (Vec::new(), EntryKind::Rows, Writes::default());

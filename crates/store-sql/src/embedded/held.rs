@@ -1,18 +1,23 @@
-//! Statements before which something is laid ready on their shard: the rows of a query that get ids.
+//! Statements before which something is laid ready on their shard: the rows of a query that get ids, and those of
+//! writes within WITH.
 
 use std::sync::Arc;
 
 use polyshard_engine::{Rows, Transaction};
-use polyshard_lite::{HELD_ROWS_MAX, Held, Prepared};
+use polyshard_lite::{HELD_ROWS_MAX, Held, Prepared, WITH_ROWS_MAX};
 use polyshard_map::ShardId;
 use polyshard_router::Access;
 use polyshard_sql::{Param, Schema, SqlError, SqlState};
 
 use super::pages::run_stoppable;
 use super::run::Solo;
-use super::translate::statement_of;
 use crate::reply;
 use crate::session::{Done, Session, Stop, write_ticket};
+
+/// A statement wants more than it may have.
+const LIMIT_EXCEEDED: SqlState = SqlState("54000");
+/// Rows laid ready at once.
+const ROWS_AT_ONCE: usize = 1_000;
 
 impl Session {
     /// New ids of a sequence, for rows of a shard.
@@ -42,8 +47,8 @@ impl Session {
         if self.under.is_some() {
             // Whoever runs its words again on a shard that has missed them would get other ids.
             return Err(SqlError::unsupported(
-                "an id for each row of a query cannot be given where writes are completed on several shards",
-                "Insert the rows with VALUES, give the ids yourself, or SET polyshard.multi_shard = 'off'.",
+                "an id for each row of a query, or a write within WITH, where writes on several shards are completed",
+                "Insert the rows with VALUES, or give the ids yourself; or SET polyshard.multi_shard = 'refuse'.",
             )
             .into());
         }
@@ -91,23 +96,39 @@ impl Session {
     ) -> Result<Rows, Stop> {
         let running = self.running();
         let moment = self.moment(prepared, shard).await?;
+        let steps = held.steps(prepared, params, &moment)?;
+        for (place, write) in steps.writes.into_iter().enumerate() {
+            let mut returned = None;
+            for statement in write {
+                returned = Some(run_stoppable(transaction, statement, &running, schema).await?);
+            }
+            let Some(returned) = returned else { continue };
+            if returned.len() > WITH_ROWS_MAX {
+                let message =
+                    format!("a write within WITH returns {} rows, and may {WITH_ROWS_MAX}", returned.len());
+                return Err(SqlError::new(LIMIT_EXCEEDED, message).hint("Write them in parts.").into());
+            }
+            for rows in held.put(place, &returned).chunks(ROWS_AT_ONCE) {
+                let put = transaction.run_all(rows.to_vec()).await;
+                put.map_err(|error| polyshard_lite::error(&error, schema))?;
+            }
+        }
         let mut count = 0;
-        for statement in held.lay(prepared, params, &moment)? {
+        for statement in steps.lay {
             let laid = run_stoppable(transaction, statement, &running, schema).await?;
             count = usize::try_from(laid.affected()).unwrap_or(usize::MAX);
         }
         if count > HELD_ROWS_MAX {
             let message =
                 format!("a query gives {count} rows that need ids, and {HELD_ROWS_MAX} can have them");
-            return Err(SqlError::new(SqlState("54000"), message).hint("Insert them in parts.").into());
+            return Err(SqlError::new(LIMIT_EXCEEDED, message).hint("Insert them in parts.").into());
         }
         for (place, sequence) in held.sequences().iter().enumerate() {
             let ids = self.new_ids(sequence, count, shard).await?;
             run_stoppable(transaction, held.give(place, &ids), &running, schema).await?;
         }
-        let statement = statement_of(prepared, held.bind(prepared, params, &moment)?);
-        let rows = run_stoppable(transaction, statement, &running, schema).await?;
-        for statement in held.clear() {
+        let rows = run_stoppable(transaction, steps.main, &running, schema).await?;
+        for statement in steps.clear {
             run_stoppable(transaction, statement, &running, schema).await?;
         }
         Ok(rows)

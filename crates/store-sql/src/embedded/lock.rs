@@ -1,4 +1,4 @@
-//! LOCK TABLE, and sizes of tables, on SQLite shards: what concerns whole tables.
+//! What SQLite shards are asked beside rows: LOCK TABLE, sizes of tables, transactions that only read.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::reply;
 use crate::session::{Done, Session, Wanted};
 
 impl Session {
-    /// A transaction that may write has the writer of its file alone, and with it everything that it can see: that is what
-    /// a lock is. Tables on other shards it can neither read nor write until it ends.
+    /// A transaction that may write has the writer of its file alone, and with it everything that it can see: that is
+    /// what a lock is. Tables on other shards it can neither read nor write until it ends.
     pub(super) async fn lock_lite(&mut self, route: &Route) -> Done {
         if !self.transaction.is_explicit() {
             let message = "LOCK TABLE can only be used in transaction blocks";
@@ -35,6 +35,15 @@ impl Session {
         }
         reply::complete(&mut self.client.out, "LOCK TABLE");
         Ok(())
+    }
+
+    /// Refuses a write in a transaction that was begun to read only.
+    pub(super) fn check_not_read_only(&self, what: &str) -> Done {
+        if !self.transaction.read_only {
+            return Ok(());
+        }
+        let message = format!("cannot execute {what} in a read-only transaction");
+        Err(SqlError::new(reply::state::READ_ONLY, message).into())
     }
 
     /// The shards of a query for sizes, which are those of all files together.

@@ -132,6 +132,10 @@ impl Session {
             self.note_query(analysed.statement.text());
         }
         let writes = prepared.writes() || prepared.locks;
+        if writes {
+            let word = analysed.statement.text().split_whitespace().next().unwrap_or_default();
+            self.check_not_read_only(&word.to_ascii_uppercase())?;
+        }
         let access = if writes { Access::Write } else { Access::Read };
         self.enter_lite(&wanted, access).await?;
         let done = self.run_entered(&prepared, params, &schema, writes).await;

@@ -1,5 +1,8 @@
 //! What people try first in psql, on SQLite shards. G1, C1, C3.
 
+use polyshard_router::rights::Right;
+
+use crate::rights::{connect, on_table, put};
 use crate::support::{Cluster, refusal, rows};
 
 async fn with_orders() -> Cluster {
@@ -121,6 +124,16 @@ async fn sessions_and_settings_are_shown() {
     rows(&other, "RESET application_name").await;
     assert_eq!(client.query_one(&statement, &[]).await.unwrap().get::<_, i64>(0), 0);
 
+    // A user with limited rights is not told of others.
+    put(&cluster, "reader", &[on_table(Right::Read, "orders")]).await;
+    let reader = connect(&cluster, "reader").await;
+    assert_eq!(refusal(&reader, "SELECT usename FROM pg_stat_activity").await.0, "42501");
+    assert_eq!(
+        rows(&client, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'reader'").await,
+        [["1"]]
+    );
+    drop(reader);
+
     rows(&client, "SET statement_timeout = '7s'").await;
     let all = rows(&client, "SHOW ALL").await;
     let find = |name: &str| all.iter().find(|row| row[0] == name).map(|row| row[1].clone());
@@ -131,5 +144,77 @@ async fn sessions_and_settings_are_shown() {
     assert_eq!(in_table, [["7s"]]);
     assert_eq!(client.query("SHOW ALL", &[]).await.unwrap().len(), all.len());
     drop((client, other));
+    cluster.close().await;
+}
+
+/// Rows go from one table to another in one statement, as queues do it.
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_within_with_are_one_statement() {
+    let cluster = with_orders().await;
+    let client = cluster.connect().await;
+    let run = async |sql: &str| rows(&client, sql).await;
+    run("CREATE TABLE past (tenant_id bigint, number bigserial, note text, PRIMARY KEY (tenant_id, number))")
+        .await;
+    run("SELECT polyshard.shard_table('past', 'tenants', 'tenant_id')").await;
+    run("INSERT INTO orders (tenant_id, amount, note) SELECT 5, g, 'n' || g FROM generate_series(1, 50) g")
+        .await;
+    let count = "WITH d AS (DELETE FROM orders WHERE tenant_id = 5 AND amount > 40 RETURNING *) SELECT count(*) FROM d";
+    assert_eq!(run(count).await, [["10"]]);
+    assert_eq!(run(count).await, [["0"]]);
+
+    // With parameters, ids for the rows that come, and RETURNING.
+    let carry = "WITH d AS (DELETE FROM orders WHERE tenant_id = $1 AND amount <= $2::int RETURNING tenant_id, note, \
+                 amount) INSERT INTO past (tenant_id, note) SELECT tenant_id, note FROM d WHERE tenant_id = $1 \
+                 ORDER BY amount RETURNING note, number";
+    let carried = client.query(carry, &[&5_i64, &3_i32]).await.unwrap();
+    let carried: Vec<(String, i64)> = carried.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let notes: Vec<&str> = carried.iter().map(|(note, _)| note.as_str()).collect();
+    assert_eq!(notes, ["n1", "n2", "n3"]);
+    assert!(carried.is_sorted_by_key(|(_, number)| *number), "{carried:?}");
+
+    // What fails half-way leaves everything as it was, in a transaction and out of it.
+    let bad =
+        "WITH d AS (DELETE FROM orders WHERE tenant_id = 5 RETURNING amount) SELECT 1 / (amount - 7) FROM d";
+    assert_eq!(refusal(&client, bad).await.0, "22012");
+    run("BEGIN; SAVEPOINT s").await;
+    assert_eq!(refusal(&client, bad).await.0, "22012");
+    run("ROLLBACK TO s").await;
+    assert_eq!(run("SELECT count(*) FROM orders WHERE tenant_id = 5").await, [["37"]]);
+    assert_eq!(run(&count.replace("40", "30")).await, [["10"]]);
+    run("COMMIT").await;
+    assert_eq!(run("SELECT count(*) FROM orders WHERE tenant_id = 5").await, [["27"]]);
+
+    // Of several shards it is refused, and so it is where nothing may be written.
+    let several = "WITH d AS (DELETE FROM orders RETURNING *) SELECT count(*) FROM d";
+    assert_eq!(refusal(&client, several).await.0, "0A000");
+    run("BEGIN READ ONLY").await;
+    assert_eq!(refusal(&client, count).await.0, "25006");
+    run("ROLLBACK; BEGIN READ ONLY").await;
+    assert_eq!(refusal(&client, "INSERT INTO orders (tenant_id) VALUES (1)").await.0, "25006");
+    run("ROLLBACK; BEGIN READ ONLY").await;
+    assert_eq!(refusal(&client, "CREATE TABLE more (id int PRIMARY KEY)").await.0, "25006");
+    run("ROLLBACK").await;
+    assert_eq!(run("SELECT count(*) FROM orders").await, [["27"]]);
+    drop(client);
+    cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comments_are_kept() {
+    let cluster = with_orders().await;
+    let say = "COMMENT ON TABLE orders IS 'all orders'; COMMENT ON COLUMN orders.note IS 'by the clerk'; \
+               COMMENT ON DATABASE polyshard IS 'forgotten'";
+    let (done, said) = cluster.program("psql", &["-c", say]).await;
+    assert!(done && said.contains("is not kept"), "{said}");
+    let (done, said) = cluster.program("psql", &["-Atc", "\\dt+ orders", "-c", "\\d+ orders"]).await;
+    assert!(done && said.contains("all orders") && said.contains("by the clerk"), "{said}");
+    // Every shard has them.
+    let client = cluster.connect().await;
+    let asked = "SELECT obj_description('orders'::regclass, 'pg_class')";
+    for shard in cluster.router.view().shards.keys() {
+        rows(&client, &format!("SET polyshard.shard = '{shard}'")).await;
+        assert_eq!(rows(&client, asked).await, [["all orders"]]);
+    }
+    drop(client);
     cluster.close().await;
 }

@@ -16,7 +16,7 @@ fn everywhere(right: Right) -> Grant {
     Grant { right, store: None, map: None, keys: None, table: None }
 }
 
-fn on_table(right: Right, table: &str) -> Grant {
+pub fn on_table(right: Right, table: &str) -> Grant {
     Grant { store: Some(StoreName::Sql), table: Some(table.to_owned()), ..everywhere(right) }
 }
 
@@ -25,7 +25,7 @@ fn on_keys(right: Right, keys: GrantedKeys) -> Grant {
 }
 
 /// Makes or changes a user, as the server does; the router has heard of it then.
-async fn put(cluster: &Cluster, name: &str, grants: &[Grant]) {
+pub async fn put(cluster: &Cluster, name: &str, grants: &[Grant]) {
     let scram = Some(kept_password(PASSWORD, &|bytes| rand::fill(bytes)).unwrap());
     let body = UserBody { format: USER_FORMAT, scram, account: false, grants: grants.to_vec() };
     let change = |_| Ok::<_, CatalogError>(serde_json::to_value(&body).unwrap());
@@ -33,7 +33,7 @@ async fn put(cluster: &Cluster, name: &str, grants: &[Grant]) {
     cluster.router.refresh().await.unwrap();
 }
 
-async fn connect(cluster: &Cluster, user: &str) -> Client {
+pub async fn connect(cluster: &Cluster, user: &str) -> Client {
     let string = cluster.connect_string().replace("user=polyshard", &format!("user={user}"));
     let (client, connection) = tokio_postgres::connect(&string, NoTls).await.unwrap();
     tokio::spawn(async move {
