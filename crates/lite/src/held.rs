@@ -1,5 +1,5 @@
-//! What is laid ready before a statement runs: the rows of writes within its WITH, and of a query each row of which gets
-//! an id; in temporary tables, within one transaction with the statement.
+//! What is laid ready before a statement runs: the rows of writes within its WITH, and of a query each row of which
+//! gets an id; in temporary tables, within one transaction with the statement.
 //!
 //! SQLite counts no ids, and nobody knows how many a query needs before its rows are there. They are kept in the order
 //! in which the query gives them, which is the order of their ids.
