@@ -37,8 +37,8 @@ impl Session {
         self.cancel.running.about(|about| about.query = Some(text.clone()));
     }
 
-    /// The sessions that the user may see, as JSON by the columns of `pg_stat_activity`: all, or his own. What others are
-    /// doing is not known.
+    /// The sessions that the user may see, as JSON by the columns of `pg_stat_activity`: all, or his own. What others
+    /// are doing is not known.
     pub(crate) fn activity(&mut self, now: i64) -> String {
         let began = self.transaction.began(now);
         let own = self.cancel.process;

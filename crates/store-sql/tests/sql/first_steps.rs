@@ -117,7 +117,8 @@ async fn sessions_and_settings_are_shown() {
     let asked = "SELECT pid = pg_backend_pid(), usename, state, query LIKE 'SELECT pid%' FROM pg_stat_activity \
                  WHERE state IS NOT NULL";
     assert_eq!(rows(&client, asked).await, [["t", "polyshard", "active", "t"]]);
-    let named = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'the other' AND pid <> pg_backend_pid()";
+    let named = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'the other' AND \
+                 pid <> pg_backend_pid()";
     assert_eq!(rows(&client, named).await, [["1"]]);
     let statement = client.prepare(named).await.unwrap();
     assert_eq!(client.query_one(&statement, &[]).await.unwrap().get::<_, i64>(0), 1);
