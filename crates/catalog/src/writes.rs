@@ -2,7 +2,7 @@
 //! shard commits. A part is kept until its shard has it; while a shard has one to come, no range that the write is
 //! about leaves it or comes to it, since the part is about the rows that were its own when it was decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use polyshard_engine::{Batch, Dialect, Row, Statement};
 use polyshard_map::{KeyRange, MapName, ShardId};
@@ -91,6 +91,13 @@ pub struct WriteRecord {
     pub skipped: Vec<ShardId>,
 }
 
+impl WriteRecord {
+    /// Whether every shard has it; never again once it was given up on one.
+    pub fn is_complete(&self) -> bool {
+        self.done_ms.is_some() && self.skipped.is_empty()
+    }
+}
+
 impl Catalog {
     /// Decides a write. False if somebody has found out before that it was not decided: then it never is.
     ///
@@ -163,6 +170,15 @@ impl Catalog {
         };
         let rows = db.read(statement).await?;
         rows.rows().iter().map(read_part).collect()
+    }
+
+    /// The names of all writes that a shard may still be to get.
+    pub async fn pending_ids(&self, shard: &ShardId) -> Reply<BTreeSet<String>> {
+        let db = self.db().await?;
+        let table = db.dialect().own_table("several_part");
+        let select = Statement::new(format!("SELECT id FROM {table} WHERE shard = $1"));
+        let rows = db.read(select.bind(shard.to_string())).await?;
+        rows.rows().iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
     }
 
     /// Whether a shard may still be to get its part.

@@ -1,6 +1,7 @@
 //! Brings a shard to what was decided: it was away, or new, or whoever decided could not tell it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use polyshard_catalog::JournalEntry;
@@ -32,6 +33,17 @@ impl Inner {
         if self.is_ready(id) {
             return Ok(());
         }
+        // Whatever is missed while it is looked at is looked at again.
+        loop {
+            let missed = self.missed.load(Ordering::SeqCst);
+            if self.catch_up_once(id, missed).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Likewise; false if a shard has missed something meanwhile.
+    async fn catch_up_once(&self, id: &ShardId, missed: u64) -> Result<bool, JournalError> {
         let shard = self.shard(id).await?;
         let mut position = match self.applied_on(&shard).await? {
             Some(position) => {
@@ -73,10 +85,11 @@ impl Inner {
         // Whoever hears that the shard has everything writes to its tables: a move must know of them by then.
         let bound = self.bind_tables(&shard).await;
         // What lasts is told to the one who met it: until it is mended, no range of the map moves.
+        let mut all = true;
         if !bound.as_ref().is_err_and(JournalError::is_retryable) {
-            self.learn_applied(id, position);
+            all = self.learn_brought(id, position, missed);
         }
-        bound
+        bound.map(|()| all)
     }
 
     /// How far a shard is; nothing if it is new here.

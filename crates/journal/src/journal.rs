@@ -69,6 +69,8 @@ pub(crate) struct Inner {
     pub engines: AtomicU64,
     /// How far shards are, as far as this process knows.
     pub applied: RwLock<BTreeMap<ShardId, Applied>>,
+    /// How often some shard has missed its part of a write; changes under the lock of `applied`.
+    pub missed: AtomicU64,
     /// One brings a shard up at a time.
     pub shards: Mutex<BTreeMap<ShardId, Arc<tokio::sync::Mutex<()>>>>,
     /// Sharded tables recorded on shards (by incarnation) by this process.
@@ -115,6 +117,7 @@ impl Journal {
             decided: AtomicU64::new(0),
             engines: AtomicU64::new(u64::MAX),
             applied: RwLock::default(),
+            missed: AtomicU64::new(0),
             shards: Mutex::default(),
             bound: Mutex::default(),
             said: Mutex::default(),
@@ -225,12 +228,31 @@ impl Inner {
         known.incarnation == record.incarnation && known.position >= want
     }
 
-    /// Takes in how far a shard is.
+    /// Takes in how far a shard is that was known to have everything before: one that has missed something since is not.
     pub(crate) fn learn_applied(&self, shard: &ShardId, position: u64) {
+        let mut applied = self.applied.write().expect("no panic while held");
+        if let Some(known) = applied.get_mut(shard) {
+            known.position = position;
+        }
+    }
+
+    /// Takes in how far a shard is that was brought there. False if it has missed something since it was looked at.
+    pub(crate) fn learn_brought(&self, shard: &ShardId, position: u64, missed: u64) -> bool {
         let view = self.router.view();
-        let Some(record) = view.shards.get(shard) else { return };
-        let applied = Applied { incarnation: record.incarnation, position };
-        self.applied.write().expect("no panic while held").insert(shard.clone(), applied);
+        let Some(record) = view.shards.get(shard) else { return true };
+        let mut applied = self.applied.write().expect("no panic while held");
+        if self.missed.load(Ordering::SeqCst) != missed {
+            return false;
+        }
+        applied.insert(shard.clone(), Applied { incarnation: record.incarnation, position });
+        true
+    }
+
+    /// Takes in that a shard may lack something: whoever uses it next looks.
+    pub(crate) fn miss(&self, shard: &ShardId) {
+        let mut applied = self.applied.write().expect("no panic while held");
+        self.missed.fetch_add(1, Ordering::SeqCst);
+        applied.remove(shard);
     }
 
     /// The shards that must have everything: all but those that an operator has put offline, which catch up when they

@@ -49,4 +49,4 @@ pub use mend::Mended;
 pub use reference::{Ask, REFERENCE_ROWS_MAX, ReferenceWrite, Written, reference_write};
 pub use tables::schema;
 pub use turn::{Change, Decided, Turn};
-pub use writes::{LastingStatement, LastingWrite};
+pub use writes::{LastingStatement, LastingWrite, WRITE_BYTES_MAX, too_large};

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use polyshard_catalog::Decision;
 use polyshard_engine::{self as engine, Dialect, Statement, Transaction};
 use polyshard_map::ShardId;
+use polyshard_sql::Kind;
 
 use crate::JournalError;
 use crate::entry::{EntryKind, Recorded};
@@ -164,11 +165,17 @@ impl Inner {
 /// A write with RETURNING, so that PostgreSQL answers nothing: its client was answered, and rows may have types that
 /// are not read here.
 fn unanswered(sql: &str) -> Option<String> {
-    let words = sql.trim().trim_end_matches(';');
-    let small = words.to_ascii_lowercase();
-    let writes = ["insert", "update", "delete"].iter().any(|verb| small.starts_with(verb));
+    if !sql.to_ascii_lowercase().contains("returning") {
+        return None;
+    }
+    let statements = polyshard_sql::statements(sql).ok()?;
+    let [statement] = statements.as_slice() else { return None };
+    if !matches!(statement.kind(), Kind::Insert | Kind::Update | Kind::Delete) {
+        return None;
+    }
+    let words = statement.text().trim().trim_end_matches(';');
     // A line of its own for what follows: there may be a comment before.
-    (writes && small.contains("returning")).then(|| format!("WITH polyshard_write AS ({words}\n) SELECT 1"))
+    Some(format!("WITH polyshard_write AS ({words}\n) SELECT 1"))
 }
 
 #[cfg(test)]
@@ -181,5 +188,7 @@ mod tests {
         assert_eq!(unanswered("CREATE FUNCTION f() AS 'DELETE FROM t RETURNING a'"), None);
         let delete = unanswered("DELETE FROM t RETURNING a; ").unwrap();
         assert_eq!(delete, "WITH polyshard_write AS (DELETE FROM t RETURNING a\n) SELECT 1");
+        let update = unanswered("/* app */ UPDATE t SET a = 1 -- now\n RETURNING a").unwrap();
+        assert!(update.starts_with("WITH") && update.ends_with("RETURNING a\n) SELECT 1"), "{update}");
     }
 }

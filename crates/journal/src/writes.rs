@@ -12,6 +12,7 @@ use polyshard_catalog::{CatalogError, NewWrite, Pending, PendingPart, WriteRecor
 use polyshard_engine::{self as engine, Dialect, Statement, Transaction};
 use polyshard_map::{KeyBytes, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, Ticket};
+use polyshard_shard::ShardError;
 use polyshard_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -24,7 +25,7 @@ use crate::run::Rows;
 /// The format of a part that this program writes.
 const FORMAT: u32 = 1;
 /// Bytes of all statements of one write: they are a row each in the catalog, which every shard's write waits for.
-const WRITE_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const WRITE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Characters of a write's statement that are shown to people.
 const ABOUT_CHARS: usize = 120;
 /// How old a part is before the background looks after it: whoever decided it is usually done by then.
@@ -35,6 +36,8 @@ const ENTER_WAIT: Duration = Duration::from_secs(1);
 const SETTLE_TRIES: (u32, Duration) = (20, Duration::from_millis(250));
 /// Marks looked at in one go.
 const MARKS_PAGE: u32 = 1_000;
+/// Marks forgotten in one transaction: what else writes on a file waits for it.
+const MARKS_AT_ONCE: usize = 250;
 
 /// A write on several shards that every one of them has run, in a transaction that is still open.
 #[derive(Debug, Clone)]
@@ -92,6 +95,23 @@ impl Part {
     }
 }
 
+/// What came of trying to complete a part.
+enum Tried {
+    /// The shard has it, or says that it cannot take it, which is noted.
+    Over,
+    /// Rows are in the way that are not the shard's own, perhaps for long.
+    Hindered,
+    /// The shard cannot be worked on just now.
+    NotNow(JournalError),
+}
+
+/// The refusal of a write whose statements are more than [`WRITE_BYTES_MAX`].
+pub fn too_large() -> SqlError {
+    let message = format!("a write on several shards has more than {WRITE_BYTES_MAX} bytes");
+    SqlError::new(SqlState("54000"), message)
+        .hint("Write fewer rows by one statement, or by one transaction.")
+}
+
 impl Journal {
     /// The last statement of a part in its shard's transaction.
     pub fn write_mark(&self, dialect: Dialect, id: Uuid) -> Statement {
@@ -120,9 +140,7 @@ impl Journal {
             parts.push((shard, body));
         }
         if bytes > WRITE_BYTES_MAX {
-            let message = format!("a write on several shards has more than {WRITE_BYTES_MAX} bytes");
-            let hint = "Write fewer rows by one statement.";
-            return Err(SqlError::new(SqlState("54000"), message).hint(hint).into());
+            return Err(too_large().into());
         }
         let about: String = write.about.chars().take(ABOUT_CHARS).collect();
         let new = NewWrite { id: write.id, about, parts, ranges: write.ranges, since: write.since };
@@ -149,13 +167,13 @@ impl Journal {
 
     /// Says that a shard may have missed its part of a write: whoever uses it next completes it first.
     pub fn write_missed(&self, shard: &ShardId) {
-        self.inner.applied.write().expect("no panic while held").remove(shard);
+        self.inner.miss(shard);
     }
 
     /// Tries now to complete a write on the shards that are still to get it; true if all have it.
     pub async fn complete_write(&self, id: Uuid) -> Result<bool, JournalError> {
         for pending in self.inner.catalog.pending_parts(Pending::Of(id)).await? {
-            self.inner.complete(&pending).await;
+            let _: Tried = self.inner.complete(&pending).await;
         }
         Ok(self.inner.catalog.pending_parts(Pending::Of(id)).await?.is_empty())
     }
@@ -170,9 +188,26 @@ impl Journal {
         Ok(self.inner.catalog.writes(limit).await?)
     }
 
-    /// Gives a part up, which somebody has mended otherwise. False if it is not one to come.
+    /// Gives a part up, which somebody has mended otherwise. False if it is not one to come, or was done before.
     pub async fn skip_write(&self, id: Uuid, shard: &ShardId) -> Result<bool, JournalError> {
-        Ok(self.inner.catalog.skip_part(id, shard).await?)
+        // Whoever completes it, or still has its first transaction open, is waited for, or kept away meanwhile. A shard
+        // that cannot be reached is given up all the same.
+        let held = match self.inner.hold_part(id, shard).await {
+            Ok(Some(held)) => Some(held),
+            Ok(None) => {
+                self.write_committed(id, std::slice::from_ref(shard)).await;
+                return Ok(false);
+            }
+            Err(error) if is_away(&error) => None,
+            Err(error) => return Err(error),
+        };
+        let skipped = self.inner.catalog.skip_part(id, shard).await;
+        if let Some(held) = held
+            && let Err(error) = held.rollback().await
+        {
+            tracing::debug!(write = %id, %shard, %error, "a part that is given up is let go of later");
+        }
+        Ok(skipped?)
     }
 
     /// Completes what is left.
@@ -199,13 +234,19 @@ impl Journal {
 
 impl Inner {
     /// Completes a shard's parts that were decided up to a position of the journal. What cannot be done is noted, and
-    /// tried again: the shard serves meanwhile.
+    /// tried again: the shard serves meanwhile. A file serves nobody while it could not even be tried: it has no other
+    /// users, who would have seen it without the part already.
     pub(crate) async fn complete_on(&self, shard: &ShardId, upto: u64) -> Result<(), JournalError> {
         for pending in self.catalog.pending_parts(Pending::On(shard)).await? {
             // One that cannot be read is told about where it is tried.
             let is_due = Part::of(&pending).map_or(true, |part| part.position <= upto);
-            if is_due && !self.complete(&pending).await {
-                break;
+            if !is_due {
+                continue;
+            }
+            match self.complete(&pending).await {
+                Tried::Over => {}
+                Tried::NotNow(error) if self.is_file(shard) => return Err(error),
+                Tried::Hindered | Tried::NotNow(_) => break,
             }
         }
         Ok(())
@@ -219,30 +260,35 @@ impl Inner {
     async fn complete_older(&self, ms: i64) -> Result<(), JournalError> {
         let mut away = BTreeSet::new();
         for pending in self.catalog.pending_parts(Pending::OlderThan(ms)).await? {
-            if !away.contains(&pending.shard) && !self.complete(&pending).await {
+            if !away.contains(&pending.shard) && !matches!(self.complete(&pending).await, Tried::Over) {
                 away.insert(pending.shard);
             }
         }
         Ok(())
     }
 
-    /// Completes a part; false if the shard cannot be worked on just now.
-    async fn complete(&self, pending: &PendingPart) -> bool {
-        let error = match self.complete_once(pending).await {
-            Ok(()) => return true,
-            Err(error) => error,
+    /// Completes a part.
+    async fn complete(&self, pending: &PendingPart) -> Tried {
+        let (tried, why) = match self.complete_once(pending).await {
+            Ok(None) => return Tried::Over,
+            Ok(Some(why)) => (Tried::Hindered, why),
+            Err(error) if error.is_retryable() => {
+                let why = error.to_string();
+                (Tried::NotNow(error), why)
+            }
+            Err(error) => (Tried::Over, error.to_string()),
         };
-        let why = error.to_string();
         if pending.error.as_ref() != Some(&why) {
             tracing::warn!(write = %pending.id, shard = %pending.shard, why, "a write is not complete yet");
             if let Err(error) = self.catalog.note_part(pending.id, &pending.shard, &why).await {
                 tracing::debug!(write = %pending.id, %error, "why a write is not complete could not be noted");
             }
         }
-        !error.is_retryable()
+        tried
     }
 
-    async fn complete_once(&self, pending: &PendingPart) -> Result<(), JournalError> {
+    /// Completes a part; or says which rows are in the way.
+    async fn complete_once(&self, pending: &PendingPart) -> Result<Option<String>, JournalError> {
         let (id, shard_id) = (pending.id, &pending.shard);
         let part = Part::of(pending)?;
         self.pass(&format!("complete:{shard_id}.before"))?;
@@ -260,17 +306,40 @@ impl Inner {
             // The mark may be gone because the part is: marks go after their parts.
             if !self.catalog.is_part_pending(id, shard_id).await? {
                 tx.rollback().await.map_err(fail)?;
-                return Ok(());
+                return Ok(None);
             }
-            self.refuse_strangers(shard_id, dialect, &mut tx, &part.finds).await?;
+            let moving = self.moving_on(shard_id, dialect, &mut tx, &part.finds).await?;
+            if let Some(why) = self.strangers(shard_id, &moving).await? {
+                tx.rollback().await.map_err(fail)?;
+                return Ok(Some(why));
+            }
             self.run(shard_id, dialect, &mut tx, &part.statements, &part.settings, Rows::Has).await?;
+            // A move that began in between may have brought rows that were then found here too.
+            if self.moving_on(shard_id, dialect, &mut tx, &part.finds).await? != moving {
+                let message = format!("a move began on shard {shard_id} meanwhile");
+                return Err(CatalogError::Unsettled(message).into());
+            }
             tx.commit().await.map_err(fail)?;
+            self.marks.store(true, Ordering::Relaxed);
             self.pass(&format!("complete:{shard_id}.after"))?;
             tracing::info!(write = %id, shard = %shard_id, "a write on several shards was completed");
         }
         self.catalog.complete_parts(id, std::slice::from_ref(shard_id)).await?;
         drop(ticket);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Keeps everybody else from doing a part on its shard; none if it has it.
+    async fn hold_part(&self, id: Uuid, shard_id: &ShardId) -> Result<Option<Transaction>, JournalError> {
+        let shard = self.shard(shard_id).await?;
+        let mut tx = shard.patient_transaction().await.map_err(|error| JournalError::on(shard_id, error))?;
+        let fail = |error: engine::Error| JournalError::on(shard_id, error);
+        let fresh = tx.run(mark_unless_there(shard.dialect(), id)).await.map_err(fail)?;
+        if !fresh.is_empty() {
+            return Ok(Some(tx));
+        }
+        tx.rollback().await.map_err(fail)?;
+        Ok(None)
     }
 
     async fn enter_shortly(&self, shard: &ShardId) -> Result<Ticket, JournalError> {
@@ -281,23 +350,22 @@ impl Inner {
         }
     }
 
-    /// While a shard has rows that are not its own, because they arrive or have left, a statement that finds its rows
-    /// itself would meet them.
-    async fn refuse_strangers(
+    /// The ranges of maps that arrive at a shard, or leave it, by its own word.
+    async fn moving_on(
         &self,
         id: &ShardId,
         dialect: Dialect,
         tx: &mut Transaction,
         maps: &BTreeSet<MapName>,
-    ) -> Result<(), JournalError> {
+    ) -> Result<Vec<(MapName, KeyRange)>, JournalError> {
+        let mut moving: Vec<(MapName, KeyRange)> = Vec::new();
         if maps.is_empty() {
-            return Ok(());
+            return Ok(moving);
         }
         let fail = |error: engine::Error| JournalError::on(id, error);
         let damaged =
             || JournalError::Damaged { what: "list of moving ranges", detail: format!("shard {id}") };
-        let mut moving: Vec<(MapName, KeyRange)> = Vec::new();
-        let captures = format!("SELECT map, ranges FROM {}", dialect.own_table("capture"));
+        let captures = format!("SELECT map, ranges FROM {} ORDER BY map", dialect.own_table("capture"));
         for row in tx.run(Statement::new(captures)).await.map_err(fail)?.iter() {
             let map = MapName::new(row.text(0).map_err(fail)?).map_err(|_| damaged())?;
             let ranges: Vec<KeyRange> =
@@ -314,19 +382,31 @@ impl Inner {
             let hi = row.opt_blob(2).map_err(fail)?.map(|hi| KeyBytes::new(hi.to_vec()));
             moving.push((map, KeyRange::new(lo, hi).map_err(|_| damaged())?));
         }
+        moving.retain(|(map, _)| maps.contains(map));
+        moving.sort();
+        Ok(moving)
+    }
+
+    /// While a shard has rows that are not its own, because they arrive or have left, a statement that finds its rows
+    /// itself would meet them: says which.
+    async fn strangers(
+        &self,
+        id: &ShardId,
+        moving: &[(MapName, KeyRange)],
+    ) -> Result<Option<String>, JournalError> {
         if moving.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         self.router.refresh().await?;
         let view = self.router.view();
-        for (map, range) in moving.iter().filter(|(map, _)| maps.contains(map)) {
+        for (map, range) in moving {
             let Some(known) = view.maps.get(map) else { continue };
             if known.map.entries(range).any(|entry| entry.shard != *id) {
-                let message = format!("rows of map {map} that are not its own are on the shard, by a move");
-                return Err(CatalogError::Unsettled(message).into());
+                let why = format!("rows of map {map} that are not its own are on the shard, by a move");
+                return Ok(Some(why));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Finds out whether a write was decided.
@@ -342,33 +422,64 @@ impl Inner {
     }
 
     /// Forgets the marks on a shard whose parts are struck off. A mark that can be seen was decided before, so that its
-    /// part is in the catalog now, or was.
+    /// part is in the catalog now, or was: one that is read before the catalog is asked, and is not there, is never
+    /// needed again.
     async fn forget_marks(&self, id: &ShardId) -> Result<(), JournalError> {
-        let ticket = self.enter_shortly(id).await?;
         let shard = self.shard(id).await?;
         let table = shard.dialect().own_table("several_mark");
         let fail = |error: engine::Error| JournalError::on(id, error);
+        let mut last = String::new();
+        loop {
+            let select = format!("SELECT id FROM {table} WHERE id > $1 ORDER BY id LIMIT {MARKS_PAGE}");
+            let mut look = shard.control_snapshot().await.map_err(|error| JournalError::on(id, error))?;
+            let rows = look.run(Statement::new(select).bind(last.as_str())).await.map_err(fail)?;
+            look.rollback().await.map_err(fail)?;
+            let marks: Vec<String> = rows
+                .iter()
+                .map(|row| row.text(0).map(str::to_owned))
+                .collect::<Result<_, _>>()
+                .map_err(fail)?;
+            let Some(end) = marks.last() else { return Ok(()) };
+            last.clone_from(end);
+            let is_last = marks.len() < MARKS_PAGE as usize;
+            let pending = self.catalog.pending_ids(id).await?;
+            let (kept, gone): (Vec<String>, Vec<String>) =
+                marks.into_iter().partition(|mark| pending.contains(mark));
+            if !kept.is_empty() {
+                self.marks.store(true, Ordering::Relaxed);
+            }
+            for some in gone.chunks(MARKS_AT_ONCE) {
+                self.delete_marks(id, &table, some).await?;
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Few in one transaction: a file's only writer waits for it.
+    async fn delete_marks(&self, id: &ShardId, table: &str, marks: &[String]) -> Result<(), JournalError> {
+        let ticket = self.enter_shortly(id).await?;
+        let shard = self.shard(id).await?;
+        let fail = |error: engine::Error| JournalError::on(id, error);
         let mut tx = shard.patient_transaction().await.map_err(|error| JournalError::on(id, error))?;
-        let select = Statement::new(format!("SELECT id FROM {table} LIMIT {MARKS_PAGE}"));
-        let rows = tx.run(select).await.map_err(fail)?;
-        let marks: Vec<String> =
-            rows.iter().map(|row| row.text(0).map(str::to_owned)).collect::<Result<_, _>>().map_err(fail)?;
-        let pending = self.catalog.pending_parts(Pending::On(id)).await?;
-        // More than can be asked at once: another time.
-        if marks.is_empty() || pending.len() >= polyshard_catalog::PARTS_PAGE as usize {
-            return tx.rollback().await.map_err(fail);
-        }
-        let pending: BTreeSet<String> = pending.iter().map(|part| part.id.to_string()).collect();
-        for mark in marks.iter().filter(|mark| !pending.contains(*mark)) {
-            let delete = Statement::new(format!("DELETE FROM {table} WHERE id = $1"));
-            tx.run(delete.bind(mark.as_str())).await.map_err(fail)?;
-        }
+        let places: Vec<String> = (1..=marks.len()).map(|place| format!("${place}")).collect();
+        let delete = Statement::new(format!("DELETE FROM {table} WHERE id IN ({})", places.join(", ")));
+        tx.run(marks.iter().fold(delete, |delete, mark| delete.bind(mark.as_str()))).await.map_err(fail)?;
         tx.commit().await.map_err(fail)?;
-        if marks.len() >= MARKS_PAGE as usize {
-            self.marks.store(true, Ordering::Relaxed);
-        }
         drop(ticket);
         Ok(())
+    }
+}
+
+/// Whether a shard could not be reached, or is not known any more.
+fn is_away(error: &JournalError) -> bool {
+    match error {
+        JournalError::Shard { error: ShardError::Engine(error), .. } => {
+            matches!(error, engine::Error::Unavailable { .. })
+        }
+        JournalError::Shard { .. } | JournalError::Catalog(CatalogError::NoSuchShard(_)) => true,
+        _ => false,
     }
 }
 

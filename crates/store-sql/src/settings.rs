@@ -36,6 +36,11 @@ impl Settings {
         self.by_name.values().map(|statement| &**statement)
     }
 
+    /// What is set.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

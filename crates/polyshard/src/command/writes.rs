@@ -83,6 +83,10 @@ fn state(write: &WriteView) -> String {
     if write.completed {
         return "done".to_owned();
     }
+    if write.waiting.is_empty() {
+        let shards: Vec<&str> = write.skipped.iter().map(ShardId::as_str).collect();
+        return format!("given up on {}", shards.join(", "));
+    }
     let shards: Vec<&str> = write.waiting.iter().map(|part| part.shard.as_str()).collect();
     format!("waits for {}", shards.join(", "))
 }

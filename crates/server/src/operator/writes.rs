@@ -64,11 +64,12 @@ fn unknown(id: &str) -> Problem {
 }
 
 fn view(write: WriteRecord) -> WriteView {
+    let completed = write.is_complete();
     let waiting = write.waiting.into_iter().map(|(shard, error)| WaitingView { shard, error });
     WriteView {
         id: write.id.to_string(),
         about: write.about,
-        completed: write.done_ms.is_some(),
+        completed,
         decided_ms: write.decided_ms,
         completed_ms: write.done_ms,
         waiting: waiting.collect(),

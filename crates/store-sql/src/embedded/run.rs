@@ -16,7 +16,7 @@ use super::translate::statement_of;
 use crate::cache::{Analysed, Description, Prepared as Known};
 use crate::out_form::OutForm;
 use crate::reply::{self, Field};
-use crate::session::{Done, Session, Stop, Wanted, write_ticket};
+use crate::session::{Done, Session, Stop, Wanted, locks_rows, write_ticket};
 
 /// How long a transaction that has begun on a file waits for a range: as long as a switch that goes well takes.
 const HELD_WAIT: Duration = Duration::from_millis(500);
@@ -79,7 +79,7 @@ impl Session {
             return Box::pin(self.declare_lite(cursor, params, types)).await;
         }
         if let Some(asked) = self.portal_asked()
-            && !(self.records() && self.is_on_backends())
+            && !(self.records() && (self.is_on_backends() || locks_rows(analysed)))
             && *analysed.statement.kind() == Kind::Select
         {
             return Box::pin(self.begin_portal_lite(asked, analysed, params, types)).await;

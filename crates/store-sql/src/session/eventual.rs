@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_engine::Statement;
-use polyshard_journal::{JournalError, LastingStatement, LastingWrite};
+use polyshard_journal::{JournalError, LastingStatement, LastingWrite, WRITE_BYTES_MAX};
 use polyshard_lite::{REFERENCES_QUERY, Writes};
 use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::Ticket;
@@ -21,7 +21,7 @@ use crate::settings::{MultiShard, Settings, set_statement};
 const COMPLETE_WAIT: Duration = Duration::from_secs(2);
 
 /// The settings of SQLite shards that change what a statement does or answers.
-const OF_FILES: [&str; 2] = ["timezone", "bytea_output"];
+pub(super) const OF_FILES: [&str; 2] = ["timezone", "bytea_output"];
 
 /// What a write on several shards has done so far.
 pub(crate) struct Lasting {
@@ -32,6 +32,8 @@ pub(crate) struct Lasting {
     moment: Option<String>,
     /// In the order in which they were run.
     parts: Vec<(ShardId, LastingStatement)>,
+    /// Of all their statements.
+    bytes: usize,
     ranges: Vec<(MapName, Vec<KeyRange>)>,
     settings: BTreeMap<String, String>,
 }
@@ -43,6 +45,7 @@ impl Lasting {
             about: about.clone(),
             moment: None,
             parts: Vec::new(),
+            bytes: 0,
             ranges: Vec::new(),
             settings: BTreeMap::new(),
         }
@@ -54,9 +57,19 @@ impl Lasting {
         self.ranges.extend(ranges);
     }
 
-    /// Notes what a shard has run.
-    pub fn note_part(&mut self, shard: &ShardId, sql: String, finds: bool) {
+    /// Notes what a shard has run. Refused at once if it is more than can be decided in the end.
+    pub fn note_part(&mut self, shard: &ShardId, sql: String, finds: bool) -> Result<(), SqlError> {
+        self.bytes += sql.len();
+        if self.bytes > WRITE_BYTES_MAX {
+            return Err(polyshard_journal::too_large());
+        }
         self.parts.push((shard.clone(), LastingStatement { sql, finds }));
+        Ok(())
+    }
+
+    /// Whether something was noted of a shard.
+    pub fn has(&self, shard: &ShardId) -> bool {
+        self.parts.iter().any(|(of, _)| of == shard)
     }
 
     /// How much it has noted.
@@ -67,6 +80,7 @@ impl Lasting {
     /// Forgets what was noted since.
     pub fn cut_to(&mut self, extent: usize) {
         self.parts.truncate(extent);
+        self.bytes = self.parts.iter().map(|(_, part)| part.sql.len()).sum();
     }
 
     fn by_shard(&self) -> BTreeMap<ShardId, Vec<LastingStatement>> {
@@ -204,11 +218,16 @@ impl Session {
         let Lasting { since, about, ranges, settings, .. } = *lasting;
         let write = LastingWrite { id, about: about.to_string(), parts, settings, ranges, since };
         if let Err(error) = self.door.journal.decide_write(write).await {
+            if matches!(error, JournalError::Unknown(_)) {
+                // It may have been decided: it is the one to ask about, and no shard is known to have all.
+                self.own.last_write = Some(id.to_string());
+                writers.iter().for_each(|shard| self.door.journal.write_missed(shard));
+            }
             self.roll_back_parked().await;
             return Err(undecided(&error, id).into());
         }
-        self.door.pass("eventual.decide.after")?;
         self.own.last_write = Some(id.to_string());
+        self.door.pass("eventual.decide.after")?;
         let (mut done, mut missed) = (Vec::new(), Vec::new());
         // One after the other where a test may stop it in between.
         let at_once = if self.door.has_failpoint() { 1 } else { writers.len() };
@@ -274,7 +293,7 @@ impl Session {
     async fn mark_parts(&mut self, writers: &[ShardId], lasting: &Lasting, id: Uuid) -> Result<(), SqlError> {
         for shard in writers {
             let Some(backend) = self.parked.get_mut(shard) else { continue };
-            if !lasting.parts.iter().any(|(of, _)| of == shard) {
+            if !lasting.has(shard) {
                 let message = format!("shard {shard} has written something that is not known");
                 return Err(SqlError::new(SqlState::INTERNAL_ERROR, message));
             }
@@ -319,7 +338,7 @@ impl Session {
         let id: Uuid = name.parse().map_err(|_| wrong("a write's name is a UUID"))?;
         let found = self.door.journal.write(id).await.map_err(|error| error.to_sql())?;
         let found = found.filter(|write| !write.void);
-        Ok(found.map(|write| write.done_ms.is_some().to_string()))
+        Ok(found.map(|write| write.is_complete().to_string()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A transaction on every shard: schema changes, and writes to reference tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use polyshard_engine::Dialect;
@@ -19,6 +19,22 @@ use crate::settings::quoted;
 /// Settings that the meaning of a recorded statement depends on.
 const RECORDED_SETTINGS: [&str; 6] =
     ["search_path", "timezone", "datestyle", "intervalstyle", "bytea_output", "standard_conforming_strings"];
+
+/// Likewise, if the client has set them; so do all that it has named itself (`app.user`).
+const RECORDED_IF_SET: [&str; 12] = [
+    "array_nulls",
+    "backslash_quote",
+    "default_text_search_config",
+    "extra_float_digits",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "session_replication_role",
+    "timezone_abbreviations",
+    "transform_null_equals",
+    "xmlbinary",
+    "xmloption",
+];
 
 /// What a transaction on every shard has done.
 pub(crate) struct Global {
@@ -61,7 +77,8 @@ impl Global {
                 if self.last.as_ref().and_then(|last| last.get(name)) == Some(value) {
                     continue;
                 }
-                let sql = format!("SELECT pg_catalog.set_config('{name}', {}, true)", quoted(value));
+                let (name, value) = (quoted(name), quoted(value));
+                let sql = format!("SELECT pg_catalog.set_config({name}, {value}, true)");
                 let engine = Some(Dialect::Postgres.name().to_owned());
                 self.statements.push(Recorded { engine, ..Recorded::new(sql) });
             }
@@ -169,11 +186,19 @@ impl Session {
 
     /// The settings that the meaning of what was just run depends on.
     pub(super) async fn recorded_settings_now(&mut self) -> Result<BTreeMap<String, String>, SqlError> {
+        let mut names: BTreeSet<String> = RECORDED_SETTINGS.iter().map(|name| (*name).to_owned()).collect();
+        let counts = |name: &&str| name.contains('.') || RECORDED_IF_SET.contains(name);
+        names.extend(self.settings.names().filter(counts).map(str::to_owned));
+        names.extend(self.transaction.local_names().filter(counts).map(str::to_owned));
+        // What was said of one before is to be said again once it is another.
+        let last = self.transaction.global.as_ref().and_then(|global| global.last.as_ref());
+        names.extend(last.into_iter().flat_map(|last| last.keys().cloned()));
         let Some(on) = &mut self.backend else { return Ok(BTreeMap::new()) };
-        let list = RECORDED_SETTINGS.map(|name| format!("pg_catalog.current_setting('{name}')")).join(", ");
-        let shown = on.ask_row(&format!("SELECT {list}")).await.map_err(|error| reply::of_engine(&error))?;
-        let names = RECORDED_SETTINGS.iter().map(|name| (*name).to_owned());
-        Ok(names.zip(shown.into_iter().map(Option::unwrap_or_default)).collect())
+        let list: Vec<String> =
+            names.iter().map(|name| format!("pg_catalog.current_setting({}, true)", quoted(name))).collect();
+        let ask = format!("SELECT {}", list.join(", "));
+        let shown = on.ask_row(&ask).await.map_err(|error| reply::of_engine(&error))?;
+        Ok(names.into_iter().zip(shown.into_iter().map(Option::unwrap_or_default)).collect())
     }
 
     /// Reads the schema as this transaction has made it, for the statements that follow.

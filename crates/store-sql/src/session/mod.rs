@@ -67,6 +67,7 @@ use extended::Portal;
 pub(crate) use inside::{Leave, open as open_inside, write_ticket};
 pub(crate) use load::{check_client, given_columns};
 pub(crate) use place::{Wanted, other_engine, other_file};
+pub(crate) use recorded::locks_rows;
 pub(crate) use rights::Who;
 pub(crate) use savepoint::Extent;
 pub(crate) use several::PREPARED_PREFIX;

@@ -422,10 +422,13 @@ pub(crate) fn other_shard(mine: &ShardId, other: &ShardId) -> SqlError {
     )
 }
 
-/// The same between SQLite files, which no transaction can commit as one.
+/// The same between SQLite files, which have no two phases.
 pub(crate) fn other_file(mine: &ShardId, other: &ShardId) -> SqlError {
     SqlError {
-        hint: Some("Keep a transaction to keys of one shard; SQLite shards cannot commit together.".into()),
+        hint: Some(
+            "Keep a transaction to keys of one shard, or SET polyshard.multi_shard = 'eventual' before it begins."
+                .into(),
+        ),
         ..other_shard(mine, other)
     }
 }

@@ -8,6 +8,7 @@ use polyshard_map::MapName;
 use polyshard_router::{Access, RouterError};
 use polyshard_sql::{Kind, Param, Route, SqlError, ast};
 
+use super::eventual::{Lasting, OF_FILES};
 use super::place::Wanted;
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
@@ -21,7 +22,8 @@ impl Session {
     /// Whether the transaction is one whose writes are noted.
     pub(crate) fn records(&self) -> bool {
         let several = !self.transaction.is_none() && !self.transaction.is_in_series();
-        self.embedded && several && self.under.is_none() && self.is_eventual()
+        // Also if the setting is another by now, because of a savepoint: what was begun so ends so.
+        self.embedded && several && self.under.is_none() && (self.is_eventual() || self.is_on_backends())
     }
 
     /// Whether sessions of shards work for the transaction.
@@ -41,6 +43,21 @@ impl Session {
         ))
     }
 
+    /// Refuses to set what shards' sessions have taken over, or who writes at all, once they work for such a transaction.
+    pub(super) fn check_set_recorded(&self, name: Option<&str>) -> Result<(), SqlError> {
+        let matters = name.is_none_or(|name| {
+            ["polyshard.multi_shard", "search_path"].contains(&name) || OF_FILES.contains(&name)
+        });
+        if !matters || !self.records() || !self.is_on_backends() {
+            return Ok(());
+        }
+        let what = name.unwrap_or("what all settings are");
+        Err(SqlError::unsupported(
+            format!("{what} cannot be changed within a transaction on several shards"),
+            "Set it before the transaction begins.",
+        ))
+    }
+
     /// Carries out a statement of such a transaction that is about one shard. False if it is not bound to one, and can
     /// be carried out as usual.
     pub(crate) async fn run_recorded(
@@ -51,6 +68,17 @@ impl Session {
         params: &[Param<'_>],
     ) -> Result<bool, Stop> {
         if !self.records() || self.transaction.lite_turn.is_some() {
+            return Ok(false);
+        }
+        // What is no plain statement, or whose answer is kept for a cursor, is refused before once shards work for the
+        // transaction; until then it is carried out as usual.
+        let plain =
+            matches!(analysed.statement.kind(), Kind::Select | Kind::Insert | Kind::Update | Kind::Delete);
+        if !plain || self.keeping.is_some() || self.copy_out.is_some() {
+            return Ok(false);
+        }
+        // What only looks binds the transaction to nothing.
+        if !writes && !self.is_on_backends() && !self.transaction.has_one_snapshot() {
             return Ok(false);
         }
         let Some(wanted) = Wanted::of(route) else { return self.check_spread(analysed, route) };
@@ -72,6 +100,8 @@ impl Session {
             .into());
         }
         let access = if writes { Access::Write } else { Access::Read };
+        // It has only looked, which is over: leave to do so would keep a range from being switched.
+        self.lite = None;
         self.admit(&wanted)?;
         let tickets = self.enter_held(self.enter(&wanted, access), first_map(route)).await;
         let tickets = tickets.map_err(|error| reply::of_router(&error))?;
@@ -79,7 +109,8 @@ impl Session {
         // One that locks rows is not to be done again.
         if writes && *analysed.statement.kind() != Kind::Select {
             let routed_by = self.routed_by.take();
-            let lasting = self.lasting(self.door.router.view().seq, analysed.statement.text());
+            let lasting = Lasting::new(self.door.router.view().seq, analysed.statement.text());
+            let lasting = Some(Box::new(lasting));
             let text = self.literal_text(analysed, params).await?;
             let finds = matches!(&wanted, Wanted::Keys { ranges, .. } if !ranges.is_empty());
             let parts = BTreeMap::from([(shard, (tickets, text))]);
@@ -96,16 +127,17 @@ impl Session {
     }
 
     /// A statement about several shards, or all, in such a transaction: false if it can be carried out as usual.
-    fn check_spread(&self, analysed: &Analysed, route: &Route) -> Result<bool, Stop> {
+    fn check_spread(&mut self, analysed: &Analysed, route: &Route) -> Result<bool, Stop> {
         let is_write = matches!(route, Route::Many { .. } | Route::Split(_));
         if is_write && *analysed.statement.kind() != Kind::Select {
             self.check_alone()?;
+            self.lite = None;
             return Ok(false);
         }
         if self.is_on_backends() {
             let (message, hint) = if *analysed.statement.kind() == Kind::Select {
                 (
-                    "a transaction that has written cannot query across SQLite shards",
+                    "a transaction that works on some shards cannot query across SQLite shards",
                     "End the transaction first.",
                 )
             } else {
@@ -150,6 +182,11 @@ impl Session {
         let entered = tokio::time::timeout(HELD_WAIT, entering).await;
         entered.unwrap_or_else(|_| Err(RouterError::Moving(map.clone())))
     }
+}
+
+/// Whether a query locks rows.
+pub(crate) fn locks_rows(analysed: &Analysed) -> bool {
+    matches!(analysed.statement.ast(), Some(ast::Statement::Query(query)) if !query.locks.is_empty())
 }
 
 /// Whether a query has parts of its own, any of which may write.

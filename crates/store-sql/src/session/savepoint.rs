@@ -36,6 +36,8 @@ pub(super) struct Mark {
     extent: Option<Extent>,
     /// How much was noted of a write on several shards.
     lasting: usize,
+    /// Whether sessions of shards worked for the transaction.
+    on_backends: bool,
 }
 
 /// What is asked of a savepoint.
@@ -84,7 +86,7 @@ impl Transaction {
         global.or_else(|| self.lite_turn.as_ref().map(|turn| turn.extent()))
     }
 
-    fn make(&mut self, name: &str, text: &Arc<str>, settings: Remembered) {
+    fn make(&mut self, name: &str, text: &Arc<str>, settings: Remembered, on_backends: bool) {
         let mark = Mark {
             name: name.to_owned(),
             settings,
@@ -95,6 +97,7 @@ impl Transaction {
             temporary: self.temporary.len(),
             extent: self.extent(),
             lasting: self.lasting.as_ref().map_or(0, |lasting| lasting.extent()),
+            on_backends,
         };
         self.marks.push(mark);
         // For shards that the transaction comes to later.
@@ -162,7 +165,8 @@ impl Session {
         match (verb, known) {
             (Verb::Make, _) => {
                 let settings = self.remembered();
-                self.transaction.make(name, statement.text(), settings);
+                let on_backends = self.is_on_backends();
+                self.transaction.make(name, statement.text(), settings, on_backends);
             }
             (Verb::Release, Some(at)) => {
                 self.transaction.release(at);
@@ -173,6 +177,7 @@ impl Session {
                 if let Some(settings) = self.transaction.go_back(at) {
                     self.remember(settings);
                 }
+                self.undo_recorded(at).await;
             }
             _ => {}
         }
@@ -222,6 +227,23 @@ impl Session {
         }
         self.transaction.movable = !self.transaction.has_one_snapshot();
         true
+    }
+
+    /// What shards have written since is not written. Those of files that came after the savepoint are left: they were
+    /// told of settings that were made after it, perhaps.
+    async fn undo_recorded(&mut self, at: usize) {
+        if let Some(lasting) = &self.transaction.lasting {
+            for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {
+                backend.wrote &= lasting.has(&backend.shard);
+            }
+        }
+        let came_after = self.transaction.marks.get(at).is_some_and(|mark| !mark.on_backends);
+        let leaves = self.embedded && came_after && !self.transaction.has_one_snapshot();
+        if leaves && self.is_on_backends() && self.park() {
+            self.transaction.lasting = None;
+            self.transaction.wrote = false;
+            self.roll_back_parked().await;
+        }
     }
 
     /// Says something on all shards that the transaction is on; only a failure is shown.

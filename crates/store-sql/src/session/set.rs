@@ -16,6 +16,7 @@ impl Session {
     pub(super) async fn set(&mut self, statement: &Statement, setting: &Setting) -> Done {
         let name = setting.name.as_str();
         let value = setting.values.as_ref().map(|values| values.join(", "));
+        self.check_set_recorded(Some(name))?;
         if Own::has(name) {
             self.own.set(name, value.as_deref()).map_err(bad_setting)?;
             reply::complete(&mut self.client.out, "SET");
@@ -36,6 +37,7 @@ impl Session {
         if self.embedded {
             self.set_lite(name, value.as_deref(), "SET")?;
         } else if setting.local {
+            self.transaction.note_local(name);
             self.in_transaction(statement, "SET LOCAL").await?;
         } else {
             let said = setting.values.is_some().then(|| statement.text().to_string());
@@ -88,6 +90,7 @@ impl Session {
 
     /// RESET.
     pub(super) async fn reset(&mut self, statement: &Statement, name: Option<&str>) -> Done {
+        self.check_set_recorded(name)?;
         match name {
             Some(name) if Own::has(name) => {
                 self.own.set(name, None).map_err(bad_setting)?;

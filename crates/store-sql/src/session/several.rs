@@ -179,7 +179,7 @@ impl Session {
             }
             described = true;
             if let Some(lasting) = &mut self.transaction.lasting {
-                lasting.note_part(&shard, text, finds);
+                lasting.note_part(&shard, text, finds)?;
             }
             if let Some((word, more)) = gathered {
                 tag = word;

@@ -1,5 +1,6 @@
 //! A client's transaction: begun on a shard only when a statement says on which.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use polyshard_journal::Declaration;
@@ -77,6 +78,8 @@ pub(crate) struct Transaction {
     search_path_set: bool,
     /// What the session's search path is once it is committed.
     pub(super) search_path_after: Option<Arc<[String]>>,
+    /// What was set for it alone.
+    local_names: BTreeSet<String>,
 }
 
 /// What a transaction passes on to the one that AND CHAIN begins.
@@ -122,6 +125,7 @@ impl Transaction {
             movable: true,
             search_path_set: false,
             search_path_after: None,
+            local_names: BTreeSet::new(),
         }
     }
 
@@ -169,6 +173,16 @@ impl Transaction {
         if !local {
             self.search_path_after = Some(path.clone());
         }
+    }
+
+    /// Notes that something was set for the transaction alone.
+    pub fn note_local(&mut self, name: &str) {
+        self.local_names.insert(name.to_owned());
+    }
+
+    /// What was set for the transaction alone.
+    pub fn local_names(&self) -> impl Iterator<Item = &str> {
+        self.local_names.iter().map(String::as_str)
     }
 
     pub fn search_path_changed(&self) -> bool {
