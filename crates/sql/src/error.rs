@@ -69,7 +69,7 @@ pub struct SqlError {
     /// Where in the statement, in characters from 1.
     pub position: Option<u32>,
     /// What was being done: the line of a COPY.
-    pub context: Option<Cow<'static, str>>,
+    pub context: Option<Box<str>>,
     /// What it is about.
     pub about: Option<Box<About>>,
 }
@@ -122,7 +122,7 @@ impl SqlError {
     }
 
     /// With what was being done.
-    pub fn context(mut self, context: impl Into<Cow<'static, str>>) -> SqlError {
+    pub fn context(mut self, context: impl Into<Box<str>>) -> SqlError {
         self.context = Some(context.into());
         self
     }

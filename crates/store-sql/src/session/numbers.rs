@@ -114,7 +114,7 @@ mod tests {
         let placed = |line: u64, shard: &ShardId| {
             let error = SqlError::new(SqlState("22P02"), "bad");
             let error = error.context(format!("COPY t, line {line}, column id: \"q\""));
-            numbers.placed(error, shard).context.unwrap().into_owned()
+            numbers.placed(error, shard).context.unwrap().into_string()
         };
         assert_eq!(placed(3, &a), "COPY t, line 5, column id: \"q\"");
         assert_eq!(placed(3, &b), "COPY t, line 4, column id: \"q\"");
