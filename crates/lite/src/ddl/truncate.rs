@@ -43,7 +43,7 @@ pub(super) fn tables(
             child.name != parent.name && child.foreign_keys.iter().any(|key| key.target == parent.name)
         };
         let free = |table: &&Arc<Table>| !gone.iter().any(|other| refers(other, table));
-        let place = gone.iter().position(|table| free(table)).unwrap_or(0);
+        let place = gone.iter().position(free).unwrap_or(0);
         out.push(format!("DELETE FROM {}", quoted_name(&gone.remove(place).name)));
     }
     Ok(out)
