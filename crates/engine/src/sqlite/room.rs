@@ -75,8 +75,13 @@ impl LogRoom {
         let (all, last) = (self.pages.all.load(Ordering::Relaxed), self.pages.last.load(Ordering::Relaxed));
         let bytes = |pages: u32| u64::from(pages) * self.frame_bytes;
         let length = file.metadata()?.len();
+        // Shorter than what was in it: it was emptied since.
+        let all = if LOG_HEADER_BYTES + bytes(all) > length { 0 } else { all };
+        // Made longer once must be enough, with the header if it was empty: else every transaction that commits nothing
+        // would make it longer again. A larger commit waits less for the new length than for its own pages.
+        let last = last.clamp(1, PAGES_MAX - 1);
         // One commit like the last must fit.
-        if LOG_HEADER_BYTES + bytes(all.saturating_add(last.max(1))) <= length {
+        if LOG_HEADER_BYTES + bytes(all.saturating_add(last)) <= length {
             return Ok(());
         }
         let more = bytes(last.saturating_mul(COMMITS).clamp(PAGES_MIN, PAGES_MAX));
@@ -122,5 +127,24 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         room.make();
         assert_eq!(length(&path), 64 * 4120, "it was emptied");
+    }
+
+    #[test]
+    fn transactions_that_commit_nothing_do_not_make_the_file_longer_and_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut room, pages, path) = room(folder.path());
+        let full = 32 + 20_000 * 4120;
+        File::create(&path).unwrap().set_len(full).unwrap();
+        pages.committed(10_000);
+        pages.committed(20_000);
+        for _ in 0..50 {
+            room.make();
+        }
+        assert_eq!(length(&path), full + 256 * 4120, "once is enough");
+        std::fs::write(&path, "").unwrap();
+        for _ in 0..50 {
+            room.make();
+        }
+        assert_eq!(length(&path), 256 * 4120, "so it is after it was emptied");
     }
 }
