@@ -206,7 +206,7 @@ impl Archive<'_> {
         let mut tx =
             shard.carrier().await.map_err(|error| of_shard(&shard, error))?.begin(Access::Read).await?;
         nothing_undecided(&mut tx, &shard).await?;
-        let counts = shardlet::extract(&mut tx, &shard, &tables, &file, progress).await?;
+        let counts = shardlet::extract(&mut tx, &shard, &tables, &file, None, progress).await?;
         tx.rollback().await?;
         Ok((file, counts))
     }
@@ -373,6 +373,7 @@ impl Archive<'_> {
         let mut adding = shardlet::adding_to(table, head, shard.dialect())?;
         let begun = shard.offline_transaction(claim, &self.record.map, &self.record.range).await;
         let mut tx = begun.map_err(|error| of_shard(shard, error))?;
+        notation::read_as_written(&mut tx, head, shard.dialect()).await?;
         for row in bite {
             adding.push(&mut tx, row).await.map_err(of_rule)?;
         }

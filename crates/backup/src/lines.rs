@@ -30,6 +30,10 @@ pub(crate) struct Head {
     /// same on both engines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) kept: Vec<String>,
+    /// Of format 1 from PostgreSQL: whether texts are written in one way (`polyshard_shard::one_notation`). Without it
+    /// they are as the database had it set. Those of format 2 always are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) notation: Option<u32>,
 }
 
 /// How a placement is found, as it is stored.
@@ -152,6 +156,7 @@ mod tests {
             placement: PlacementText::Key(vec!["id".to_owned()]),
             rows_column: None,
             kept: Vec::new(),
+            notation: None,
         };
         assert_eq!(read_line(&head_line(&head)).unwrap(), Line::Head(head.clone()));
         let filed = Head { format: LINES_FORMAT_FILED, kept: vec!["int".to_owned()], ..head.clone() };

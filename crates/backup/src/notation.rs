@@ -1,10 +1,11 @@
 //! The forms that values have in copies: as their database writes them, or as SQLite files keep them, which both
 //! engines read.
 
-use polyshard_engine::{Dialect, Value};
+use polyshard_engine::{Dialect, Transaction, Value};
 use polyshard_map::KeyBytes;
-use polyshard_shard::{Column, Native, Shape, Travel};
+use polyshard_shard::{Column, Native, Shape, Travel, default_notation, one_notation};
 
+use crate::BackupError;
 use crate::lines::{Head, LINES_FORMAT_FILED};
 use crate::manifest::engine_word;
 
@@ -50,6 +51,27 @@ pub(crate) fn taken_by(column: &Column, value: Value) -> Value {
         }),
         (Travel::Plain | Travel::Text, value) => value,
     }
+}
+
+/// The one notation that there is, as heads name it.
+pub(crate) const NOTATION: u32 = 1;
+
+/// Has a transaction take texts as they are written behind a head. Those of an earlier program are as their database had
+/// it set, which nobody knows any more; most likely it is so still.
+pub(crate) async fn read_as_written(
+    tx: &mut Transaction,
+    head: &Head,
+    dialect: Dialect,
+) -> Result<(), BackupError> {
+    let is_foreign = head.engine != engine_word(dialect);
+    let notation = match is_foreign || head.format >= LINES_FORMAT_FILED || head.notation == Some(NOTATION) {
+        true => one_notation(dialect),
+        false => (dialect == Dialect::Postgres).then(default_notation),
+    };
+    if let Some(notation) = notation {
+        tx.run(notation).await?;
+    }
+    Ok(())
 }
 
 /// The columns of a table that the rows behind a head go to, in the head's order; or which of them cannot take them.
@@ -124,6 +146,8 @@ pub(crate) fn unkeepable<'a>(head: &'a Head, row: &[Value]) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use polyshard_engine::{Access, Database, Options, Statement, Target};
+
     use super::*;
     use crate::lines::{LINES_FORMAT, PlacementText};
 
@@ -137,6 +161,7 @@ mod tests {
             placement: PlacementText::Key(vec!["id".to_owned()]),
             rows_column: None,
             kept: kept.iter().map(|word| (*word).to_owned()).collect(),
+            notation: None,
         }
     }
 
@@ -197,5 +222,32 @@ mod tests {
         let plain = Column { travel: Travel::Plain, ..uuid };
         assert_eq!(taken_by(&plain, Value::Int(1)), Value::Int(1));
         assert_eq!(taken_by(&day, Value::Null), Value::Null);
+    }
+
+    // E1: an interval of minus a day and minus an hour, as it was written under sql_standard, is another one elsewhere.
+    #[tokio::test]
+    async fn rows_of_an_earlier_program_are_read_as_their_database_writes_them() {
+        let server = polyshard_testkit::postgres::PgServer::start();
+        server.create_database("old");
+        server.execute("postgres", "ALTER DATABASE old SET intervalstyle = 'sql_standard'");
+        server.execute("postgres", "ALTER DATABASE old SET datestyle = 'SQL, DMY'");
+        let target = Target::parse(&server.url("old")).unwrap();
+        let db = Database::open(target, Options::default(), None).await.unwrap();
+        let mut tx = db.begin(Access::Write).await.unwrap();
+        let old = head("postgres", LINES_FORMAT, &[], &[]);
+        let new = Head { notation: Some(NOTATION), ..old.clone() };
+        let filed = head("postgres", LINES_FORMAT_FILED, &[], &[]);
+        let read = "SELECT (extract(epoch FROM $2::text::interval) / 3600)::bigint, \
+                    extract(day FROM $1::text::date)::bigint";
+        for (head, day, expected) in
+            [(&new, "2026-02-03", (-23, 3)), (&old, "03/02/2026", (-25, 3)), (&filed, "2026-02-03", (-23, 3))]
+        {
+            read_as_written(&mut tx, head, Dialect::Postgres).await.unwrap();
+            let rows = tx.run(Statement::new(read).bind(day).bind("-1 1:00:00")).await.unwrap();
+            let row = rows.one().unwrap();
+            assert_eq!((row.int(0).unwrap(), row.int(1).unwrap()), expected, "{day}");
+        }
+        tx.rollback().await.unwrap();
+        db.close().await;
     }
 }

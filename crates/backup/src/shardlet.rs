@@ -7,7 +7,7 @@ use std::pin::Pin;
 use polyshard_engine::{Access as EngineAccess, Dialect, Target, Transaction, Value};
 use polyshard_map::{Key, Map, MapDefinition, MapName};
 use polyshard_router::{Access, Router, RouterError, Ticket, View};
-use polyshard_shard::{Column, Dataset, Shard, ShardOptions};
+use polyshard_shard::{Column, Dataset, Shard, ShardOptions, one_notation};
 use uuid::Uuid;
 
 use crate::depot::Location;
@@ -58,17 +58,21 @@ pub(crate) async fn extract_live(
     let shard = shard.map_err(|error| BackupError::of_shard(ticket.shard(), error))?;
     let tables = rows::tables(&shard, &definition, &key, Extent::Key).await?;
     let mut tx = ticket.begin().await?;
-    extract(&mut tx, &shard, &tables, &file, progress).await?;
+    if let Some(notation) = one_notation(ticket.dialect()) {
+        tx.run(notation).await?;
+    }
+    extract(&mut tx, &shard, &tables, &file, Some(notation::NOTATION), progress).await?;
     tx.rollback().await?;
     Ok((file, definition))
 }
 
-/// Writes the rows of these tables into a file; answers how many of each.
+/// Writes the rows of these tables into a file, in the notation that the transaction has; answers how many of each.
 pub(crate) async fn extract(
     tx: &mut Transaction,
     shard: &Shard,
     tables: &[Rows],
     file: &Scratch,
+    notation: Option<u32>,
     progress: &Progress,
 ) -> Result<Vec<(String, u64)>, BackupError> {
     let mut counts = Vec::with_capacity(tables.len());
@@ -87,6 +91,7 @@ pub(crate) async fn extract(
             placement: (&table.dataset.placement).into(),
             rows_column: table.dataset.rows.as_ref().map(|(column, _)| column.clone()),
             kept: if table.is_filed { notation::kept(&table.shape) } else { Vec::new() },
+            notation: notation.filter(|_| shard.dialect() == Dialect::Postgres),
         };
         writeln!(out, "{}", lines::head_line(&head)).map_err(wrong)?;
         let (mut last, mut count): (Option<Vec<Value>>, u64) = (None, 0);
@@ -271,7 +276,8 @@ impl RestoreShardlet<'_> {
             let wrong = |error| BackupError::of_shard(shard.id(), error);
             let mut tx = shard.carrier().await.map_err(wrong)?.begin(EngineAccess::Read).await?;
             let file = self.scratch_file()?;
-            extract(&mut tx, shard, &tables, &file, &Progress::default()).await?;
+            let written = Some(notation::NOTATION);
+            extract(&mut tx, shard, &tables, &file, written, &Progress::default()).await?;
             tx.rollback().await?;
             Ok(file)
         };
@@ -382,7 +388,10 @@ impl RestoreShardlet<'_> {
                                 engine_word(ticket.dialect())
                             )));
                         }
-                        Some(table) => adding = Some(adding_to(table, &head, ticket.dialect())?),
+                        Some(table) => {
+                            notation::read_as_written(tx, &head, ticket.dialect()).await?;
+                            adding = Some(adding_to(table, &head, ticket.dialect())?);
+                        }
                         None => missing = Some(head),
                     }
                 }

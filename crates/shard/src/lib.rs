@@ -33,6 +33,7 @@ pub use filed::Native;
 pub use gauge::Gauge;
 pub use hello::{HelloState, Session};
 pub use keys::RowKey;
+pub use notation::{default_notation, one_notation};
 pub use offline::OfflineClaim;
 pub use schema::{StoreSchema, create_own_index};
 pub use shape::{Column, Shape, Travel};

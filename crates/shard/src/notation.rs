@@ -1,6 +1,6 @@
 //! How PostgreSQL writes values as text where rows are carried: the same, whatever a database, role or writer has set.
 
-use polyshard_engine::{Durable, HookFuture, SessionHandle, SessionHook, Statement};
+use polyshard_engine::{Dialect, Durable, HookFuture, SessionHandle, SessionHook, Statement};
 
 use crate::filed::Native;
 use crate::shape::{Column, Travel};
@@ -25,12 +25,30 @@ impl SessionHook for Carrying {
     fn on_session<'a>(&'a self, session: &'a mut SessionHandle<'_>) -> HookFuture<'a> {
         Box::pin(async move {
             let lazily = (self.durable == Durable::WithTheNext).then_some(("synchronous_commit", "off"));
-            let all = SETTINGS.into_iter().chain(lazily);
-            let set: Vec<String> =
-                all.map(|(name, value)| format!("set_config('{name}', '{value}', false)")).collect();
-            session.run(Statement::new(format!("SELECT {}", set.join(", ")))).await.map(drop)
+            session.run(set(SETTINGS.into_iter().chain(lazily), false)).await.map(drop)
         })
     }
+}
+
+/// Has one transaction on the sessions of requests write and read values in the same way as those that carry rows; a
+/// file has only one way.
+pub fn one_notation(dialect: Dialect) -> Option<Statement> {
+    (dialect == Dialect::Postgres).then(|| set(SETTINGS.into_iter(), true))
+}
+
+/// Has one transaction on PostgreSQL read values as the database and its role have it by default, whatever the session
+/// has set.
+pub fn default_notation() -> Statement {
+    let names = SETTINGS.map(|(name, _)| format!("'{name}'")).join(", ");
+    Statement::new(format!(
+        "SELECT set_config(name, reset_val, true) FROM pg_settings WHERE lower(name) IN ({names})"
+    ))
+}
+
+fn set(all: impl Iterator<Item = (&'static str, &'static str)>, is_local: bool) -> Statement {
+    let set: Vec<String> =
+        all.map(|(name, value)| format!("set_config('{name}', '{value}', {is_local})")).collect();
+    Statement::new(format!("SELECT {}", set.join(", ")))
 }
 
 /// What a function of ours says of the settings if the text of these columns depends on them: it is run with those of

@@ -2,6 +2,7 @@
 
 mod buckets;
 mod cluster;
+mod dates;
 mod keeping;
 mod objects;
 mod restoring;
