@@ -86,9 +86,16 @@ impl Session {
         unchanged.and(settled)
     }
 
-    /// Carries what was captured of the tables that are copied: rows that are copied now may refer to it.
+    /// Carries what was captured by now of the tables that are copied: rows that are copied now may refer to it. Not
+    /// what comes meanwhile: writers might see to it that there always is something.
     pub(crate) async fn catch_up_before(&mut self, table: usize) -> Result<()> {
-        while self.carry_batch(Tables::Before(table), Proof::Later).await? > 0 {}
+        let notes = self.source.tail_length(self.carry.forward).await;
+        let notes = notes.map_err(MoveError::on(self.source.id()))?;
+        for _ in 0..=notes / BATCH_NOTES as u64 {
+            if self.carry_batch(Tables::Before(table), Proof::Later).await? == 0 {
+                break;
+            }
+        }
         Ok(())
     }
 

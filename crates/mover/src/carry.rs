@@ -237,7 +237,7 @@ impl Session {
         )))
     }
 
-    async fn count_source(&self) -> Result<u64> {
+    pub(crate) async fn count_source(&self) -> Result<u64> {
         let mut total = 0;
         for unit in &self.units {
             total += self.count_unit(unit).await?;

@@ -1,5 +1,17 @@
 //! Removes rows that are not of a shard any more: they are found first, beside everybody's work, and then deleted by
 //! their keys in small batches that each prove that the shard does not own them.
+//!
+//! Rows that were deleted do not come back, though only the last batch of those that were found waits for the disk:
+//! - A database recovers what it has committed in that order and without gaps: what waits for the disk has all batches
+//!   before it there, too.
+//! - A table is done when nothing is found in it, which is looked at anew after each last batch; so rows that came back
+//!   with a server that was killed are found, and deleted again.
+//! - Who takes over may find nothing, because of deletes that are not on the disk yet. Before the move is said to be
+//!   clean it takes the capture away (`Shard::remove_capture`), which locks the local map's record in that database:
+//!   that is a write, and its commit waits for the disk.
+//!
+//! And nothing is deleted of which the owner's copy could still be lost: the ranges have left by then, after all of
+//! theirs was on the other shard's disk (see `copy`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,6 +32,9 @@ const BATCH_ROWS: usize = 256;
 const FOUND_MAX: usize = 65_536;
 /// Keys that come from a scan at once: about a millisecond.
 const PAGE_ROWS: usize = 1024;
+/// After how long a scan that has found some rows ends: as long as it is open, nothing that others change can be
+/// forgotten by the database.
+const SCAN_MAX: Duration = Duration::from_secs(1);
 /// How long one part of cleaning may take.
 const PART: Duration = Duration::from_millis(300);
 
@@ -127,16 +142,19 @@ impl Cleaning {
     }
 }
 
-/// Keys of rows in the ranges. A scan takes as long as it takes, and holds up nobody.
+/// Keys of rows in the ranges; not all of them where that takes long, but some if there are any. A scan holds up nobody.
 async fn find(on: &Shard, table: &Side, number: Option<i64>, pace: &Pace) -> Result<VecDeque<RowKey>> {
     let wrong = MoveError::engine(on.id());
     let db = on.carrier().await.map_err(MoveError::on(on.id()))?;
     let mut scan = db.scan(table.keys(number, FOUND_MAX), PAGE_ROWS).await.map_err(&wrong)?;
-    let mut found = VecDeque::new();
+    let (mut found, until) = (VecDeque::new(), Instant::now() + SCAN_MAX);
     loop {
         let began = Instant::now();
         let Some(page) = scan.next().await.map_err(&wrong)? else { return Ok(found) };
         found.extend(rows_of(page).into_iter().map(RowKey));
+        if !found.is_empty() && began >= until {
+            return Ok(found);
+        }
         pace.rest(began).await;
     }
 }

@@ -1,4 +1,15 @@
 //! Copies what the ranges hold, chunk by chunk: the position is saved on the target, together with the rows.
+//!
+//! Nothing that counts as copied can be lost, though only a dataset's last chunk waits for the target's disk:
+//! - Rows and position are one transaction, so that a target that was killed has both or neither.
+//! - A database recovers what it has committed in that order and without gaps. So the last chunk, which waits for the
+//!   disk and says that the dataset is done, has all chunks before it on the disk, too. It is answered, and seen by
+//!   others, only when it is there: whoever reads that a dataset is done can rely on it. The catalog is told that all
+//!   are copied after that.
+//! - A position that was read or written, and lost afterwards, is not the one that the next chunk expects to find
+//!   ([`Session::mark`]): that chunk is not written, and copying goes on from the position that is there.
+//! - What is changed in a dataset that is done waits for the disk (`write_target`) before its notes are forgotten on the
+//!   source; and what has to wait for other rows is noted there, on the disk, before the position passes it.
 
 use std::time::Duration;
 
@@ -91,9 +102,14 @@ impl Session {
     /// Copies for a while. True when all is copied.
     pub(crate) async fn copy(&mut self) -> Result<bool> {
         self.refresh().await?;
+        if self.progress.total_rows == 0 {
+            // Another driver has counted them.
+            self.progress.total_rows = self.count_source().await?;
+        }
         if self.copying_since.is_none() {
             self.copying_since = Some((Instant::now(), self.copied_before().await?));
         }
+        self.keep_ahead(self.progress.copied_rows, self.progress.total_rows);
         let until = Instant::now() + PART;
         while self.copied_units < self.units.len() {
             // Whatever went wrong, it is counted anew what is there.
@@ -152,7 +168,7 @@ impl Session {
             }
             // The next one is read while this one is written.
             let write = self.write_chunk(&chunk, before.as_ref(), position.as_ref());
-            let (written, next, took) = self.pace.both(write, next(&mut reader.scan, reader.page)).await;
+            let (written, next, took) = self.pace().both(write, next(&mut reader.scan, reader.page)).await;
             written?;
             self.count(&chunk);
             self.copy_bite.learn(chunk.rows.len(), took);
@@ -182,7 +198,7 @@ impl Session {
 
     /// Rows that are to be read and written at once.
     fn chunk_rows(&self) -> usize {
-        self.copy_rows.min(self.copy_bite.rows(&self.pace))
+        self.copy_rows.min(self.copy_bite.rows(self.pace()))
     }
 
     /// Whether the database itself can copy: both files are of this process.
@@ -204,7 +220,8 @@ impl Session {
                 self.count_stretch(&stretch);
                 return Ok(true);
             }
-            let (written, next, took) = self.pace.both(write, self.next_stretch(stretch.upto.as_ref())).await;
+            let (written, next, took) =
+                self.pace().both(write, self.next_stretch(stretch.upto.as_ref())).await;
             written?;
             let next = next?;
             self.count_stretch(&stretch);
@@ -222,7 +239,7 @@ impl Session {
         let unit = &self.units[self.copied_units];
         let side = &self.tables[unit.table].from;
         let damaged = || MoveError::Refused(format!("rows of {} cannot be counted", unit.dataset.name));
-        let mut most = self.copy_bite.rows(&self.pace);
+        let mut most = self.copy_bite.rows(self.pace());
         loop {
             let sums = self.page_of(true, side.length(unit.number, after, most), 1).await?;
             let [Value::Int(rows), Value::Int(bytes)] = sums.first().ok_or_else(damaged)?.as_slice() else {
@@ -261,6 +278,7 @@ impl Session {
     fn count_stretch(&mut self, stretch: &Stretch) {
         self.progress.copied_rows += stretch.rows;
         self.progress.copied_bytes += stretch.bytes;
+        self.keep_ahead(self.progress.copied_rows, self.progress.total_rows);
     }
 
     /// Copies some rows that stand in each other's way: those that cannot be put now are noted as changed, and come
@@ -311,7 +329,9 @@ impl Session {
         };
         self.progress.copied_rows += chunk.rows.len() as u64;
         self.progress.copied_bytes += bytes;
+        self.keep_ahead(self.progress.copied_rows, self.progress.total_rows);
     }
+
     /// Reads a page from the source or the target.
     pub(crate) async fn page_of(
         &self,

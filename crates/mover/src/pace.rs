@@ -1,6 +1,8 @@
 //! Has moves step back while requests are served: a mover then works for a part of the time only, and in smaller bites.
 //!
-//! Never while it catches up or requests are held: a move must outrun the writers, and its switch must be short.
+//! Never while it catches up or requests are held: a move must outrun the writers, and its switch must be short. Nor
+//! while it copies or compares more rows than there were when it began (`Session::keep_ahead`). So what
+//! writers add does not add rests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// A look that is older says nothing of now.
 const LOOK_OLD: Duration = Duration::from_secs(1);
-/// The longest rest: however slow a bite was, because others have the processors, the next one comes.
+/// The longest rest: however slow a bite was, because others have the processors or the disk, the next one comes.
 const REST_MAX: Duration = Duration::from_millis(300);
 
 /// How long a bite should take while requests are served: whoever comes meanwhile waits for it on an embedded shard,

@@ -75,7 +75,10 @@ pub(crate) struct Session {
     /// Parts of catching up that have not been enough.
     pub catch_up_parts: usize,
     pub progress: Progress,
-    pub pace: Arc<Pace>,
+    pace: Arc<Pace>,
+    /// Not used while it copies or compares what was there before it began.
+    hurry: Pace,
+    is_late: bool,
     pub copy_bite: Bite,
     pub verify_bite: Bite,
 }
@@ -125,11 +128,24 @@ impl Session {
             catch_up_parts: 0,
             progress: Progress::default(),
             pace: Arc::new(Pace::unhindered()),
+            hurry: Pace::unhindered(),
+            is_late: false,
             copy_bite: Bite::new(crate::copy::BESIDE_ROWS_MAX),
             verify_bite: Bite::new(crate::verify::CHUNK_ROWS_MAX),
         };
         session.look_there().await?;
         Ok(session)
+    }
+
+    /// How much it steps back now.
+    pub(crate) fn pace(&self) -> &Pace {
+        if self.is_late { &self.hurry } else { &self.pace }
+    }
+
+    /// So many rows are copied or compared, of so many that there were: if it is more, writers add rows ahead of it.
+    /// From there on it does not rest, or else it might never come to the last one.
+    pub(crate) fn keep_ahead(&mut self, done: u64, of: u64) {
+        self.is_late = done > of;
     }
 
     /// Asks the target what it calls the tables of the datasets that it knows.

@@ -26,6 +26,11 @@ impl Session {
     /// Compares for a while. True when all is compared, and the same but for what is in the capture.
     pub(crate) async fn verify(&mut self) -> Result<bool> {
         self.refresh().await?;
+        if self.progress.total_rows == 0 {
+            // Another driver has counted them.
+            self.progress.total_rows = self.count_source().await?;
+        }
+        let due = self.progress.total_rows.max(self.progress.copied_rows);
         let until = Instant::now() + PART;
         let mut unit = 0;
         while unit < self.units.len() {
@@ -35,14 +40,15 @@ impl Session {
                 continue;
             }
             let (began, before) = (Instant::now(), self.progress.verified_rows);
+            self.keep_ahead(before, due);
             let is_last = self.verify_chunk(unit).await?;
             self.verify_bite.learn((self.progress.verified_rows - before) as usize, began.elapsed());
             if is_last {
-                // A small one: of many small tables it would take all its time to rest.
+                // Without a rest: there may be many tables with few rows each.
                 self.compared.after.remove(&name);
                 self.compared.done.insert(name);
             } else {
-                self.pace.rest(began).await;
+                self.pace().rest(began).await;
             }
             if Instant::now() >= until {
                 return Ok(false);
@@ -57,7 +63,7 @@ impl Session {
         let unit = &self.units[unit];
         let (table, number, name) = (unit.table, unit.number, unit.dataset.name.clone());
         let after = self.compared.after.get(&name).cloned();
-        let most = self.verify_bite.rows(&self.pace);
+        let most = self.verify_bite.rows(self.pace());
         let (pair, count) = (&self.tables[table], self.verify_rows.min(most));
         let here =
             self.page_of(true, pair.from.page(number, after.as_ref(), None, Some(count)), count).await?;

@@ -13,7 +13,7 @@ use polyshard_map::{
     Entry, Epoch, HashSpec, Key, KeyBytes, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme,
     ShardId,
 };
-use polyshard_mover::Mover;
+use polyshard_mover::{Mover, Traffic};
 use polyshard_router::{Router, RouterOptions};
 use polyshard_shard::{Dataset, FenceEpoch, OpId, Placement, RouterId, ShardOptions, StoreSchema};
 use uuid::Uuid;
@@ -32,12 +32,14 @@ pub struct Setup {
     pub failpoint: Option<Failpoint>,
     pub resolving: bool,
     pub limits: FenceLimits,
+    /// Whether moves step back, for how many percent of the time.
+    pub paced: Option<(Traffic, u32)>,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
         let limits = FenceLimits::default();
-        Setup { router: 1, lease: LEASE, failpoint: None, resolving: true, limits }
+        Setup { router: 1, lease: LEASE, failpoint: None, resolving: true, limits, paced: None }
     }
 }
 
@@ -164,7 +166,11 @@ impl Cluster {
         let connect = Arc::new(move |record: &ShardRecord| Ok(known.target(&record.url)));
         let router = Arc::new(Router::start(catalog.clone(), connect, options).await.unwrap());
         let driver = Arc::new(Driver::new(catalog.clone(), router.shard_source(), limits, setup.failpoint));
-        driver.set_carrier(Arc::new(Mover::new(router.shard_source())));
+        let mover = Mover::new(router.shard_source());
+        driver.set_carrier(Arc::new(match setup.paced {
+            Some((traffic, share)) => mover.paced(traffic, share),
+            None => mover,
+        }));
         let resolver = setup.resolving.then(|| Resolver::start(driver.clone()));
         Cluster { catalog, router, driver, resolver }
     }

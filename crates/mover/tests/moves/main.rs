@@ -41,6 +41,7 @@ mod key_types;
 mod losing;
 mod lost;
 mod neighbours;
+mod paced;
 mod place;
 mod random;
 mod repairs;
