@@ -159,9 +159,6 @@ impl Keeper {
         if !deleted.is_done {
             return Ok(Stepped::Part(format!("{} rows were deleted just now", deleted.rows)));
         }
-        if archiving::purpose(&of.owner) == archiving::Purpose::Drop {
-            shard.release_offline(&claim).await.map_err(later)?;
-        }
         tracing::info!(map = %of.map, shard = %id, of = of.owner, "the rows of a range were deleted");
         Ok(Stepped::Done(None))
     }

@@ -44,8 +44,8 @@ fn is_later(kept: &str, mark: OpId) -> bool {
 impl Shard {
     /// Makes a driver the only one who may write these rows of an offline range. One that had it before and has paused
     /// since is refused from now on, and one that sleeps in the middle of a write has its session ended. A driver of a
-    /// lower rank than somebody before is refused: it has slept through all that was done since. So a claim that others
-    /// of the same name may follow is kept when its work is done.
+    /// lower rank than somebody before is refused: it has slept through all that was done since. So a claim is kept when
+    /// its work is done.
     pub async fn claim_offline(&self, what: &str, rank: OpId) -> Result<OfflineClaim, ShardError> {
         self.ensure_move_tables().await?;
         let claim = OfflineClaim { name: format!("offline/{what}"), mark: rank };
@@ -67,18 +67,6 @@ impl Shard {
         direct.run(Statement::new(sql).bind(claim.name.clone()).bind(rank.to_string())).await?;
         local.tx.commit().await?;
         Ok(claim)
-    }
-
-    /// Takes a claim back, if it is still this driver's: of what will never be written again, or by the same name for
-    /// something else.
-    pub async fn release_offline(&self, claim: &OfflineClaim) -> Result<(), ShardError> {
-        let sql = format!(
-            "DELETE FROM {} WHERE shard = $1 AND tab = '' AND key_digest = '' AND row_digest = $2",
-            self.own("taken")
-        );
-        let gone = Statement::new(sql).bind(claim.name.clone()).bind(claim.mark.to_string());
-        self.carrier().await?.write(gone.into()).await?;
-        Ok(())
     }
 
     /// Ends the sessions of those who write under an earlier mark: they would hold the local map for as long as they

@@ -200,7 +200,13 @@ impl ArchiveDoor {
         operations.catalog.add_archives(&records).await.map_err(fail)?;
         let procedure = match &wanted.place {
             Some(_) => archiving::archive(map, &ranges),
-            None => archiving::drop_ranges(map, &ranges),
+            None => {
+                // A name that no other drop has: the shard keeps by it who has deleted last, so that one who slept
+                // through it deletes nothing of what comes there later.
+                let unique = |(range, _)| (range, operations.catalog.fresh_id().to_string());
+                let ranges: Vec<(KeyRange, String)> = ranges.into_iter().map(unique).collect();
+                archiving::drop_ranges(map, &ranges)
+            }
         };
         match operations.procedures.begin(ARCHIVE, Some(map), procedure).await {
             Ok(begun) => answer.procedure = Some(begun.id.to_string()),
