@@ -120,7 +120,21 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 /// Waits until every operation has ended.
 #[track_caller]
 pub fn await_quiet(server: &Server) {
-    eventually("the end of all operations", || running(server).is_empty().then_some(()));
+    await_quiet_for(server, PATIENCE);
+}
+
+/// Likewise, for so long.
+#[track_caller]
+pub fn await_quiet_for(server: &Server, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = running(server);
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "these did not end: {left:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// An answer over HTTP.

@@ -9,11 +9,13 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::cluster::Cluster;
-use crate::support::{await_quiet, run};
+use crate::support::{await_quiet_for, run};
 use crate::writers::TENANTS;
 
 /// Things done for one seed.
 const DEEDS: usize = 12;
+/// How long the last moves may take beside the writers: they step back, and are taken over from processes that died.
+const END_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Which kills there are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,7 @@ fn nothing_is_lost(world: World, seed: u64) {
             _ => {}
         }
     }
-    await_quiet(cluster.any());
+    await_quiet_for(cluster.any(), END_PATIENCE);
     cluster.ledger.until_written(0..TENANTS, 60);
     sql.stop();
     azure.stop();
