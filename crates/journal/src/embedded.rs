@@ -16,7 +16,8 @@ pub trait Embedded: Send + Sync {
     /// A shard's tables, as PostgreSQL would describe them; placements and position are filled in by the journal.
     fn schema<'a>(&'a self, transaction: &'a mut Transaction) -> SchemaFuture<'a>;
 
-    /// A statement in SQLite's words, on a shard that has this schema, under the settings that it was recorded with.
+    /// A statement that was decided in SQLite's words, on a shard that has this schema, under the settings that it was
+    /// recorded with.
     fn translate(
         &self,
         sql: &str,
@@ -27,6 +28,25 @@ pub trait Embedded: Send + Sync {
 
 /// The translation that the SQL door uses, too.
 pub struct Lite;
+
+impl Lite {
+    /// A statement that nobody has decided on yet: whatever is wrong with it is told.
+    pub fn translate_new(
+        &self,
+        sql: &str,
+        schema: &Schema,
+        settings: &BTreeMap<String, String>,
+    ) -> Result<Vec<Statement>, SqlError> {
+        translate(sql, schema, settings, Said::Now)
+    }
+}
+
+/// When a statement was said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Now,
+    Before,
+}
 
 impl Embedded for Lite {
     fn schema<'a>(&'a self, transaction: &'a mut Transaction) -> SchemaFuture<'a> {
@@ -45,25 +65,43 @@ impl Embedded for Lite {
         schema: &Schema,
         settings: &BTreeMap<String, String>,
     ) -> Result<Vec<Statement>, SqlError> {
-        let search_path = search_path(settings);
-        let context = Context { schema, search_path: &search_path, strict: false };
-        let mut out = Vec::new();
-        for statement in polyshard_sql::statements(sql)? {
-            if matches!(statement.kind(), Kind::Ddl(_) | Kind::Truncate(_) | Kind::Do) {
-                out.extend(lite::ddl(&statement, &context)?.into_iter().map(Statement::new));
-                continue;
-            }
-            let zone = settings.iter().find(|(name, _)| name.eq_ignore_ascii_case("timezone"));
-            let zone = zone.map_or(Ok(lite::Zone::utc()), |(_, zone)| lite::Zone::parse(zone))?;
-            let settings = lite::Settings { zone, ..lite::Settings::default() };
-            let prepared = lite::prepare(&statement, &context, &[], &settings)?;
-            // What is recorded says its time and its ids itself.
-            let moment = lite::Moment::default();
-            let values = prepared.bind(&[], &moment)?;
-            out.push(values.into_iter().fold(Statement::new(prepared.sql.clone()), Statement::bind));
-        }
-        Ok(out)
+        translate(sql, schema, settings, Said::Before)
     }
+}
+
+fn translate(
+    sql: &str,
+    schema: &Schema,
+    settings: &BTreeMap<String, String>,
+    said: Said,
+) -> Result<Vec<Statement>, SqlError> {
+    let search_path = search_path(settings);
+    let context = Context { schema, search_path: &search_path, strict: false };
+    let mut out = Vec::new();
+    for statement in polyshard_sql::statements(sql)? {
+        if matches!(statement.kind(), Kind::Ddl(_) | Kind::Truncate(_) | Kind::Do) {
+            let made = match lite::ddl(&statement, &context) {
+                // Earlier versions recorded comments without a look at what they are about.
+                Err(_) if said == Said::Before && is_comment(&statement) => Vec::new(),
+                made => made?,
+            };
+            out.extend(made.into_iter().map(Statement::new));
+            continue;
+        }
+        let zone = settings.iter().find(|(name, _)| name.eq_ignore_ascii_case("timezone"));
+        let zone = zone.map_or(Ok(lite::Zone::utc()), |(_, zone)| lite::Zone::parse(zone))?;
+        let settings = lite::Settings { zone, ..lite::Settings::default() };
+        let prepared = lite::prepare(&statement, &context, &[], &settings)?;
+        // What is recorded says its time and its ids itself.
+        let moment = lite::Moment::default();
+        let values = prepared.bind(&[], &moment)?;
+        out.push(values.into_iter().fold(Statement::new(prepared.sql.clone()), Statement::bind));
+    }
+    Ok(out)
+}
+
+fn is_comment(statement: &polyshard_sql::Statement) -> bool {
+    matches!(statement.kind(), Kind::Ddl(ddl) if ddl.tag == "COMMENT")
 }
 
 /// The schemas of a `search_path` setting.

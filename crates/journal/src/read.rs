@@ -7,7 +7,7 @@ use std::time::Duration;
 use polyshard_catalog::JournalState;
 use polyshard_engine::{Dialect, Transaction};
 use polyshard_map::{KeyType, MapName, ShardId};
-use polyshard_sql::{Function, Placement, Schema, Table, TableName, Volatility};
+use polyshard_sql::{Function, NamedIndex, Placement, Schema, Table, TableName, Volatility};
 
 use crate::JournalError;
 use crate::changing::{CHANGING, declarations};
@@ -177,8 +177,8 @@ impl Inner {
         };
         schema.unstable_builtins.extend(known(STABLE, Volatility::Stable));
         schema.unstable_builtins.extend(known(VOLATILE, Volatility::Volatile));
-        let details = schema.tables.values().map(|table| (table.name.clone(), embedded_details(table)));
-        let details = details.collect();
+        let details = |table: &Table| embedded_details(table, schema.indexes.get(&table.name));
+        let details = schema.tables.values().map(|table| (table.name.clone(), details(table))).collect();
         Ok(Found { schema, details })
     }
 
@@ -244,8 +244,8 @@ fn declare_function(schema: &mut Schema, name: &TableName) {
     }
 }
 
-/// On SQLite the schema tells all there is: unique indexes are plain ones there.
-fn embedded_details(table: &Table) -> Details {
+/// On SQLite the schema tells all there is.
+fn embedded_details(table: &Table, indexes: Option<&Vec<NamedIndex>>) -> Details {
     let names = |columns: &[usize]| -> Vec<String> {
         columns.iter().map(|at| table.columns[*at].name.clone()).collect()
     };
@@ -257,5 +257,8 @@ fn embedded_details(table: &Table) -> Details {
         let columns: Vec<String> = names(columns);
         (format!("({})", columns.join(", ")), columns)
     }));
+    // Those on expressions or on some rows say nothing of columns, but two rows may break them as well.
+    let others = indexes.into_iter().flatten().filter(|index| index.is_unique && index.columns.is_empty());
+    unique.extend(others.map(|index| (index.name.clone(), index.parts.clone())));
     Details { unique, ..Details::default() }
 }

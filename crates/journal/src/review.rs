@@ -181,7 +181,14 @@ fn review(
         match &now.placement {
             Placement::Sharded { map, column, .. } => {
                 let Some(definition) = maps.get(map) else { continue };
-                let (occasion, details, column) = (Occasion::Changed, table.details, *column);
+                // What was there before is not refused now: nothing could be changed any more.
+                let before = known.details.get(&table.before.name);
+                let is_new = |index: &(String, Vec<String>)| {
+                    before.is_none_or(|before| !before.unique.contains(index))
+                };
+                let unique = table.details.unique.iter().filter(|index| is_new(index)).cloned().collect();
+                let details = &Details { unique, ..table.details.clone() };
+                let (occasion, column) = (Occasion::Changed, *column);
                 let sharding = Sharding { occasion, schema: &after, table: now, details, definition, column };
                 sharding.check()?;
             }

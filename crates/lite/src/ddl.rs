@@ -7,6 +7,7 @@ mod create;
 mod drop;
 mod enums;
 mod generated;
+mod referred;
 mod schema;
 mod trigger;
 mod truncate;

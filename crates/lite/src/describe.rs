@@ -10,6 +10,7 @@ use polyshard_sql::{
 };
 
 use crate::fail::fail;
+use crate::functions::index_parts;
 use crate::types;
 use crate::value::json::Json;
 
@@ -113,7 +114,8 @@ pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
                 let places = places()?;
                 table.unique.push(places);
                 let (name, is_unique) = (text(row.get(1))?, true);
-                let index = NamedIndex { name, columns: names.clone(), is_unique, is_constraint: true };
+                let (columns, parts) = (names.clone(), names);
+                let index = NamedIndex { name, columns, parts, is_unique, is_constraint: true };
                 named.entry(table.name.clone()).or_default().push(index);
             }
             "f" => {
@@ -134,7 +136,8 @@ pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
         };
         let is_unique = int(row.get(2))? != 0;
         let name = full_name(&text(row.get(0))?, &schemas).name;
-        let index = NamedIndex { name, columns: self::names(row.get(3))?, is_unique, is_constraint: false };
+        let (columns, parts) = (self::names(row.get(3))?, index_parts(&text(row.get(4))?));
+        let index = NamedIndex { name, columns, parts, is_unique, is_constraint: false };
         named.entry(table.name.clone()).or_default().push(index);
         if !is_unique {
             continue;

@@ -97,6 +97,8 @@ pub struct Settings {
     pub version: String,
     /// Whether bytes are shown in the old way (`bytea_output = escape`).
     pub bytea_escape: bool,
+    /// Whether sizes cannot be told: a part of each relation is in files that the statement does not see.
+    pub sizes_unknown: bool,
     /// Settings that `current_setting` can be asked for, by their names in lower case.
     pub named: Vec<(String, String)>,
 }
@@ -110,6 +112,7 @@ impl Default for Settings {
             database: "polyshard".to_owned(),
             version: "PostgreSQL 15.0 (Polyshard on SQLite shards)".to_owned(),
             bytea_escape: false,
+            sizes_unknown: false,
             named: Vec::new(),
         }
     }

@@ -229,6 +229,8 @@ pub struct NamedIndex {
     pub name: String,
     /// Its columns by name; none if it has expressions or a condition.
     pub columns: Vec<String>,
+    /// What it is on: columns by name, expressions as they are written; also with a condition.
+    pub parts: Vec<String>,
     /// Whether no two rows may be alike.
     pub is_unique: bool,
     /// Whether it belongs to a constraint.

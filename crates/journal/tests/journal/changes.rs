@@ -261,6 +261,37 @@ async fn old_writes_are_forgotten_when_every_shard_has_them(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// Comments that earlier versions recorded without a look at what they are about are in nobody's way.
+async fn comments_on_nothing_are_passed_over(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&["CREATE TABLE t (a int PRIMARY KEY)", "CREATE VIEW v AS SELECT a FROM t"]).await.unwrap();
+    let comments = [
+        "COMMENT ON TABLE typo IS 'x'",
+        "COMMENT ON COLUMN t.nothing IS 'x'",
+        "COMMENT ON COLUMN a IS 'x'",
+        "COMMENT ON TABLE v IS 'x'",
+        "COMMENT ON TABLE t IS 'kept'",
+    ];
+    let statements = comments.map(Recorded::new).to_vec();
+    let change = Change { kind: EntryKind::Schema, statements, settings: Default::default() };
+    cluster.journal.turn().await.unwrap().decide(change).await.unwrap();
+    // Those that are there are behind, and a new one makes all of it.
+    cluster.add_shard("s4").await;
+    for name in ["s1", "s2", "s3", "s4"] {
+        cluster.journal.ready(&shard(name)).await.unwrap();
+        assert_eq!(cluster.number(name, "SELECT count(*) FROM polyshard_sql_comment").await, 1, "{name}");
+    }
+    assert_eq!(cluster.positions(&place).await, [2, 2, 2, 2]);
+    cluster.close().await;
+}
+
+mod of_files {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn comments_on_nothing_are_passed_over() {
+        super::comments_on_nothing_are_passed_over(crate::place::Place::files()).await;
+    }
+}
+
 on_both_engines!(
     old_writes_are_forgotten_when_every_shard_has_them,
     drift_is_found,

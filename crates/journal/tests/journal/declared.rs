@@ -307,7 +307,38 @@ async fn a_trigger_does_not_cross_shards(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// C7: no two rows of a shard are alike under a unique index; those of several could be, if the key is not in it. So it is
+/// for indexes on expressions and on some rows, whichever is first, the index or the declaration.
+async fn unique_indexes_on_expressions_have_the_key(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    let [lower, some] = [
+        "CREATE UNIQUE INDEX note_lower ON orders (lower(note))",
+        "CREATE UNIQUE INDEX note_some ON orders (note) WHERE id > 0",
+    ];
+    for index in [lower, some] {
+        cluster.apply(&[ORDERS, index]).await.unwrap();
+        let error = refusal(cluster.journal.declare(sharded("orders", "tenants", "tenant")).await);
+        assert!(error.state.0 == "42P16" && error.message.contains("note_"), "{}", error.message);
+        cluster.apply(&["DROP TABLE orders"]).await.unwrap();
+    }
+    cluster.apply(&[ORDERS]).await.unwrap();
+    cluster.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
+    for index in [lower, some] {
+        let error = refusal(cluster.apply(&[index]).await.map(drop));
+        assert!(error.state.0 == "42P16" && error.message.contains("note_"), "{}", error.message);
+    }
+    let with_key = [
+        "CREATE UNIQUE INDEX note_lower ON orders (tenant, lower(note))",
+        "CREATE UNIQUE INDEX note_some ON orders (note, tenant) WHERE id > 0",
+        "CREATE INDEX note_any ON orders (lower(note)) WHERE id > 0",
+        "ALTER TABLE orders ADD COLUMN more int",
+    ];
+    cluster.apply(&with_key).await.unwrap();
+    cluster.close().await;
+}
+
 on_both_engines!(
+    unique_indexes_on_expressions_have_the_key,
     rows_go_where_the_map_says,
     a_key_without_a_shard_is_refused,
     reference_and_local_tables_are_declared,

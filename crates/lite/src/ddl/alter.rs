@@ -1,13 +1,13 @@
 //! ALTER TABLE, as far as SQLite can.
 
 use polyshard_sql::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, DataType, Expr, RenameTableNameKind,
+    AlterColumnOperation, AlterTable, AlterTableOperation, DataType, DropBehavior, Expr, RenameTableNameKind,
 };
 use polyshard_sql::{Context, Generated, Placement, SqlError, Table, TableName, TypeOid};
 
 use super::constraint::{Constraint, constraint_of};
 use super::create::{Made, check_default, column, column_text, describe_column, describe_constraint, exists};
-use super::{allowed, beside, generated, literal_option, literal_text, trigger};
+use super::{allowed, beside, generated, literal_option, literal_text, referred, trigger};
 use crate::fail::{fail, unsupported};
 use crate::translate::{data_type_in, file_name, fold, name_parts, no_relation, quoted, quoted_name};
 use crate::types;
@@ -88,7 +88,8 @@ fn apply(
             }
             out
         }
-        AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+        AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
+            let cascade = *drop_behavior == Some(DropBehavior::Cascade);
             let mut out = Vec::new();
             for column in column_names {
                 let column = fold(column);
@@ -102,6 +103,7 @@ fn apply(
                 if table.primary_key.contains(&place) {
                     return Err(unsupported(format!("dropping the key column {column}")));
                 }
+                out.extend(referred::by_column(table, place, cascade, context)?);
                 out.extend(drop_with_column(table, place, context));
                 out.extend(trigger::drop_not_null(&file, &column));
                 if table.columns[place].generated != Generated::Stored {
@@ -181,8 +183,12 @@ fn apply(
             let place = find(table, &column)?;
             alter_column(table, place, op, context)?
         }
-        AlterTableOperation::DropConstraint { if_exists, name: constraint, .. } => {
-            trigger::drop_constraint(&full, &fold(constraint), *if_exists)
+        AlterTableOperation::DropConstraint { if_exists, name: constraint, drop_behavior } => {
+            let (constraint, cascade) = (fold(constraint), *drop_behavior == Some(DropBehavior::Cascade));
+            let mut out = referred::by_unique(table, &constraint, cascade, context)?;
+            out.extend(trigger::drop_constraint(&full, &constraint, *if_exists));
+            table.foreign_keys.retain(|key| key.name != constraint);
+            out
         }
         AlterTableOperation::OwnerTo { .. } => Vec::new(),
         other => return Err(unsupported(format!("ALTER TABLE … {other}"))),

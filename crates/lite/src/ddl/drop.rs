@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use polyshard_sql::ast::{ObjectName, ObjectType};
 use polyshard_sql::{Context, ForeignKey, SqlError, Table, TableName};
 
-use super::{beside, enums, has_schema, literal_text, shown_name, trigger, view};
+use super::{beside, enums, has_schema, literal_text, referred, shown_name, trigger, view};
 use crate::fail::{fail, unsupported};
 use crate::translate::{file_name, name_parts, quoted, quoted_name};
 
@@ -59,7 +59,15 @@ pub(super) fn objects(
         ObjectType::Index => {
             let mut out = Vec::new();
             for name in names {
-                let full = file_name(&index_name(name, context)?);
+                let own = index_name(name, context)?;
+                for table in context.schema.tables.values() {
+                    let indexes = context.schema.indexes.get(&table.name).into_iter().flatten();
+                    let mut named = indexes.filter(|index| index.name == own.name && !index.is_constraint);
+                    if table.name.schema == own.schema && named.next().is_some() {
+                        out.extend(referred::by_unique(table, &own.name, cascade, context)?);
+                    }
+                }
+                let full = file_name(&own);
                 let exists = if if_exists { "IF EXISTS " } else { "" };
                 out.push(format!("DROP INDEX {exists}{}", quoted(&full)));
                 out.push(format!("DELETE FROM polyshard_sql_index WHERE name = {}", literal_text(&full)));

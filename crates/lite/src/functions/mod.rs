@@ -15,6 +15,7 @@ mod to_char;
 
 pub(crate) use across::UNMOVED;
 pub(crate) use strings::quote_ident;
+pub(crate) use table_text::index_parts;
 
 use polyshard_engine::{Aggregate, Collation, ScalarFunction, Value};
 use polyshard_sql::SqlError;

@@ -29,7 +29,7 @@ pub(super) fn without_reference(table: &str, name: &str) -> String {
 }
 
 /// What an index is on, part by part, from its definition: columns by their names, expressions as they are written.
-pub(super) fn index_parts(definition: &str) -> Vec<String> {
+pub(crate) fn index_parts(definition: &str) -> Vec<String> {
     let Some((_, list)) = definition.split_once(" USING btree ") else { return Vec::new() };
     let (mut begin, mut parts) = (1, Vec::new());
     for (at, mark, depth) in marks(list) {

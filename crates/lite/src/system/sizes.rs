@@ -14,6 +14,9 @@ pub const SIZE_FUNCTIONS: [&str; 5] =
 
 /// A size in bytes, as SQL; NULL for what has no pages of its own here.
 pub(crate) fn size(translator: &mut Translator<'_>, name: &str, value: Ex) -> Result<Ex, SqlError> {
+    if translator.across.is_none() && translator.settings.sizes_unknown {
+        return Ok(Ex::made("NULL".to_owned(), TypeOid::INT8, &[&value]).named(name));
+    }
     let files: Vec<String> = match &translator.across {
         Some(across) => across.databases.iter().map(|file| file.database.clone()).collect(),
         None => vec!["main".to_owned()],

@@ -20,6 +20,8 @@ pub(super) struct Joined {
     pub sql: String,
     pub columns: Vec<Visible>,
     pub relations: Vec<Relation>,
+    /// Whether a column is computed of others where it is used: see [`Translator::beside`].
+    pub beside: bool,
 }
 
 impl Translator<'_> {
@@ -56,7 +58,9 @@ impl Translator<'_> {
                 _ => Ok(None),
             };
             self.scope().columns.truncate(hidden);
-            if let Some(beside) = beside? {
+            if let Some((beside, seen)) = beside? {
+                left.sql.push_str(&seen);
+                left.beside = true;
                 left.columns.extend(beside.columns);
                 left.relations.extend(beside.relations);
                 continue;
@@ -80,8 +84,9 @@ impl Translator<'_> {
     }
 
     /// `LEFT JOIN LATERAL (…) ON true` of one value for each row, by which Drizzle fetches what belongs to it: a value
-    /// that is computed where it is used. If there is more than one, it is refused when that is seen.
-    fn beside(&mut self, join: &Join, uses: &mut Ex) -> Result<Option<Joined>, SqlError> {
+    /// that is computed where it is used. If a row has more than one, it is refused: by what is answered beside it, a
+    /// join that looks at every row whether or not the value is used.
+    fn beside(&mut self, join: &Join, uses: &mut Ex) -> Result<Option<(Joined, String)>, SqlError> {
         let (JoinOperator::Left(JoinConstraint::On(on)) | JoinOperator::LeftOuter(JoinConstraint::On(on))) =
             &join.join_operator
         else {
@@ -107,7 +112,17 @@ impl Translator<'_> {
         );
         let mut joined = named_columns(String::new(), "", fold(&alias.name), made.columns, Some(alias))?;
         joined.columns.iter_mut().for_each(|column| column.sql.clone_from(&sql));
-        Ok(Some(joined))
+        let seen = if made.one_row {
+            String::new()
+        } else {
+            let alias = quoted(&self.alias("q"));
+            format!(
+                " JOIN (SELECT 1) AS {alias} ON (SELECT CASE WHEN count(*) > 1 THEN pg_raise('0A000', {several}) \
+                 ELSE 1 END FROM (SELECT 1 FROM ({}) LIMIT 2))",
+                made.sql
+            )
+        };
+        Ok(Some((joined, seen)))
     }
 
     fn join(
@@ -125,6 +140,10 @@ impl Translator<'_> {
                     format!("table name \"{}\" specified more than once", relation.name),
                 ));
             }
+        }
+        if left.beside && matches!(kind, "RIGHT JOIN" | "FULL JOIN") {
+            // What is computed of columns that are NULL for want of a row would not be NULL.
+            return Err(unsupported("LATERAL sub-queries on the side of an outer join that may have no row"));
         }
         if matches!(kind, "LEFT JOIN" | "FULL JOIN") {
             right.columns.iter_mut().for_each(|column| column.not_null = false);
@@ -203,7 +222,13 @@ impl Translator<'_> {
         };
         // SQLite takes CROSS JOIN for an order to keep; a plain one leaves the choice to it.
         let kind = if kind == "CROSS JOIN" { "JOIN" } else { kind };
-        Ok(Joined { sql: format!("{} {kind} {}{condition}", left.sql, right.sql), columns, relations })
+        let beside = left.beside;
+        Ok(Joined {
+            sql: format!("{} {kind} {}{condition}", left.sql, right.sql),
+            columns,
+            relations,
+            beside,
+        })
     }
 
     fn factor(&mut self, factor: &TableFactor, uses: &mut Ex) -> Result<Joined, SqlError> {
@@ -239,6 +264,9 @@ impl Translator<'_> {
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } => {
                 let inner = self.joins(table_with_joins, uses)?;
+                if inner.beside {
+                    return Err(unsupported("LATERAL sub-queries in parentheses"));
+                }
                 Ok(Joined { sql: format!("({})", inner.sql), ..inner })
             }
             other => Err(unsupported(format!("{other} in FROM"))),
@@ -424,7 +452,7 @@ pub(super) fn base_columns(
         .collect();
     rename(&mut columns, alias, &shown)?;
     let key = table.primary_key.iter().map(|place| column_sql(&table.columns[*place].name)).collect();
-    Ok(Joined { sql, columns, relations: vec![Relation { name: shown, key }] })
+    Ok(Joined { sql, columns, relations: vec![Relation { name: shown, key }], beside: false })
 }
 
 fn named_columns(
@@ -447,7 +475,7 @@ fn named_columns(
         })
         .collect();
     rename(&mut columns, alias, &shown)?;
-    Ok(Joined { sql, columns, relations: vec![Relation { name: shown, key: Vec::new() }] })
+    Ok(Joined { sql, columns, relations: vec![Relation { name: shown, key: Vec::new() }], beside: false })
 }
 
 fn rename(columns: &mut [Visible], alias: Option<&TableAlias>, shown: &str) -> Result<(), SqlError> {

@@ -75,6 +75,7 @@ impl Translator<'_> {
             sql: format!("json_each({}) AS {}", array.sql, quoted(&own)),
             columns,
             relations: vec![Relation { name: relation, key: Vec::new() }],
+            beside: false,
         })
     }
 
