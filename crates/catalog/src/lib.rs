@@ -39,7 +39,7 @@ mod writes;
 
 use std::time::Duration;
 
-pub use alike::Texts;
+pub use alike::{Likeness, Texts};
 pub use archives::{ARCHIVES_MAX, ArchiveRecord, ArchiveState, POLICIES_MAX, Policy};
 pub use barrier::{BARRIER_HOLD, RaisedBarrier};
 pub use bindings::{BINDING_SUFFIX, Binding};

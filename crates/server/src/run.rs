@@ -252,7 +252,7 @@ async fn first_shards(
     let mut first = None;
     for (_, opened) in &all {
         let Some(texts) = Texts::of(opened).await? else { continue };
-        texts.check_like(first.get_or_insert_with(|| texts.clone()))?;
+        texts.check_like(first.get_or_insert_with(|| texts.clone()))?.tell();
     }
     for (new, opened) in all {
         match driver.add_shard(new, &opened).await {
