@@ -266,6 +266,7 @@ fn bits(fleet: &Fleet, database: &str) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "many tables are made and archived: make test-all"]
 fn keys_that_are_dates_come_back_from_an_archive_whatever_the_databases_have_set() {
     let fleet = Fleet::start(1, &[("a", 0), ("b", 0)]);
     let settings = [
