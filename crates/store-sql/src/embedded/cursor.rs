@@ -188,6 +188,11 @@ impl Session {
     ) -> Done {
         self.check_cursor(cursor)?;
         let query = Analysed::new(cursor.query.clone());
+        let schema = self.current_schema().await?;
+        if self.lite_prepared(&query, &schema, types)?.writes() {
+            let message = "DECLARE CURSOR must not contain data-modifying statements in WITH";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        }
         let kept = self.keep_answer(&query, params, types, cursor.scroll != Some(false)).await?;
         self.hold_kept(&cursor.name, kept, cursor.hold);
         reply::complete(&mut self.client.out, "DECLARE CURSOR");

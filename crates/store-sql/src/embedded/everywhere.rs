@@ -88,7 +88,7 @@ impl Session {
         let mut rows = None;
         let statements = match &prepared {
             Some(prepared) => vec![statement_of(prepared, prepared.bind(&[], &Default::default())?)],
-            None => Lite.translate(&sql, &schema, &self.recorded_settings())?,
+            None => Lite.translate_new(&sql, &schema, &self.recorded_settings())?,
         };
         let Some(turn) = &mut self.transaction.lite_turn else { return Ok(()) };
         for (_, _, transaction) in &mut turn.open {
@@ -158,7 +158,7 @@ impl Session {
             return Err(SqlError::new(SqlState::INTERNAL_ERROR, message).into());
         }
         let schema = self.current_schema().await?;
-        let statements = Lite.translate(statement.text(), &schema, &self.recorded_settings())?;
+        let statements = Lite.translate_new(statement.text(), &schema, &self.recorded_settings())?;
         self.take_leave();
         self.begin_lite(&schema, true).await?;
         let Some(transaction) = self.lite.as_mut().and_then(|lite| lite.transaction.as_mut()) else {

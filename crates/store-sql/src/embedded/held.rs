@@ -47,8 +47,10 @@ impl Session {
         if self.under.is_some() {
             // Whoever runs its words again on a shard that has missed them would get other ids.
             return Err(SqlError::unsupported(
-                "an id for each row of a query, or a write within WITH, where writes on several shards are completed",
-                "Insert the rows with VALUES, or give the ids yourself; or SET polyshard.multi_shard = 'refuse'.",
+                "an id for each row of a query, or a write within WITH, where writes on several shards are completed, \
+                 or beside PostgreSQL shards",
+                "Insert the rows with VALUES, or give the ids yourself. Where all shards are SQLite files, SET \
+                 polyshard.multi_shard = 'refuse' has it carried out.",
             )
             .into());
         }

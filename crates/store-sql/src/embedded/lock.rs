@@ -1,8 +1,10 @@
 //! What SQLite shards are asked beside rows: LOCK TABLE, sizes of tables, transactions that only read.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use polyshard_lite::SIZE_FUNCTIONS;
+use polyshard_map::State;
 use polyshard_router::Access;
 use polyshard_sql::{Kind, Route, SqlError, SqlState, Statement};
 
@@ -46,20 +48,33 @@ impl Session {
         Err(SqlError::new(reply::state::READ_ONLY, message).into())
     }
 
-    /// The shards of a query for sizes, which are those of all files together.
-    pub(super) fn sized_on(&self, statement: &Statement, route: &Route) -> Option<Route> {
-        let anywhere = matches!(route, Route::Anywhere | Route::ReferenceRead | Route::Nowhere { .. });
-        if !anywhere || self.under.is_some() || *statement.kind() != Kind::Select {
+    /// The shards of a query for sizes, which are those of all files together; sizes are NULL if not all can be seen.
+    pub(super) fn sized_on(&mut self, statement: &Statement, route: &Route) -> Option<Route> {
+        if self.under.is_some() || *statement.kind() != Kind::Select {
             return None;
         }
         let text = statement.text().to_ascii_lowercase();
         if !SIZE_FUNCTIONS.iter().any(|name| text.contains(name)) {
             return None;
         }
+        let view = self.door.router.view();
         let shards: BTreeSet<_> = match &self.own.shard {
             Some(only) => [only.clone()].into(),
-            None => self.door.router.view().shards.keys().cloned().collect(),
+            None => view.shards.keys().cloned().collect(),
         };
-        (shards.len() > 1).then(|| Route::Many { shards, ranges: Vec::new() })
+        let several = shards.len() > 1;
+        let away = view.shards.values().any(|record| record.state == State::Offline);
+        // Such a transaction sees one file alone.
+        let bound = self.transaction.has_one_snapshot()
+            || self.transaction.lite_turn.is_some()
+            || self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some());
+        let anywhere = matches!(route, Route::Anywhere | Route::ReferenceRead | Route::Nowhere { .. });
+        let across = several && anywhere && !bound && !away;
+        let sizes_unknown = several && !across;
+        if self.lite_settings.sizes_unknown != sizes_unknown {
+            let settings = polyshard_lite::Settings { sizes_unknown, ..(*self.lite_settings).clone() };
+            self.lite_settings = Arc::new(settings);
+        }
+        across.then(|| Route::Many { shards, ranges: Vec::new() })
     }
 }

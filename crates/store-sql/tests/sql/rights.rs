@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::embedded::with_tables as files_with_tables;
 use crate::support::{Cluster, PASSWORD, refusal, rows};
 
-fn everywhere(right: Right) -> Grant {
+pub fn everywhere(right: Right) -> Grant {
     Grant { right, store: None, map: None, keys: None, table: None }
 }
 

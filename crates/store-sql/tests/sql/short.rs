@@ -4,8 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use polyshard_catalog::{KeyPart, KeyRule, QUOTA_STORE};
+use polyshard_map::MapName;
+use polyshard_router::rights::Right;
+use polyshard_router::{QUOTA_FORMAT, QuotaBody, QuotaOf};
 use tokio_postgres::error::SqlState;
 
+use crate::rights::{connect, everywhere, on_table, put};
 use crate::support::{Cluster, Setup, refusal, rows};
 use crate::wire::Wire;
 
@@ -85,7 +90,23 @@ async fn statements_are_answered_as_before_whatever_comes_between() {
             _ => Vec::new(),
         };
     }
-    // A change of the tables, and of what names mean.
+    // A change of what names mean: what is kept of a statement is shared by sessions that see other tables.
+    rows(&client, "CREATE SCHEMA other").await;
+    rows(&client, "CREATE TABLE other.notes (tenant bigint, id bigint, body text, PRIMARY KEY (tenant, id))")
+        .await;
+    rows(&client, "SELECT polyshard.shard_table('other.notes', 'tenants', 'tenant')").await;
+    rows(&client, "INSERT INTO other.notes VALUES (1, 1, 'of the other')").await;
+    let text = "SELECT body FROM notes WHERE tenant = $1 AND id = 1";
+    let elsewhere = cluster.connect().await;
+    rows(&elsewhere, "SET search_path TO other").await;
+    let (here, there) = (client.prepare(text).await.unwrap(), elsewhere.prepare(text).await.unwrap());
+    for _ in 0..4 {
+        let (here, there) = (client.query_one(&here, &[&1_i64]), elsewhere.query_one(&there, &[&1_i64]));
+        assert_eq!(here.await.unwrap().get::<_, String>(0), "3");
+        assert_eq!(there.await.unwrap().get::<_, String>(0), "of the other");
+    }
+    drop(elsewhere);
+    // A change of the tables.
     rows(&client, "ALTER TABLE notes ALTER COLUMN body TYPE varchar(40)").await;
     for tenant in [0, 1, 2, 5, 6, 7] {
         assert_eq!(bodies(tenant).await, ["3"]);
@@ -184,7 +205,8 @@ async fn sessions_that_were_ended_are_not_used_again() {
     let cluster = filled().await;
     let client = cluster.connect().await;
     let get = client.prepare("SELECT body FROM notes WHERE tenant = $1").await.unwrap();
-    let end = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
+    let end = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid, 60000)) || ' of ' || count(*) \
+         FROM pg_stat_activity \
          WHERE datname IN ('s1', 's2') AND pid <> pg_backend_pid() AND query LIKE '%notes%'";
     let forget = "ALTER TABLE notes ADD COLUMN strange int";
     for round in 0..3 {
@@ -192,8 +214,11 @@ async fn sessions_that_were_ended_are_not_used_again() {
             let row = client.query_one(&get, &[&tenant]).await.unwrap();
             assert_eq!(row.get::<_, String>(0), format!("of {tenant}"));
         }
-        let ended: u32 = cluster.on_shard("s1", end).parse().unwrap();
-        assert!(ended > 0, "{round}");
+        let ended = cluster.on_shard("s1", end);
+        let (ended, all) = ended.split_once(" of ").unwrap();
+        assert!(ended == all && all != "0", "{round}: {ended} of {all}");
+        // Their ends have arrived; a timer fires after all that has arrived was looked at.
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // Past the door: what is prepared stays good.
     cluster.on_shard("s1", forget);
@@ -202,6 +227,48 @@ async fn sessions_that_were_ended_are_not_used_again() {
     }
     assert_eq!(refusal(&client, "SELECT nothing FROM notes WHERE tenant = 1").await.0, "42703");
     drop(client);
+    cluster.close().await;
+}
+
+// E7: a right that is taken away is gone at the next run of what was prepared with it, and so is what a quota allows.
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_and_quotas_hold_for_what_was_prepared_before() {
+    let cluster = filled().await;
+    put(&cluster, "app", &[everywhere(Right::Admin)]).await;
+    let app = connect(&cluster, "app").await;
+    let get = app.prepare("SELECT body FROM notes WHERE tenant = $1").await.unwrap();
+    let put_one = app.prepare("UPDATE notes SET body = $2 WHERE tenant = $1").await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(app.query(&get, &[&3_i64]).await.unwrap().len(), 1);
+        assert_eq!(app.execute(&put_one, &[&3_i64, &"mine"]).await.unwrap(), 1);
+    }
+    put(&cluster, "app", &[on_table(Right::Read, "notes")]).await;
+    let error = app.execute(&put_one, &[&3_i64, &"again"]).await.unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE));
+    assert_eq!(app.query_one(&get, &[&3_i64]).await.unwrap().get::<_, String>(0), "mine");
+
+    // One request in an hour: whatever way it goes, it counts once, and the next is refused in the same words.
+    let client = cluster.connect().await;
+    let get = client.prepare("SELECT body FROM notes WHERE tenant = $1").await.unwrap();
+    for _ in 0..3 {
+        client.query_one(&get, &[&3_i64]).await.unwrap();
+    }
+    let body = QuotaBody { format: QUOTA_FORMAT, of: QuotaOf::Key(3.into()), requests: 1 };
+    let body = serde_json::to_value(&body).unwrap();
+    let rule = KeyRule { attribute: "requests".to_owned(), part: KeyPart::Whole };
+    let map = MapName::new("tenants").unwrap();
+    cluster.driver.create_dataset(QUOTA_STORE, "of 3", &map, rule, body).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    cluster.router.share_quotas(3600);
+    client.query_one(&get, &[&3_i64]).await.unwrap();
+    let short = client.query_one(&get, &[&3_i64]).await.unwrap_err();
+    let short = short.as_db_error().unwrap().clone();
+    let (code, words) = refusal(&client, "SELECT body FROM notes WHERE tenant = 3").await;
+    assert_eq!((short.code().code(), code.as_str()), ("53400", "53400"));
+    let begin = |words: &str| words.split(';').next().unwrap().to_owned();
+    assert_eq!(begin(short.message()), begin(&words));
+    client.query_one(&get, &[&4_i64]).await.unwrap();
+    drop((app, client));
     cluster.close().await;
 }
 
