@@ -2,8 +2,9 @@
 //! counted them. Reads only, and of large tables only a sample.
 
 mod count;
+mod found;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -139,6 +140,23 @@ pub async fn weigh(
         all.add(count::within(db, &dataset, definition, range).await.map_err(failed)?);
     }
     Ok(Weight { rows: all.rows, bytes: all.bytes })
+}
+
+/// Which of these ranges a shard has rows of, whoever owns them: their places. What is found quickly by an index is.
+pub async fn found(
+    router: &Router,
+    definition: &MapDefinition,
+    ranges: &[KeyRange],
+    shard: &ShardId,
+) -> Result<BTreeSet<usize>, Unmeasured> {
+    let failed = |error| Unmeasured { shard: shard.clone(), error };
+    let opened = router.administer(shard).await.map_err(failed)?;
+    let db = opened.carrier().await.map_err(failed)?;
+    let mut all = BTreeSet::new();
+    for dataset in opened.datasets(definition.name()).await.map_err(failed)? {
+        all.extend(found::in_dataset(db, &dataset, definition, ranges).await.map_err(failed)?);
+    }
+    Ok(all)
 }
 
 /// The busiest placements of a map in order; keys that share one are added up.
@@ -417,19 +435,19 @@ pub async fn places(router: &Router, shards: &[ShardRecord]) -> Vec<Place> {
             *entries.entry(shard).or_default() += count as u64;
         }
     }
-    let mut out = Vec::with_capacity(shards.len());
-    for record in shards {
+    let place = async |record: ShardRecord| {
         let ask = async { router.administer(&record.id).await.ok()?.gauge().await.ok() };
         let gauge = tokio::time::timeout(GAUGE_WAIT, ask).await.ok().flatten();
-        out.push(Place {
-            shard: record.id.clone(),
-            seen: Seen { region: record.region.clone(), tier: record.tier.clone() },
+        Place {
             takes: record.state == State::Online && gauge.is_some(),
             bytes: gauge.map_or(0, |gauge| gauge.bytes),
             bytes_max: record.limits.bytes_max,
             entries: entries.get(&record.id).copied().unwrap_or(0),
             entries_max: record.limits.shardlets_max,
-        });
-    }
-    out
+            seen: Seen { region: record.region, tier: record.tier },
+            shard: record.id,
+        }
+    };
+    // Those that are away are waited for together.
+    futures_util::stream::iter(shards.to_vec()).map(place).buffered(MEASURED_AT_ONCE).collect().await
 }

@@ -3,6 +3,7 @@
 
 mod bed;
 mod check;
+mod found;
 
 use std::time::Duration;
 

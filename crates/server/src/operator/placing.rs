@@ -1,13 +1,15 @@
 //! Which shard new keys go to that name none; and whether one that is named has room for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use polyshard_admin::convert::{range_view, read_range};
 use polyshard_admin::types::{AddChange, PlacedEntry};
 use polyshard_admin::{ErrorCode, Problem};
 use polyshard_catalog::ShardRecord;
-use polyshard_map::{KeyRange, MapName, ShardId};
-use polyshard_rebalance::plan::{HEADROOM_PERCENT, Piece, Place, Situation};
+use polyshard_map::{GroupName, KeyRange, MapDefinition, MapName, ShardId, State};
+use polyshard_rebalance::plan::{HEADROOM_PERCENT, Place};
 use polyshard_rebalance::rule::Seen;
 use polyshard_rebalance::{Rule, measure};
 use polyshard_router::view::KnownMap;
@@ -19,6 +21,10 @@ use crate::problem;
 const PLACED_MAX: usize = 1_000;
 /// Shards whose reason is told when none may take a key.
 const REASONS_SHOWN: usize = 5;
+/// Shards that are asked for rows at once: more would be felt by requests.
+const ASKED_AT_ONCE: usize = 8;
+/// How long a shard may look for rows of new keys: where no index helps, it reads whole tables.
+const FOUND_WAIT: Duration = Duration::from_secs(20);
 
 impl Operations {
     /// The shards among these that are full, each with the reason. Only those with limits are asked.
@@ -50,34 +56,162 @@ impl Operations {
         if asked.is_empty() {
             return Ok(Vec::new());
         }
+        let definition = known.map.definition();
+        let mut ranges = Vec::with_capacity(add.entries.len());
+        for (at, entry) in add.entries.iter().enumerate() {
+            ranges.push(read_range(definition, &entry.range, &format!("add.entries[{at}].range"))?);
+        }
         let rules = if unnamed > 0 { self.rules_of(known).await? } else { Vec::new() };
         let mut placing = Placing::new(known, measure::places(&self.router, &asked).await, rules);
-        let definition = known.map.definition();
-        let (mut placed, everything) = (Vec::new(), KeyRange::all());
-        for (at, entry) in add.entries.iter_mut().enumerate() {
-            let range = read_range(definition, &entry.range, &format!("add.entries[{at}].range"))?;
-            let group = || {
-                let group = entry.group.as_ref()?;
-                let mut all = known.map.located(&everything);
-                all.find(|found| found.group() == Some(group)).map(|found| found.shard().clone())
-            };
-            match &entry.shard {
-                Some(shard) => placing.require_room(shard)?,
+        let is_unnamed = |at: &usize| add.entries[*at].shard.is_none();
+        let loose: Vec<KeyRange> =
+            (0..ranges.len()).filter(is_unnamed).map(|at| ranges[at].clone()).collect();
+        let mut holders = self.holders(definition, &loose, &asked, &placing.places).await?.into_iter();
+        let mut groups = Groups::new(known, add);
+        let mut placed = Vec::new();
+        for (entry, range) in add.entries.iter_mut().zip(&ranges) {
+            let shard = match &entry.shard {
+                Some(shard) => {
+                    if let Err(full) = placing.require_room(shard) {
+                        self.require_rows(definition, range, shard).await.map_err(|_| full)?;
+                    }
+                    shard.clone()
+                }
                 None => {
                     // A group stays on one shard.
-                    let shard = match group() {
-                        Some(shard) => shard,
-                        None => placing.choose(definition.name(), &range)?,
+                    let home = entry.group.as_ref().and_then(|group| groups.home(group));
+                    let shard = match holder(definition, range, holders.next().unwrap_or_default(), &home)? {
+                        // Nothing new comes to it, so that it may be full.
+                        Some(holder) => holder,
+                        None => match home {
+                            Some(home) => home,
+                            None => placing.choose(definition.name(), range)?,
+                        },
                     };
-                    placed.push(PlacedEntry { range: range_view(definition, &range), shard: shard.clone() });
-                    entry.shard = Some(shard);
+                    placed.push(PlacedEntry { range: range_view(definition, range), shard: shard.clone() });
+                    shard
                 }
+            };
+            if let Some(group) = &entry.group {
+                groups.homes.insert(group.clone(), shard.clone());
             }
-            if let Some(shard) = &entry.shard {
-                placing.note(shard, &range);
-            }
+            placing.note(&shard, range);
+            entry.shard = Some(shard);
+            // Each may look at all entries of a shard.
+            tokio::task::yield_now().await;
         }
         Ok(placed)
+    }
+
+    /// The shards that have rows of each of these ranges: somebody else would hide them.
+    async fn holders(
+        &self,
+        definition: &MapDefinition,
+        ranges: &[KeyRange],
+        shards: &[ShardRecord],
+        places: &[Place],
+    ) -> Result<Vec<Vec<ShardId>>, Problem> {
+        let mut holders = vec![Vec::new(); ranges.len()];
+        if ranges.is_empty() {
+            return Ok(holders);
+        }
+        let ask = async |shard: ShardId| (self.rows_found(definition, ranges, &shard).await, shard);
+        let away = |shard: &ShardRecord| {
+            let place = places.iter().find(|place| place.shard == shard.id);
+            shard.state == State::Online && place.is_some_and(|place| !place.takes)
+        };
+        let answers: Vec<_> = match shards.iter().find(|shard| away(shard)) {
+            // It was waited for already.
+            Some(shard) => vec![(Err("it does not answer".to_owned()), shard.id.clone())],
+            None => {
+                let shards: Vec<ShardId> = shards.iter().map(|record| record.id.clone()).collect();
+                stream::iter(shards).map(ask).buffered(ASKED_AT_ONCE).collect().await
+            }
+        };
+        for (found, shard) in answers {
+            let found = found.map_err(|why| {
+                let message = format!("shard {shard} does not say whether it has rows of new keys: {why}");
+                Problem::unavailable(message).with_remedy(
+                    "name the shard that has their rows with --to, or any one if they are new; or try again when the \
+                     shard is back",
+                )
+            })?;
+            found.into_iter().for_each(|at| holders[at].push(shard.clone()));
+        }
+        Ok(holders)
+    }
+
+    async fn rows_found(
+        &self,
+        definition: &MapDefinition,
+        ranges: &[KeyRange],
+        shard: &ShardId,
+    ) -> Result<BTreeSet<usize>, String> {
+        let found = measure::found(&self.router, definition, ranges, shard);
+        match tokio::time::timeout(FOUND_WAIT, found).await {
+            Ok(found) => found.map_err(|unmeasured| unmeasured.error.to_string()),
+            Err(_) => Err(format!("it has not answered for {} s", FOUND_WAIT.as_secs())),
+        }
+    }
+
+    /// Refuses a shard that has no rows of a range, or does not say so.
+    async fn require_rows(
+        &self,
+        definition: &MapDefinition,
+        range: &KeyRange,
+        shard: &ShardId,
+    ) -> Result<(), String> {
+        match self.rows_found(definition, std::slice::from_ref(range), shard).await?.is_empty() {
+            true => Err(format!("shard {shard} has no rows of it")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The shard that has the rows of a range that nobody owns, if one has any. Refuses if no one shard will do.
+fn holder(
+    definition: &MapDefinition,
+    range: &KeyRange,
+    holders: Vec<ShardId>,
+    group: &Option<ShardId>,
+) -> Result<Option<ShardId>, Problem> {
+    let words = || definition.describe_range(range);
+    let (message, remedy) = match (holders.as_slice(), group) {
+        ([], _) => return Ok(None),
+        ([one], None) => return Ok(Some(one.clone())),
+        ([one], Some(group)) if one == group => return Ok(Some(one.clone())),
+        ([one], Some(group)) => (
+            format!("rows of {} are on shard {one}, and its group is on shard {group}", words()),
+            "add it without its group, move it to that shard, and put it into the group then",
+        ),
+        (several, _) => {
+            let shown: Vec<&str> = several.iter().take(REASONS_SHOWN).map(ShardId::as_str).collect();
+            (
+                format!("rows of {} are on several shards: {}", words(), shown.join(", ")),
+                "name the one whose rows are right with --to; the others' are hidden until 'polyshard check --repair' \
+                 has looked at them",
+            )
+        }
+    };
+    Err(Problem::new(ErrorCode::Conflict, message).with_remedy(remedy))
+}
+
+/// Where groups are.
+struct Groups<'a> {
+    known: &'a KnownMap,
+    /// Those of this request.
+    homes: BTreeMap<GroupName, ShardId>,
+}
+
+impl<'a> Groups<'a> {
+    fn new(known: &'a KnownMap, add: &AddChange) -> Groups<'a> {
+        let named = add.entries.iter().filter_map(|entry| Some((entry.group.clone()?, entry.shard.clone()?)));
+        Groups { known, homes: named.collect() }
+    }
+
+    fn home(&self, group: &GroupName) -> Option<ShardId> {
+        let stored = || self.known.map.group(group).next().map(|entry| entry.shard);
+        self.homes.get(group).cloned().or_else(stored)
     }
 }
 
@@ -86,8 +220,8 @@ struct Placing<'a> {
     known: &'a KnownMap,
     places: Vec<Place>,
     rules: Vec<Rule>,
-    /// What is where, as far as rules look at it.
-    pieces: Vec<Piece>,
+    /// What is on a place, once a rule has looked at it.
+    there: BTreeMap<usize, Vec<KeyRange>>,
     /// The map's entries on each place.
     counts: Vec<u64>,
     /// Bytes that a new key is thought to bring one day.
@@ -103,39 +237,44 @@ impl<'a> Placing<'a> {
         let counts: Vec<u64> = places.iter().map(count).collect();
         let bytes: u64 = places.iter().map(|place| place.bytes).sum();
         let mean = (bytes / counts.iter().sum::<u64>().max(1)).max(1);
-        let mut homes: Vec<(&Seen, u64)> = Vec::new();
-        for (place, count) in places.iter().zip(&counts).filter(|(_, count)| **count > 0) {
+        let mut homes: Vec<(&Seen, [u64; 4])> = Vec::new();
+        for (place, count) in places.iter().zip(&counts) {
+            // A map without entries begins where those of others are, and not in a tier of its own if it can be.
+            let of = [*count, place.entries, u64::from(place.seen.tier.is_none()), 1];
             match homes.iter_mut().find(|(seen, _)| **seen == place.seen) {
-                Some((_, sum)) => *sum += count,
-                None => homes.push((&place.seen, *count)),
+                Some((_, sums)) => sums.iter_mut().zip(of).for_each(|(sum, of)| *sum += of),
+                None => homes.push((&place.seen, of)),
             }
         }
-        let home = homes.iter().max_by_key(|(_, sum)| *sum).map(|(seen, _)| (*seen).clone());
-        let pieces = match rules.is_empty() {
-            true => Vec::new(),
-            false => {
-                known.map.entries(&KeyRange::all()).map(|entry| piece(entry.range, entry.shard)).collect()
-            }
+        let home = homes.iter().max_by_key(|(_, sums)| *sums).map(|(seen, _)| (*seen).clone());
+        Placing { known, places, rules, there: BTreeMap::new(), counts, mean, home }
+    }
+
+    /// The rule that a range would break on a place.
+    fn breaks(&mut self, range: &KeyRange, at: usize) -> Option<String> {
+        let (place, definition) = (&self.places[at], Some(self.known.map.definition()));
+        let looks = |rule: &Rule| matches!(rule, Rule::Apart { .. } | Rule::Alone { .. });
+        // All of a large map is looked at once for a place, and only for a rule that does.
+        let there: &[KeyRange] = match self.rules.iter().any(looks) {
+            false => &[],
+            true => self.there.entry(at).or_insert_with(|| {
+                let all = KeyRange::all();
+                let here = self.known.map.located(&all).filter(|found| *found.shard() == place.shard);
+                here.map(|found| found.range()).collect()
+            }),
         };
-        Placing { known, places, rules, pieces, counts, mean, home }
+        let forbids = |rule: &Rule| rule.forbids(range, &place.shard, &place.seen, there, definition);
+        self.rules.iter().find_map(forbids)
     }
 
     /// The emptiest shard that may take a range. It stays in the region and tier of the map's other entries, unless a
     /// rule says where it belongs.
-    fn choose(&self, map: &MapName, range: &KeyRange) -> Result<ShardId, Problem> {
+    fn choose(&mut self, map: &MapName, range: &KeyRange) -> Result<ShardId, Problem> {
         let is_pinned = self.rules.iter().any(|rule| match rule {
             Rule::Region { range: of, .. } | Rule::Tier { range: of, .. } => of.overlaps(range),
             _ => false,
         });
         let is_home = |place: &Place| is_pinned || self.home.as_ref().is_none_or(|home| *home == place.seen);
-        let definition = Some(self.known.map.definition());
-        let situation = Situation {
-            pieces: &self.pieces,
-            places: &self.places,
-            rules: &self.rules,
-            resting: &[],
-            definition,
-        };
         let mut order: Vec<usize> = (0..self.places.len()).filter(|at| is_home(&self.places[*at])).collect();
         order.sort_by_key(|at| {
             let weight = self.places[*at].bytes.saturating_add(self.counts[*at].saturating_mul(self.mean));
@@ -144,8 +283,9 @@ impl<'a> Placing<'a> {
         let mut reasons = Vec::new();
         for at in order {
             let place = &self.places[at];
-            match fullness(place).or_else(|| situation.refuses(range, 0, &place.shard)) {
-                None => return Ok(place.shard.clone()),
+            let away = (!place.takes).then(|| format!("shard {} takes nothing", place.shard));
+            match fullness(place).or(away).or_else(|| self.breaks(range, at)) {
+                None => return Ok(self.places[at].shard.clone()),
                 Some(why) => reasons.push(why),
             }
         }
@@ -169,7 +309,8 @@ impl<'a> Placing<'a> {
         match place.and_then(fullness) {
             None => Ok(()),
             Some(why) => Err(Problem::new(ErrorCode::Conflict, why).with_remedy(
-                "name no shard and one with room is chosen, or raise the limit with 'polyshard shard set'",
+                "name no shard and one with room is chosen, or raise the limit with 'polyshard shard set'; a shard that \
+                 has rows of the key already takes it however full it is",
             )),
         }
     }
@@ -179,18 +320,14 @@ impl<'a> Placing<'a> {
         let Some(at) = self.places.iter().position(|place| place.shard == *shard) else { return };
         self.places[at].entries += 1;
         self.counts[at] += 1;
-        if !self.rules.is_empty() {
-            self.pieces.push(piece(range.clone(), shard.clone()));
+        if let Some(there) = self.there.get_mut(&at) {
+            there.push(range.clone());
         }
     }
 }
 
 fn is_limited(record: &ShardRecord) -> bool {
     record.limits.bytes_max.is_some() || record.limits.shardlets_max.is_some()
-}
-
-fn piece(range: KeyRange, shard: ShardId) -> Piece {
-    Piece { range, shard, rows: 0, bytes: 0, requests: 0.0, traffic: 0.0 }
 }
 
 /// Why a shard is full, if it is.
