@@ -43,6 +43,17 @@ def test_one_statement_writes_on_all_shards(doors):
     connection.close()
 
 
+def test_a_named_cursor_reads_before_a_transaction_writes(doors):
+    connection = made(doors, "bank_three")
+    with connection.transaction(), connection.cursor("first") as cursor:
+        cursor.execute("SELECT id, balance FROM bank_three WHERE id = 7")
+        assert cursor.fetchmany(10) == [(7, 100)]
+        assert cursor.fetchmany(10) == []
+        connection.execute("UPDATE bank_three SET balance = 1 WHERE id = 7")
+    assert connection.execute("SELECT balance FROM bank_three WHERE id = 7").fetchone() == (1,)
+    connection.close()
+
+
 def test_transactions_over_sqlite_files_are_all_or_nothing(doors):
     if doors.engine != "sqlite":
         return
@@ -58,6 +69,9 @@ def test_transactions_over_sqlite_files_are_all_or_nothing(doors):
                 with connection.transaction(force_rollback=True):
                     connection.execute("UPDATE bank_two SET balance = 0 WHERE id = %s", [payee])
                 connection.execute("UPDATE bank_two SET balance = balance + 10 WHERE id = %s", [payee])
+                third = random.choice([id for id in range(ACCOUNTS) if id not in (payer, payee)])
+                with connection.transaction(force_rollback=True):
+                    connection.execute("UPDATE bank_two SET balance = 0 WHERE id = %s", [third])
                 if number % 4 == 0:
                     raise InterruptedError
         except InterruptedError:
@@ -72,6 +86,9 @@ def test_transactions_over_sqlite_files_are_all_or_nothing(doors):
         for _ in range(10):
             payer, payee = random.sample(range(ACCOUNTS), 2)
             async with async_connection.transaction():
+                look = "SELECT balance FROM bank_two WHERE id = $1"
+                before = await async_connection.fetchval(look, payer)
+                assert await async_connection.fetchval(look + " FOR UPDATE", payer) == before
                 change = "UPDATE bank_two SET balance = balance + $1 WHERE id = $2 RETURNING balance"
                 await async_connection.fetchval(change, -10, payer)
                 await async_connection.fetchval(change, 10, payee)

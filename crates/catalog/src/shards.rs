@@ -167,6 +167,7 @@ impl Driver {
                 remedy: format!("move or assign them away, or say --destroy {id} to give up what they hold"),
             });
         }
+        tx.give_up_parts(id).await?;
         tx.delete_shard(id).await?;
         tx.publish(&Event::Shards).await?;
         tx.commit().await?;

@@ -204,15 +204,13 @@ impl Catalog {
     /// Gives a part up: the shard is not to get it any more. False if it is not one to come.
     pub async fn skip_part(&self, id: Uuid, shard: &ShardId) -> Reply<bool> {
         let mut tx = self.begin().await?;
-        let (writes, parts) = (tx.own("several_write"), tx.own("several_part"));
+        let parts = tx.own("several_part");
         let delete = format!("DELETE FROM {parts} WHERE id = $1 AND shard = $2 RETURNING shard");
         let delete = Statement::new(delete).bind(id.to_string()).bind(shard.to_string());
         if tx.rows(delete).await?.is_empty() {
             return Ok(false);
         }
-        let note = format!("UPDATE {writes} SET skipped = skipped || ' ' || $2 WHERE id = $1");
-        tx.done(Statement::new(note).bind(id.to_string()).bind(shard.to_string())).await?;
-        tx.done(end_write(tx.dialect(), id)).await?;
+        tx.note_given_up(id, shard).await?;
         tx.commit().await?;
         Ok(true)
     }
@@ -270,6 +268,24 @@ pub enum Pending<'a> {
 }
 
 impl SqlCatalog {
+    /// Gives up all parts of a shard that goes for good: a database that is added under its name is another.
+    pub(crate) async fn give_up_parts(&mut self, shard: &ShardId) -> Reply<()> {
+        let delete = format!("DELETE FROM {} WHERE shard = $1 RETURNING id", self.own("several_part"));
+        let gone = self.rows(Statement::new(delete).bind(shard.to_string())).await?;
+        for row in &gone {
+            let id: Uuid = parse("name of a write", row.text(0)?)?;
+            self.note_given_up(id, shard).await?;
+        }
+        Ok(())
+    }
+
+    async fn note_given_up(&mut self, id: Uuid, shard: &ShardId) -> Reply<()> {
+        let writes = self.own("several_write");
+        let note = format!("UPDATE {writes} SET skipped = skipped || ' ' || $2 WHERE id = $1");
+        self.done(Statement::new(note).bind(id.to_string()).bind(shard.to_string())).await?;
+        self.done(end_write(self.dialect(), id)).await
+    }
+
     /// Keeps operations from being recorded until the transaction ends; others who do so do not wait for each other.
     async fn share_lock(&mut self) -> Reply<()> {
         let share = match self.dialect() {

@@ -78,6 +78,9 @@ struct Part {
     /// The maps of whose ranges no row may be here that is not the shard's own; none where rows are named.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     finds: BTreeSet<MapName>,
+    /// The database that is to do it: another one may have the shard's name by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    incarnation: Option<Uuid>,
 }
 
 impl Part {
@@ -123,6 +126,7 @@ impl Journal {
     /// [`JournalError::Unknown`] says that it may have been decided all the same, and then it is completed, too.
     pub async fn decide_write(&self, write: LastingWrite) -> Result<(), JournalError> {
         let position = self.inner.position();
+        let view = self.inner.router.view();
         let maps: BTreeSet<MapName> = write.ranges.iter().map(|(map, _)| map.clone()).collect();
         let (mut parts, mut bytes) = (Vec::with_capacity(write.parts.len()), 0);
         for (shard, statements) in write.parts {
@@ -133,6 +137,7 @@ impl Journal {
                 statements: statements.into_iter().map(|statement| Recorded::new(statement.sql)).collect(),
                 settings: write.settings.clone(),
                 finds: if finds { maps.clone() } else { BTreeSet::new() },
+                incarnation: view.shards.get(&shard).map(|record| record.incarnation),
             };
             let body =
                 serde_json::to_string(&part).expect("a part has string keys only and always serialises");
@@ -291,6 +296,14 @@ impl Inner {
     async fn complete_once(&self, pending: &PendingPart) -> Result<Option<String>, JournalError> {
         let (id, shard_id) = (pending.id, &pending.shard);
         let part = Part::of(pending)?;
+        let now = self.router.view().shards.get(shard_id).map(|record| record.incarnation);
+        if let (Some(meant), Some(now)) = (part.incarnation, now)
+            && meant != now
+        {
+            let message = format!("shard {shard_id} is another database now");
+            let hint = format!("Give the part up: polyshard writes skip {id} --shard {shard_id} --yes.");
+            return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).hint(hint).into());
+        }
         self.pass(&format!("complete:{shard_id}.before"))?;
         // Held until the catalog knows: a backup has both, or neither.
         let ticket = self.enter_shortly(shard_id).await?;
@@ -344,10 +357,13 @@ impl Inner {
 
     async fn enter_shortly(&self, shard: &ShardId) -> Result<Ticket, JournalError> {
         let entering = self.router.enter_unmapped(shard, Access::Write);
-        match tokio::time::timeout(ENTER_WAIT, entering).await {
-            Ok(ticket) => Ok(ticket?),
-            Err(_) => Err(CatalogError::Unsettled(format!("shard {shard} takes no writes just now")).into()),
+        // A test may have it wait in vain.
+        if self.pass(&format!("enter:{shard}.waits")).is_ok()
+            && let Ok(ticket) = tokio::time::timeout(ENTER_WAIT, entering).await
+        {
+            return Ok(ticket?);
         }
+        Err(CatalogError::Unsettled(format!("shard {shard} takes no writes just now; try again")).into())
     }
 
     /// The ranges of maps that arrive at a shard, or leave it, by its own word.

@@ -357,3 +357,24 @@ fn undecided(error: &JournalError, id: Uuid) -> SqlError {
         error => error.to_sql(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_is_refused_where_it_becomes_so() {
+        let mut lasting = Lasting::new(1, &Arc::from("INSERT"));
+        let shard = ShardId::new("s1").unwrap();
+        let quarter = "x".repeat(WRITE_BYTES_MAX / 4);
+        for _ in 0..4 {
+            lasting.note_part(&shard, quarter.clone(), false).unwrap();
+        }
+        assert_eq!(lasting.note_part(&shard, "x".to_owned(), false).unwrap_err().state, SqlState("54000"));
+        // What a savepoint undoes does not count.
+        lasting.cut_to(3);
+        lasting.note_part(&shard, "x".to_owned(), false).unwrap();
+        lasting.cut_to(0);
+        assert!(!lasting.has(&shard));
+    }
+}

@@ -20,7 +20,7 @@ use crate::settings::quoted;
 const RECORDED_SETTINGS: [&str; 6] =
     ["search_path", "timezone", "datestyle", "intervalstyle", "bytea_output", "standard_conforming_strings"];
 
-/// Likewise, if the client has set them; so do all that it has named itself (`app.user`).
+/// Likewise, if the client has set them; so do all that it has named itself (`app.tenant`).
 const RECORDED_IF_SET: [&str; 12] = [
     "array_nulls",
     "backslash_quote",

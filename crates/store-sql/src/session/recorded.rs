@@ -78,7 +78,8 @@ impl Session {
             return Ok(false);
         }
         // What only looks binds the transaction to nothing.
-        if !writes && !self.is_on_backends() && !self.transaction.has_one_snapshot() {
+        let locks = locks_rows(analysed);
+        if !writes && !locks && !self.is_on_backends() && !self.transaction.has_one_snapshot() {
             return Ok(false);
         }
         let Some(wanted) = Wanted::of(route) else { return self.check_spread(analysed, route) };
@@ -99,7 +100,7 @@ impl Session {
             )
             .into());
         }
-        let access = if writes { Access::Write } else { Access::Read };
+        let access = if writes || locks { Access::Write } else { Access::Read };
         // It has only looked, which is over: leave to do so would keep a range from being switched.
         self.lite = None;
         self.admit(&wanted)?;

@@ -22,6 +22,7 @@ mod series;
 mod session;
 mod several;
 mod several_eventual;
+mod several_recorded;
 mod sharing;
 mod short;
 mod stopped;

@@ -15,7 +15,7 @@ use crate::support::{Cluster, Place, Setup, refusal, rows};
 const TENANTS: i64 = 20;
 
 /// A server on which nothing can be prepared, as PostgreSQL is by default.
-fn server() -> Arc<PgServer> {
+pub fn server() -> Arc<PgServer> {
     let settings = vec![("max_prepared_transactions".to_owned(), "0".to_owned())];
     let server = PgServer::start_with(PgOptions { durability: Durability::NoFsync, settings });
     for name in ["catalog", "s1", "s2"] {
@@ -24,7 +24,7 @@ fn server() -> Arc<PgServer> {
     Arc::new(server)
 }
 
-fn files() -> Place {
+pub fn files() -> Place {
     Place::Files(Arc::new(tempfile::tempdir().unwrap()))
 }
 
@@ -33,7 +33,7 @@ fn mixed() -> Place {
 }
 
 /// A table with a row of each tenant.
-async fn make_tables(cluster: &Cluster) -> Client {
+pub async fn make_tables(cluster: &Cluster) -> Client {
     let client = cluster.connect().await;
     for sql in [
         "CREATE TABLE counts (tenant bigint PRIMARY KEY, n bigint NOT NULL, at timestamptz)",
@@ -48,23 +48,23 @@ async fn make_tables(cluster: &Cluster) -> Client {
     client
 }
 
-async fn connect(cluster: &Cluster) -> Client {
+pub async fn connect(cluster: &Cluster) -> Client {
     let client = cluster.connect().await;
     rows(&client, "SET polyshard.multi_shard = 'eventual'; SET polyshard.strict = off").await;
     client
 }
 
 /// What all rows have, each counted once.
-async fn all_are(client: &Client, n: i64) {
+pub async fn all_are(client: &Client, n: i64) {
     let found = rows(client, "SELECT count(*), min(n), max(n) FROM counts").await;
     assert_eq!(found, [[TENANTS.to_string(), n.to_string(), n.to_string()]]);
 }
 
-async fn last_write(client: &Client) -> String {
+pub async fn last_write(client: &Client) -> String {
     rows(client, "SHOW polyshard.last_write").await[0][0].clone()
 }
 
-async fn is_completed(client: &Client, id: &str) -> String {
+pub async fn is_completed(client: &Client, id: &str) -> String {
     rows(client, &format!("SELECT polyshard.write_completed('{id}')")).await[0][0].clone()
 }
 
@@ -140,7 +140,7 @@ async fn writes_on_shards_of_both_engines_are_completed() {
 }
 
 /// Stops wherever it is told to.
-fn stopping() -> (Failpoint, Arc<Mutex<String>>, Arc<AtomicBool>) {
+pub fn stopping() -> (Failpoint, Arc<Mutex<String>>, Arc<AtomicBool>) {
     let stop_at = Arc::new(Mutex::new(String::new()));
     let stopped = Arc::new(AtomicBool::new(false));
     let (wanted, told) = (stop_at.clone(), stopped.clone());
@@ -318,10 +318,18 @@ async fn a_part_that_cannot_be_done_says_why_and_can_be_given_up() {
     let why = write.waiting[0].1.clone().unwrap();
     assert!(why.contains("counts_pkey") || why.contains("duplicate") || why.contains("nique"), "{why}");
     let s2 = ShardId::new("s2").unwrap();
+    // Not while somebody is at it.
+    let mut held = cluster.router.administer(&s2).await.unwrap().patient_transaction().await.unwrap();
+    held.run(cluster.journal.write_mark(polyshard_engine::Dialect::Postgres, write.id)).await.unwrap();
+    assert!(cluster.journal.skip_write(write.id, &s2).await.unwrap_err().is_retryable());
+    held.rollback().await.unwrap();
     assert!(cluster.journal.skip_write(write.id, &s2).await.unwrap());
     assert!(!cluster.journal.skip_write(write.id, &s2).await.unwrap());
     let write = cluster.journal.write(write.id).await.unwrap().unwrap();
     assert!(write.done_ms.is_some() && write.skipped == [s2], "{write:?}");
+    let client = connect(&cluster).await;
+    assert_eq!(is_completed(&client, &write.id.to_string()).await, "false");
+    drop(client);
     assert_eq!(cluster.on_shard("s2", "SELECT count(*) FROM counts WHERE tenant >= 100"), "1");
     cluster.close().await;
 }
@@ -397,8 +405,7 @@ async fn a_move_to_a_shard_gives_way_to_a_write_that_is_not_complete_there() {
     a_move_waits_for_a_write_that_is_not_complete(files(), "s1", "s2").await;
 }
 
-/// Writes over all shards beside moves to and fro, some of them cut off after the decision: each row has every write
-/// that was answered, once.
+/// Writes over all shards beside moves to and fro: each row has every write that was answered, once.
 async fn every_row_has_every_write_once(place: Place, seed: u64) {
     let cluster = Arc::new(Cluster::on_place(place, &Setup::default()).await);
     drop(make_tables(&cluster).await);
@@ -504,7 +511,7 @@ async fn numbers_that_were_told_are_those_that_are_completed() {
 }
 
 /// Tenants of the first and of the second shard.
-async fn apart(cluster: &Cluster) -> (i64, i64) {
+pub async fn apart(cluster: &Cluster) -> (i64, i64) {
     let view = cluster.router.view();
     let map = &view.maps[&MapName::new("tenants").unwrap()].map;
     let on = |shard: &str| {

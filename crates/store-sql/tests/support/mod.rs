@@ -165,7 +165,8 @@ impl Cluster {
             Arc::new(Driver::new(catalog.clone(), router.shard_source(), FenceLimits::default(), None));
         driver.set_carrier(Arc::new(Mover::new(router.shard_source())));
         let resolver = Resolver::start(driver.clone());
-        let journal = Arc::new(Journal::new(router.clone(), driver.clone(), JournalOptions::default()));
+        let options = JournalOptions { failpoint: setup.failpoint.clone(), ..JournalOptions::default() };
+        let journal = Arc::new(Journal::new(router.clone(), driver.clone(), options));
         let random: Random = Arc::new(|bytes: &mut [u8]| rand::fill(bytes));
         let login = Login {
             user: "polyshard".to_owned(),
