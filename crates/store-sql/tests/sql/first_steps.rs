@@ -84,6 +84,27 @@ async fn sizes_are_those_of_all_shards() {
     assert_eq!(refusal(&client, "SELECT pg_relation_size('nothing')").await.0, "42P01");
     let (done, said) = cluster.program("psql", &["-Atc", "\\dt+ orders"]).await;
     assert!(done && said.contains(" kB"), "{said}");
+
+    // Where not all files can be seen, the size is not known; nothing else fails by it.
+    let unknown =
+        async |sql: &str| client.query_one(sql, &[]).await.unwrap().get::<_, Option<i64>>(0).is_none();
+    rows(&client, "BEGIN; INSERT INTO orders (tenant_id, note) VALUES (1, 'kept')").await;
+    assert!(unknown(one).await);
+    rows(&client, "COMMIT").await;
+    assert!(!unknown(one).await);
+    let kept = "SELECT count(*) FROM orders WHERE tenant_id = 1 AND note = 'kept'";
+    assert_eq!(rows(&client, kept).await, [["1"]]);
+    rows(&client, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    assert!(unknown(one).await);
+    rows(&client, "COMMIT").await;
+    assert!(unknown("SELECT pg_table_size('orders') FROM orders WHERE tenant_id = 1 LIMIT 1").await);
+    let s2 = polyshard_map::ShardId::new("s2").unwrap();
+    let away =
+        polyshard_catalog::ShardPatch { state: Some(polyshard_map::State::Offline), ..Default::default() };
+    cluster.driver.patch_shard(&s2, away, None).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    let (done, said) = cluster.program("psql", &["-Atc", "\\dt+ orders"]).await;
+    assert!(done && said.contains("orders") && !said.contains(" kB"), "{said}");
     drop(client);
     cluster.close().await;
 }
@@ -183,6 +204,15 @@ async fn writes_within_with_are_one_statement() {
     assert_eq!(run("SELECT count(*) FROM orders WHERE tenant_id = 5").await, [["37"]]);
     assert_eq!(run(&count.replace("40", "30")).await, [["10"]]);
     run("COMMIT").await;
+    assert_eq!(run("SELECT count(*) FROM orders WHERE tenant_id = 5").await, [["27"]]);
+
+    // A cursor only reads.
+    run("BEGIN").await;
+    assert_eq!(
+        refusal(&client, &format!("DECLARE c CURSOR FOR {}", count.replace("40", "0"))).await.0,
+        "0A000"
+    );
+    run("ROLLBACK").await;
     assert_eq!(run("SELECT count(*) FROM orders WHERE tenant_id = 5").await, [["27"]]);
 
     // Of several shards it is refused, and so it is where nothing may be written.
