@@ -56,8 +56,8 @@ pub(crate) fn taken_by(column: &Column, value: Value) -> Value {
 /// The one notation that there is, as heads name it.
 pub(crate) const NOTATION: u32 = 1;
 
-/// Has a transaction take texts as they are written behind a head. Those of an earlier program are as their database had
-/// it set, which nobody knows any more; most likely it is so still.
+/// Has a transaction take texts as they are written behind a head. Those of an earlier program are as their database
+/// had it set, which nobody knows any more; most likely it is so still.
 pub(crate) async fn read_as_written(
     tx: &mut Transaction,
     head: &Head,

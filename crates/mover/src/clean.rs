@@ -142,7 +142,8 @@ impl Cleaning {
     }
 }
 
-/// Keys of rows in the ranges; not all of them where that takes long, but some if there are any. A scan holds up nobody.
+/// Keys of rows in the ranges; not all of them where that takes long, but some if there are any. A scan holds up
+/// nobody.
 async fn find(on: &Shard, table: &Side, number: Option<i64>, pace: &Pace) -> Result<VecDeque<RowKey>> {
     let wrong = MoveError::engine(on.id());
     let db = on.carrier().await.map_err(MoveError::on(on.id()))?;

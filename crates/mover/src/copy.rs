@@ -8,8 +8,8 @@
 //!   are copied after that.
 //! - A position that was read or written, and lost afterwards, is not the one that the next chunk expects to find
 //!   ([`Session::mark`]): that chunk is not written, and copying goes on from the position that is there.
-//! - What is changed in a dataset that is done waits for the disk (`write_target`) before its notes are forgotten on the
-//!   source; and what has to wait for other rows is noted there, on the disk, before the position passes it.
+//! - What is changed in a dataset that is done waits for the disk (`write_target`) before its notes are forgotten on
+//!   the source; and what has to wait for other rows is noted there, on the disk, before the position passes it.
 
 use std::time::Duration;
 

@@ -44,8 +44,8 @@ fn is_later(kept: &str, mark: OpId) -> bool {
 impl Shard {
     /// Makes a driver the only one who may write these rows of an offline range. One that had it before and has paused
     /// since is refused from now on, and one that sleeps in the middle of a write has its session ended. A driver of a
-    /// lower rank than somebody before is refused: it has slept through all that was done since. So a claim is kept when
-    /// its work is done.
+    /// lower rank than somebody before is refused: it has slept through all that was done since. So a claim is kept
+    /// when its work is done.
     pub async fn claim_offline(&self, what: &str, rank: OpId) -> Result<OfflineClaim, ShardError> {
         self.ensure_move_tables().await?;
         let claim = OfflineClaim { name: format!("offline/{what}"), mark: rank };
