@@ -50,7 +50,8 @@ pub struct AddChange {
 pub struct NewEntry {
     /// The keys.
     pub range: RangeView,
-    /// The shard that will own them; without it, the emptiest that has room for them.
+    /// The shard that will own them; without it, the one that has rows of them, or the emptiest
+    /// that has room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub shard: Option<ShardId>,

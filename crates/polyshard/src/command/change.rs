@@ -33,7 +33,7 @@ pub struct AddArgs {
     pub change: ChangeArgs,
     #[command(flatten)]
     selector: Selector,
-    /// The shard that will own it [default: the emptiest of the same region and tier that has room]
+    /// The shard that will own it [default: the one with its rows, or the emptiest of its region and tier]
     #[arg(long, value_name = "SHARD")]
     to: Option<ShardId>,
     /// The group it lives and moves with (list maps)
