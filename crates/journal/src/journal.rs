@@ -228,7 +228,7 @@ impl Inner {
         known.incarnation == record.incarnation && known.position >= want
     }
 
-    /// Takes in how far a shard is that was known to have everything before: one that has missed something since is not.
+    /// Takes in how far a shard is that was known to have everything before: not one that has missed something since.
     pub(crate) fn learn_applied(&self, shard: &ShardId, position: u64) {
         let mut applied = self.applied.write().expect("no panic while held");
         if let Some(known) = applied.get_mut(shard) {

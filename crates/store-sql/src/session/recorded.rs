@@ -43,7 +43,7 @@ impl Session {
         ))
     }
 
-    /// Refuses to set what shards' sessions have taken over, or who writes at all, once they work for such a transaction.
+    /// Refuses to change what shards' sessions have taken over, once they work for such a transaction.
     pub(super) fn check_set_recorded(&self, name: Option<&str>) -> Result<(), SqlError> {
         let matters = name.is_none_or(|name| {
             ["polyshard.multi_shard", "search_path"].contains(&name) || OF_FILES.contains(&name)
