@@ -9,8 +9,8 @@ use polyshard_shard::{Shard, ShardError};
 use crate::driver::Driver;
 use crate::error::CatalogError;
 
-/// What decides about texts, in the order of [`NAMES`], and whether the server can tell the version of the order. What a
-/// server of another version does not know is empty.
+/// What decides about texts, in the order of [`NAMES`], and whether the server can tell the version of the order. What
+/// a server of another version does not know is empty.
 const ASK: &str = "SELECT pg_catalog.pg_encoding_to_char(d.encoding)::text, \
      coalesce(pg_catalog.to_jsonb(d) ->> 'datlocprovider', 'c'), \
      coalesce(pg_catalog.to_jsonb(d) ->> 'datlocale', pg_catalog.to_jsonb(d) ->> 'daticulocale', ''), \
@@ -108,8 +108,8 @@ impl Texts {
         }
         Likeness::OtherVersion(format!(
             "the server of shard {} orders texts by version {} of its operating system's or ICU's rules, that of shard \
-             {} by version {}: some texts may be in another order there, and so in what several shards answer together; \
-             use servers of one version, and REINDEX what was moved to another",
+             {} by version {}: some texts may be in another order there, and so in what several shards answer \
+             together; use servers of one version, and REINDEX what was moved to another",
             self.shard, self.version, other.shard, other.version
         ))
     }

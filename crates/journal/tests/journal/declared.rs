@@ -307,8 +307,8 @@ async fn a_trigger_does_not_cross_shards(place: Arc<Place>) {
     cluster.close().await;
 }
 
-/// C7: no two rows of a shard are alike under a unique index; those of several could be, if the key is not in it. So it is
-/// for indexes on expressions and on some rows, whichever is first, the index or the declaration.
+/// C7: no two rows of a shard are alike under a unique index; those of several could be, if the key is not in it. So
+/// it is for indexes on expressions and on some rows, whichever is first, the index or the declaration.
 async fn unique_indexes_on_expressions_have_the_key(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
     let [lower, some] = [

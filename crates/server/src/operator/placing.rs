@@ -309,8 +309,8 @@ impl<'a> Placing<'a> {
         match place.and_then(fullness) {
             None => Ok(()),
             Some(why) => Err(Problem::new(ErrorCode::Conflict, why).with_remedy(
-                "name no shard and one with room is chosen, or raise the limit with 'polyshard shard set'; a shard that \
-                 has rows of the key already takes it however full it is",
+                "name no shard and one with room is chosen, or raise the limit with 'polyshard shard set'; a shard \
+                 that has rows of the key already takes it however full it is",
             )),
         }
     }
