@@ -19,7 +19,7 @@ pub(super) async fn in_dataset(
     }
     let mut found = Vec::new();
     // Mostly there is none of any; else they are told apart by halves.
-    let mut asked = vec![0..ranges.len()];
+    let mut asked = Vec::from_iter(Some(0..ranges.len()));
     while let Some(places) = asked.pop() {
         let sql = rows_of(db.dialect(), dataset, definition, &ranges[places.clone()])?;
         let middle = places.start + places.len() / 2;

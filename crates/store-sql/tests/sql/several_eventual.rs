@@ -417,7 +417,7 @@ async fn every_row_has_every_write_once(place: Place, seed: u64) {
                 let mut done = 0;
                 for round in 0..12_u64 {
                     // Which rows are never the same; all rows every third time.
-                    let all = (seed + writer + round) % 3 == 0;
+                    let all = (seed + writer + round).is_multiple_of(3);
                     let sql = if all {
                         "UPDATE counts SET n = n + 1".to_owned()
                     } else {
