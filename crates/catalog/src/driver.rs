@@ -1,5 +1,6 @@
 //! Drives operations: does what the saga says on the real catalog and shards, and reports back to it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -55,6 +56,8 @@ struct Inner {
     limits: FenceLimits,
     failpoint: Option<Failpoint>,
     carrier: std::sync::OnceLock<Arc<dyn Carrier>>,
+    /// What operations that are driven here wait for.
+    waits: Mutex<BTreeMap<OpId, String>>,
 }
 
 impl Driver {
@@ -66,7 +69,7 @@ impl Driver {
         failpoint: Option<Failpoint>,
     ) -> Driver {
         let carrier = std::sync::OnceLock::new();
-        let inner = Inner { catalog, shards, limits, failpoint, carrier };
+        let inner = Inner { catalog, shards, limits, failpoint, carrier, waits: Mutex::default() };
         Driver { inner: Arc::new(inner), tasks: Mutex::default() }
     }
 
@@ -214,7 +217,9 @@ impl Driver {
             Ok(Ok(Err(error))) => Err(error),
             Ok(Err(_)) => Err(CatalogError::Unfinished { op: id, why: "the server is stopping".into() }),
             Err(_) => {
-                let why = self.inner.catalog.operation(id).await.ok().and_then(|record| record.message);
+                let said = self.inner.catalog.operation(id).await.ok().and_then(|record| record.message);
+                let why =
+                    said.or_else(|| self.inner.waits.lock().expect("no panic while held").get(&id).cloned());
                 Err(CatalogError::Unfinished { op: id, why: why.unwrap_or_else(|| "it takes long".into()) })
             }
         }
@@ -237,6 +242,7 @@ impl Inner {
 
     async fn drive(&self, record: OpRecord) -> Reply<Ending> {
         let ending = self.drive_on(&record).await;
+        self.waits.lock().expect("no panic while held").remove(&record.op.id);
         if let Some(carrier) = self.carrier.get() {
             carrier.forget(record.op.id);
         }
@@ -294,6 +300,7 @@ impl Inner {
             {
                 tracing::info!(op = %record.op.id, kind = record.op.kind, place, why, "operation has to wait");
                 warned = why.clone();
+                self.waits.lock().expect("no panic while held").insert(record.op.id, why.clone());
             }
             self.pass(&format!("{place}.after"))?;
             saga.report(outcome);

@@ -86,7 +86,12 @@ impl LogRoom {
         }
         let more = bytes(last.saturating_mul(COMMITS).clamp(PAGES_MIN, PAGES_MAX));
         self.zeros.resize(usize::try_from(more).unwrap_or(0), 0);
-        file.write_all_at(&self.zeros, length)
+        let made = file.write_all_at(&self.zeros, length);
+        if made.is_err() {
+            // The last of a disk is for commits.
+            file.set_len(length)?;
+        }
+        made
     }
 }
 

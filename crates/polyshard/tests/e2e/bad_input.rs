@@ -66,7 +66,7 @@ fn bodies_that_are_no_request_are_refused_with_the_field_and_change_nothing() {
         (value!({"split": {"at": 5, "elsewhere": 1}}), "elsewhere"),
         (value!({"cut": {"at": 5}}), "cut"),
         (value!({"add": {"entries": {"range": 5}}}), "entries"),
-        (value!({"add": {"entries": [{"range": {"from": 0, "to": 5}}]}}), "shard"),
+        (value!({"add": {"entries": [{"shard": "s1"}]}}), "range"),
         (value!({"add": {"entries": [{"range": {"from": 0, "key": 5}, "shard": "s1"}]}}), "range"),
         (value!({"add": {"entries": [{"range": {}, "shard": "s1"}]}}), "range"),
         (value!({"add": {"entries": [{"range": {"from": 2000}, "shard": "S 1"}]}}), "shard"),
