@@ -142,10 +142,7 @@ async fn placements(
     }
     let placement = dataset.placement.expression(opened.dialect(), definition, "");
     let placement = placement.map_err(MoveError::on(opened.id()))?;
-    let rows = match &dataset.rows {
-        Some((column, number)) => format!(" AND {column} = {number}"),
-        None => String::new(),
-    };
+    let rows = dataset.and_own_rows();
     let sql = format!(
         "SELECT {placement}, count(*) FROM {} WHERE {placement} IS NOT NULL{rows} GROUP BY {placement}",
         dataset.table

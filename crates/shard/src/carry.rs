@@ -500,10 +500,7 @@ impl SqlLocal {
             return Ok(());
         }
         let inside = dataset.placement.in_ranges(dialect, &definition, &ranges, "")?;
-        let rows = match &dataset.rows {
-            Some((column, number)) => format!(" AND {column} = {number}"),
-            None => String::new(),
-        };
+        let rows = dataset.and_own_rows();
         let sql = format!("SELECT 1 FROM {} WHERE {inside}{rows} LIMIT 1", dataset.table);
         if tx.run(Statement::new(sql)).await?.is_empty() {
             return Ok(());

@@ -20,6 +20,16 @@ pub struct Dataset {
     pub rows: Option<(String, i64)>,
 }
 
+impl Dataset {
+    /// What leaves others' rows of the same table out, after other conditions; nothing where it has the table to itself.
+    pub fn and_own_rows(&self) -> String {
+        match &self.rows {
+            Some((column, number)) => format!(" AND {column} = {number}"),
+            None => String::new(),
+        }
+    }
+}
+
 /// How the placement of a row is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {

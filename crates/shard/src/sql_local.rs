@@ -498,11 +498,8 @@ impl LocalTx for SqlLocal {
         }
         for dataset in datasets {
             let inside = dataset.placement.in_ranges(self.names.dialect, &definition, ranges, "")?;
-            let mut sql = format!("SELECT 1 FROM {} WHERE {inside}", dataset.table);
-            if let Some((column, number)) = &dataset.rows {
-                sql.push_str(&format!(" AND {column} = {number}"));
-            }
-            sql.push_str(" LIMIT 1");
+            let rows = dataset.and_own_rows();
+            let sql = format!("SELECT 1 FROM {} WHERE {inside}{rows} LIMIT 1", dataset.table);
             if !self.run(Statement::new(sql)).await?.is_empty() {
                 return Ok(Some(dataset.name));
             }

@@ -82,10 +82,7 @@ pub(super) async fn within(
 ) -> Result<Mass, ShardError> {
     let Some(average) = average(db, dataset).await? else { return Ok(Mass::default()) };
     let inside = dataset.placement.in_ranges(db.dialect(), definition, std::slice::from_ref(range), "")?;
-    let rows_of = match &dataset.rows {
-        Some((column, number)) => format!(" AND {column} = {number}"),
-        None => String::new(),
-    };
+    let rows_of = dataset.and_own_rows();
     let sql = format!("SELECT count(*) FROM {} WHERE {inside}{rows_of}", dataset.table);
     let mut scan = db.scan(Statement::new(sql), 1).await?;
     let mut rows = 0;

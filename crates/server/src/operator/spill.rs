@@ -249,10 +249,7 @@ async fn highest(
             (Placement::Key(columns), key) if columns.len() == 1 && is_ordered(key) => columns[0].clone(),
             _ => placement.clone(),
         };
-        let rows = match &dataset.rows {
-            Some((column, number)) => format!(" AND {column} = {number}"),
-            None => String::new(),
-        };
+        let rows = dataset.and_own_rows();
         let sql = format!(
             "SELECT {placement} FROM {} WHERE {within}{rows} ORDER BY {order} DESC LIMIT 1",
             dataset.table

@@ -97,9 +97,7 @@ async fn count_one(
         condition = format!("{condition} AND {equal}");
         of_key = true;
     }
-    if let Some((column, number)) = &dataset.rows {
-        condition = format!("{condition} AND {column} = {number}");
-    }
+    condition.push_str(&dataset.and_own_rows());
     if let (Tells::Name(of), false) = (tells, of_key) {
         if of != key {
             return Ok((0, true));

@@ -68,6 +68,18 @@ pub async fn is_completed(client: &Client, id: &str) -> String {
     rows(client, &format!("SELECT polyshard.write_completed('{id}')")).await[0][0].clone()
 }
 
+/// Completes the newest write.
+pub async fn complete_newest(cluster: &Cluster) {
+    let write = cluster.journal.writes(1).await.unwrap().remove(0);
+    let wait = async {
+        while !cluster.journal.complete_write(write.id).await.unwrap() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let completed = tokio::time::timeout(Duration::from_secs(60), wait).await;
+    assert!(completed.is_ok(), "{:?}", cluster.journal.write(write.id).await);
+}
+
 async fn writes_are_completed(place: Place) {
     let cluster = Cluster::on_place(place, &Setup::default()).await;
     let client = make_tables(&cluster).await;
@@ -373,15 +385,7 @@ async fn a_move_waits_for_a_write_that_is_not_complete(place: Place, from: &str,
     let write = cluster.journal.writes(1).await.unwrap().remove(0);
     assert!(write.done_ms.is_none());
     let ended = |record: &polyshard_catalog::OpRecord| record.state != OpState::Running;
-    let look = async {
-        loop {
-            if cluster.journal.complete_write(write.id).await.unwrap() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), look).await.unwrap();
+    complete_newest(&cluster).await;
     until(&ended).await;
     let client = connect(&cluster).await;
     all_are(&client, 1).await;
@@ -494,14 +498,7 @@ async fn numbers_that_were_told_are_those_that_are_completed() {
         assert!(client.simple_query(&insert).await.is_err());
         stop_at.lock().unwrap().clear();
         drop(client);
-        let write = cluster.journal.writes(1).await.unwrap().remove(0);
-        let wait = async {
-            while !cluster.journal.complete_write(write.id).await.unwrap() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let completed = tokio::time::timeout(Duration::from_secs(60), wait).await;
-        assert!(completed.is_ok(), "{:?}", cluster.journal.write(write.id).await);
+        complete_newest(&cluster).await;
         let client = connect(&cluster).await;
         let counts = "SELECT count(*), count(DISTINCT id), count(DISTINCT made) FROM items";
         assert_eq!(rows(&client, counts).await, [["40", "40", "2"]]);

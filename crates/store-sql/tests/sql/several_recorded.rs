@@ -10,7 +10,9 @@ use polyshard_engine::Statement;
 use polyshard_map::ShardId;
 use tokio_postgres::Client;
 
-use crate::several_eventual::{all_are, apart, connect, files, last_write, make_tables, server, stopping};
+use crate::several_eventual::{
+    all_are, apart, complete_newest, connect, files, last_write, make_tables, server, stopping,
+};
 use crate::support::{Cluster, Place, Setup, refusal, rows};
 
 fn add(tenant: i64, n: i64) -> String {
@@ -178,14 +180,7 @@ async fn what_the_client_has_set_is_set_when_a_part_is_run_again() {
     assert!(client.simple_query(&insert).await.is_err());
     stop_at.lock().unwrap().clear();
     drop(client);
-    let write = cluster.journal.writes(1).await.unwrap().remove(0);
-    let wait = async {
-        while !cluster.journal.complete_write(write.id).await.unwrap() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let completed = tokio::time::timeout(Duration::from_secs(60), wait).await;
-    assert!(completed.is_ok(), "{:?}", cluster.journal.write(write.id).await);
+    complete_newest(&cluster).await;
     let client = connect(&cluster).await;
     let found = rows(&client, "SELECT DISTINCT who, words::text FROM notes").await;
     assert_eq!(found, [["ann's", "'run':1"]]);
