@@ -21,7 +21,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// What leaves others' rows of the same table out, after other conditions; nothing where it has the table to itself.
+    /// What leaves others' rows of the same table out, after other conditions; nothing if it has the table to itself.
     pub fn and_own_rows(&self) -> String {
         match &self.rows {
             Some((column, number)) => format!(" AND {column} = {number}"),
