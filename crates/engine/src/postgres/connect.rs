@@ -266,11 +266,15 @@ impl Connector {
     }
 
     /// Settings go by SET, not in the start-up packet, which poolers refuse.
+    ///
+    /// Whatever a database or role has by default: whoever takes a lock here and then looks must see what was committed
+    /// before he had it. With one snapshot for the whole transaction he would not.
     async fn set_up(&self, session: &Session) -> Result<Identity, Error> {
         let options = &self.options;
         let rows = session
             .simple(&format!(
                 "SET statement_timeout = {}; SET lock_timeout = {}; SET client_min_messages = warning; \
+                 SET default_transaction_isolation = 'read committed'; \
                  SELECT set_config('synchronous_commit', 'on', false) \
                  WHERE current_setting('synchronous_commit') = 'off'; {IDENTITY}",
                 options.statement_timeout.as_millis(),
