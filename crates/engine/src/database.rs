@@ -91,6 +91,20 @@ impl Database {
         }
     }
 
+    /// As [`Database::write`]. On SQLite it is applied by itself and need not be durable when it is answered: it is with
+    /// the next one that is, and never without those before it. PostgreSQL has sessions for that.
+    pub async fn write_lazily(&self, batch: Batch) -> Result<Vec<Rows>, Error> {
+        match &self.inner {
+            Inner::Sqlite(engine) if !batch.is_empty() => {
+                for statement in &batch.statements {
+                    check_no_control(statement)?;
+                }
+                engine.write_lazily(batch).await
+            }
+            _ => self.write(batch).await,
+        }
+    }
+
     /// Applies a batch to this SQLite database, by itself, that sees `other` beside it under a name and may read it.
     /// The writers of the other go on.
     pub async fn write_beside(

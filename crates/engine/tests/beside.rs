@@ -1,4 +1,5 @@
-//! A batch that reads another SQLite file beside its own: what it writes, whom it holds up, and what it leaves behind.
+//! A batch that reads another SQLite file beside its own, or that is not synced: what it writes, whom it holds up, and
+//! what it leaves behind.
 
 use polyshard_engine::{Access, Batch, Database, Durable, Error, Expect, Options, Statement, Target};
 
@@ -38,6 +39,32 @@ async fn rows_are_copied_from_file_to_file_and_survive() {
     assert_eq!(count(&again, "t").await, 2);
     again.close().await;
     from.close().await;
+}
+
+/// What the writer is set to: 2 is FULL, a sync with every commit.
+async fn synchronous(db: &Database) -> i64 {
+    let answers = db.write(Statement::new("PRAGMA synchronous").into()).await.unwrap();
+    answers[0].one().unwrap().int(0).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_without_a_sync_is_seen_at_once_and_the_next_one_is_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&folder, "lazy.db").await;
+    let insert = |id: i64| Statement::new("INSERT INTO t VALUES ($1, 'a')").bind(id);
+    db.write_lazily(insert(1).into()).await.unwrap();
+    assert_eq!((count(&db, "t").await, synchronous(&db).await), (1, 2));
+    // One that fails leaves nothing, and is nobody else's failure.
+    let missed = Batch::from(insert(2)).push(insert(3).expect(Expect::None));
+    let (missed, other) = tokio::join!(db.write_lazily(missed), db.write(insert(4).into()));
+    assert!(matches!(missed, Err(Error::Expectation { statement: 1, .. })), "{missed:?}");
+    other.unwrap();
+    assert_eq!((count(&db, "t").await, synchronous(&db).await), (2, 2));
+    db.close().await;
+    let again = Database::open(Target::sqlite(folder.path().join("lazy.db")), Options::default(), None);
+    let again = again.await.unwrap();
+    assert_eq!(count(&again, "t").await, 2);
+    again.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

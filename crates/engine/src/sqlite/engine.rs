@@ -159,6 +159,14 @@ impl Engine {
         self.queue.max_capacity() - self.queue.capacity()
     }
 
+    /// A batch by itself that is durable with the next one that is.
+    pub async fn write_lazily(&self, batch: Batch) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::WriteLazily(Op { batch, reply });
+        self.queue.send(command).await.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+
     /// A batch by itself that sees the file of another beside this one, under a name.
     pub async fn write_beside(&self, other: (&str, &Arc<Engine>), batch: Batch, durable: Durable) -> Answer {
         let (name, other) = other;

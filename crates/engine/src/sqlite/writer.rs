@@ -24,6 +24,8 @@ const GATHER_MAX: Duration = Duration::from_micros(500);
 pub(crate) enum Command {
     Write(Op),
     Begin(oneshot::Sender<Result<Lent, Error>>),
+    /// A batch by itself that is durable with the next one that is.
+    WriteLazily(Op),
     /// A batch that reads another file, which is there under a name meanwhile.
     WriteBeside {
         op: Op,
@@ -134,6 +136,7 @@ impl Writer {
                 self.lend(reply);
                 self.keep_undo(Undo::Memory);
             }
+            Command::WriteLazily(op) => self.write_lazily(op),
             Command::WriteBeside { op, other, durable } => self.write_beside(op, &other, durable),
             // What was queued before is still answered.
             Command::Close => queue.close(),
@@ -279,6 +282,17 @@ impl Writer {
         };
         end.map_err(|error| Attempt::Failed(translate(error)))?;
         Ok(result)
+    }
+
+    /// Runs a batch by itself, without a sync: whoever syncs next does it for this one, too, which is before his in the
+    /// log.
+    fn write_lazily(&mut self, op: Op) {
+        Counters::add(&self.counters.writes, 1);
+        let Some(op) = group::refuse_void(vec![op]).pop() else { return };
+        self.set_durable(Durable::WithTheNext);
+        let answer = self.begin().and_then(|()| self.write_within(&op.batch));
+        self.set_durable(Durable::Now);
+        group::reply_all(vec![op], vec![answer]);
     }
 
     /// Runs a batch by itself with another file attached.
