@@ -164,10 +164,11 @@ impl Drop for Writer {
 }
 
 /// An example program of this package, beside the test's own. A run of single tests does not build examples, and
-/// an old one would prove nothing: so it is built here.
+/// an old one would prove nothing: so it is built here, of the whole workspace, with the features of the tests' own
+/// build, so that nothing is compiled twice.
 fn example(name: &str) -> PathBuf {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "polyshard-router", "--example", name])
+        .args(["build", "--quiet", "--workspace", "--example", name])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(built.unwrap().success(), "the example is built");

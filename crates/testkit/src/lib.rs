@@ -3,3 +3,4 @@
 pub mod mutate;
 pub mod postgres;
 pub mod process;
+pub mod scratch;

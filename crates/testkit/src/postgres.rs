@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::scratch;
+
 /// The superuser's password; servers listen on loopback for the length of a test.
 const PASSWORD: &str = "testkit-superuser";
 
 /// A start takes a fraction of a second; crash recovery on a loaded machine may take long.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A server's files are kept in memory only where this much is free: several run at once, and some are filled.
-const MEMORY_BYTES_MIN: u64 = 8 * 1024 * 1024 * 1024;
 
 /// How often a start is tried when somebody else takes the free port first.
 const START_TRIES: usize = 5;
@@ -64,10 +63,10 @@ impl PgServer {
     /// Starts a server with these settings.
     pub fn start_with(options: PgOptions) -> PgServer {
         let template = template();
-        let directory = tempfile::Builder::new()
-            .prefix("polyshard-pg-")
-            .tempdir_in(base(options.durability))
-            .expect("a temporary folder");
+        let directory = match options.durability {
+            Durability::Fsync => TempDir::with_prefix("polyshard-pg-").expect("a temporary folder"),
+            Durability::NoFsync => scratch::folder("polyshard-pg-"),
+        };
         run(Command::new("cp").arg("-a").arg(template.join("data")).arg(directory.path()));
         fs::create_dir(directory.path().join("socket")).expect("a folder for the socket");
         give_to_postgres(directory.path());
@@ -172,6 +171,7 @@ impl PgServer {
             signal("KILL", &processes);
             sleep(Duration::from_millis(1));
         }
+        self.remove_shared_memory();
         // The watcher must not take the number in it for a living server.
         let _ = fs::remove_file(self.data_directory().join("postmaster.pid"));
     }
@@ -245,6 +245,8 @@ impl PgServer {
         let mut command = as_postgres(binary("postgres"));
         command.arg("-D").arg(&data).arg("-k").arg(self.socket_directory());
         command.args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+        // Within its own folder, and so gone with it, however it ends.
+        command.args(["-c", "dynamic_shared_memory_type=mmap"]);
         if self.options.durability == Durability::NoFsync {
             command.args(["-c", "fsync=off"]);
         }
@@ -283,6 +285,20 @@ impl PgServer {
         let is_inside = |pid: &u32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == data);
         let is_child = |pid: &u32| parent_of(*pid).is_ok_and(|parent| parent == Some(postmaster));
         all_processes().filter(|pid| *pid != postmaster && (is_child(pid) || is_inside(pid))).collect()
+    }
+
+    /// Takes away the segment by which the system knows that somebody uses the data directory. It outlives a killed
+    /// server; the seventh line of its file has the key and the number of it.
+    fn remove_shared_memory(&self) {
+        if let Some(number) = self.shared_memory() {
+            // The last of several processes may have taken it along.
+            let _ = Command::new("ipcrm").args(["-m", &number]).stderr(Stdio::null()).status();
+        }
+    }
+
+    fn shared_memory(&self) -> Option<String> {
+        let state = fs::read_to_string(self.data_directory().join("postmaster.pid")).ok()?;
+        Some(state.lines().nth(6)?.split_ascii_whitespace().nth(1)?.to_owned())
     }
 
     fn end(&mut self, name: &str) {
@@ -378,20 +394,6 @@ impl Drop for PgBouncer {
     }
 }
 
-/// Where a server's files are: in memory if no commit of it need reach the disk and there is room.
-fn base(durability: Durability) -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    if durability == Durability::NoFsync && free_bytes(memory).is_some_and(|free| free >= MEMORY_BYTES_MIN) {
-        return memory.to_owned();
-    }
-    std::env::temp_dir()
-}
-
-fn free_bytes(path: &Path) -> Option<u64> {
-    let output = Command::new("df").args(["--output=avail", "--block-size=1"]).arg(path).output().ok()?;
-    String::from_utf8(output.stdout).ok()?.lines().nth(1)?.trim().parse().ok()
-}
-
 /// A data directory made once per machine and version, copied for every server: initdb takes a second,
 /// copying a tenth.
 fn template() -> PathBuf {
@@ -461,11 +463,14 @@ fn is_root() -> bool {
 /// Outlives the test process if that is killed, also with its whole group; then it stops the server and deletes its
 /// files.
 fn watch(directory: &Path) -> Child {
-    let script = "trap '' INT TERM HUP; cat >/dev/null; pid=$(head -n 1 \"$1/data/postmaster.pid\" 2>/dev/null); \
+    let script = "trap '' INT TERM HUP; cat >/dev/null; file=\"$1/data/postmaster.pid\"; \
+                  pid=$(head -n 1 \"$file\" 2>/dev/null); segment=$(sed -n '7s/.* //p' \"$file\" 2>/dev/null); \
                   if [ -n \"$pid\" ]; then kill -QUIT \"$pid\" 2>/dev/null; \
                   while kill -0 \"$pid\" 2>/dev/null; do sleep 0.1; done; fi; \
                   for one in /proc/[0-9]*; do if [ \"$(readlink \"$one/cwd\" 2>/dev/null)\" = \"$1/data\" ]; \
-                  then kill -KILL \"${one#/proc/}\" 2>/dev/null; fi; done; rm -rf \"$1\"";
+                  then kill -KILL \"${one#/proc/}\" 2>/dev/null; fi; done; \
+                  if [ -n \"$segment\" ] && [ -e \"$file\" ]; then ipcrm -m \"$segment\" 2>/dev/null; fi; \
+                  rm -rf \"$1\"";
     Command::new("sh")
         .args(["-c", script, "watch"])
         .arg(canonical(directory))
@@ -531,12 +536,22 @@ mod tests {
         let directory = server.directory.path().to_owned();
         server.create_database("shop");
         server.execute("shop", "CREATE TABLE t AS SELECT 42 AS a");
+        let segment = server.shared_memory().expect("a running server has one");
+        let is_there = || Path::new("/proc/sysvipc/shm").exists().then(|| segments().contains(&segment));
+        assert_ne!(is_there(), Some(false));
         server.kill9();
+        assert_ne!(is_there(), Some(true));
         server.start_again();
         server.restart();
         assert_eq!(server.execute("shop", "SELECT a FROM t"), "42");
         drop(server);
         assert!(!directory.exists());
+    }
+
+    /// The numbers of the machine's segments of shared memory.
+    fn segments() -> Vec<String> {
+        let table = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+        table.lines().filter_map(|line| line.split_ascii_whitespace().nth(1).map(str::to_owned)).collect()
     }
 
     /// A query that computes for a long time does not look whether its server is still there.

@@ -21,8 +21,7 @@ enum Kind {
 impl Place {
     /// SQLite files.
     pub fn files() -> Arc<Place> {
-        let memory = std::path::Path::new("/dev/shm");
-        let folder = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
+        let folder = polyshard_testkit::scratch::folder("polyshard-place-");
         Arc::new(Place { kind: Kind::Files(folder), made: Mutex::default() })
     }
 

@@ -41,8 +41,7 @@ impl Place {
 
     fn new(kind: Kind, server: Option<Arc<Mutex<PgServer>>>) -> Arc<Place> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let memory = std::path::Path::new("/dev/shm");
-        let folder = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
+        let folder = polyshard_testkit::scratch::folder("polyshard-place-");
         let prefix = format!("p{}", NEXT.fetch_add(1, Ordering::Relaxed));
         Arc::new(Place { kind, folder, server, prefix, made: Mutex::default() })
     }

@@ -105,7 +105,7 @@ impl Bed {
     /// A process with shards s1 and s2, the map `tenants` (up to 100 on s1, from there on s2), the tables `orders` and
     /// `lines` that it places, and the reference table `country`.
     pub async fn start() -> Bed {
-        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let folder = polyshard_testkit::scratch::folder("polyshard-bed-");
         let root = folder.path().to_owned();
         let target = move |name: &str| Target::sqlite(root.join(format!("{name}.db")));
         let catalog = Catalog::new(target("catalog"), engine_options(), "one".into(), Arc::new(Uuid::new_v4));

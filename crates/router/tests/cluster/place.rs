@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use polyshard_engine::Target;
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
+use polyshard_testkit::scratch;
 use tempfile::TempDir;
 
 /// A server that several places, and the test, use together.
@@ -40,7 +41,7 @@ pub fn start_server() -> SharedServer {
 impl Place {
     /// SQLite files.
     pub fn files() -> Arc<Place> {
-        Place::new(Kind::Files(new_folder()))
+        Place::new(Kind::Files(scratch::folder("polyshard-place-")))
     }
 
     /// A PostgreSQL server of its own.
@@ -112,7 +113,7 @@ impl Place {
     pub fn copy(&self) -> Arc<Place> {
         let copy = match &self.kind {
             Kind::Files(folder) => {
-                let to = new_folder();
+                let to = scratch::folder("polyshard-place-");
                 for file in std::fs::read_dir(folder.path()).unwrap() {
                     let file = file.unwrap();
                     std::fs::copy(file.path(), to.path().join(file.file_name())).unwrap();
@@ -152,13 +153,6 @@ impl Place {
             }
         }
     }
-}
-
-/// In memory where there is such a folder: nothing here cuts the power, and waiting for the disk takes most of the
-/// time of these tests.
-fn new_folder() -> TempDir {
-    let memory = std::path::Path::new("/dev/shm");
-    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 fn prefix() -> String {
