@@ -44,7 +44,7 @@ async fn garbage_is_answered_or_dropped_and_harms_nobody() {
         let _sent = stream.write_all(&garbage).await;
         let _closed = stream.shutdown().await;
         let mut answer = Vec::new();
-        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+        let read = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
         assert!(read.is_ok(), "{length} bytes of garbage keep a connection open");
     }
     // A length that promises more than anybody sends.
@@ -52,7 +52,7 @@ async fn garbage_is_answered_or_dropped_and_harms_nobody() {
     stream.write_all(&[0x7f, 0xff, 0xff, 0xff, 0, 3, 0, 0]).await.unwrap();
     let mut answer = Vec::new();
     let _reset =
-        tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.unwrap();
     let client = cluster.connect().await;
     assert_eq!(rows(&client, "SELECT count(*) FROM notes WHERE tenant = 1").await, [["0"]]);
     drop(client);
