@@ -21,6 +21,11 @@ impl Interval {
         matches!((&self.lo, &self.hi), (Some(lo), Some(hi)) if lo > hi)
     }
 
+    /// Whether all of it comes before a text.
+    pub fn is_before(&self, text: &str) -> bool {
+        self.hi.as_deref().is_some_and(|hi| hi < text)
+    }
+
     /// The only text in it, if there is just one.
     pub fn only(&self) -> Option<&str> {
         match (&self.lo, &self.hi) {
@@ -52,6 +57,49 @@ impl Interval {
         };
         Interval { lo: self.lo.min(other.lo), hi }
     }
+}
+
+/// Intervals in order with something between each two: what a scan need not look at.
+pub(crate) type Spans = Vec<Interval>;
+
+/// What both have.
+fn common(left: &[Interval], right: &[Interval]) -> Spans {
+    let mut out = Vec::new();
+    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        let both = Interval::clone(a).intersect(Interval::clone(b));
+        if !both.is_empty() {
+            out.push(both);
+        }
+        // The one that ends first has nothing more to give.
+        let a_first = match (&a.hi, &b.hi) {
+            (Some(a), Some(b)) => a <= b,
+            (a, _) => a.is_some(),
+        };
+        if a_first {
+            left.next()
+        } else {
+            right.next()
+        };
+    }
+    out
+}
+
+/// What either has.
+fn together(left: Spans, right: Spans) -> Spans {
+    let mut all = left;
+    all.extend(right);
+    all.sort_by(|a, b| a.lo.cmp(&b.lo));
+    let mut out: Spans = Vec::with_capacity(all.len());
+    for next in all {
+        match out.last_mut() {
+            Some(last) if !next.lo.as_deref().is_some_and(|lo| last.is_before(lo)) => {
+                *last = std::mem::take(last).hull(next);
+            }
+            _ => out.push(next),
+        }
+    }
+    out
 }
 
 /// Where the entities that fulfil a filter can be.
@@ -110,6 +158,16 @@ impl Filter {
         bounds(&self.root)
     }
 
+    /// The partition keys that entities which fulfil it can have.
+    pub(crate) fn partition_spans(&self) -> Spans {
+        spans(&self.root, Column::Partition)
+    }
+
+    /// The row keys that entities which fulfil it can have.
+    pub(crate) fn row_spans(&self) -> Spans {
+        spans(&self.root, Column::Row)
+    }
+
     /// The condition on the keys, where [`Filter::bounds`] does not say all that the filter says of them.
     pub(crate) fn condition(&self) -> Option<KeyCondition> {
         if is_plain(&self.root) {
@@ -164,26 +222,41 @@ fn bounds(expr: &Expr) -> KeyBounds {
             }
             KeyBounds { partition: left.partition.hull(right.partition), row: left.row.hull(right.row) }
         }
-        Expr::Compare { .. } => {
-            let Some((column, op, EdmValue::String(text))) = key_comparison(expr) else {
-                return KeyBounds::default();
-            };
-            // No key has this character, and PostgreSQL has no text with it: it is left to the rows.
-            if text.contains('\0') {
-                return KeyBounds::default();
-            }
-            let interval = match op {
-                Op::Eq => Interval::point(text),
-                Op::Gt | Op::Ge => Interval { lo: Some(text.clone()), hi: None },
-                Op::Lt | Op::Le => Interval { lo: None, hi: Some(text.clone()) },
-                Op::Ne => Interval::default(),
-            };
-            match column {
-                Column::Partition => KeyBounds { partition: interval, row: Interval::default() },
-                Column::Row => KeyBounds { partition: Interval::default(), row: interval },
-            }
-        }
+        Expr::Compare { .. } => match key_interval(expr) {
+            Some((Column::Partition, partition)) => KeyBounds { partition, row: Interval::default() },
+            Some((Column::Row, row)) => KeyBounds { partition: Interval::default(), row },
+            None => KeyBounds::default(),
+        },
         Expr::Truth(_) | Expr::Not(_) => KeyBounds::default(),
+    }
+}
+
+/// Which keys a comparison leaves; none if it says nothing of keys.
+fn key_interval(expr: &Expr) -> Option<(Column, Interval)> {
+    let Some((column, op, EdmValue::String(text))) = key_comparison(expr) else { return None };
+    // No key has this character, and PostgreSQL has no text with it: it is left to the rows.
+    if text.contains('\0') {
+        return None;
+    }
+    let interval = match op {
+        Op::Eq => Interval::point(text),
+        Op::Gt | Op::Ge => Interval { lo: Some(text.clone()), hi: None },
+        Op::Lt | Op::Le => Interval { lo: None, hi: Some(text.clone()) },
+        Op::Ne => return None,
+    };
+    Some((column, interval))
+}
+
+/// The keys of a column that an expression leaves.
+fn spans(expr: &Expr, column: Column) -> Spans {
+    match expr {
+        Expr::And(left, right) => common(&spans(left, column), &spans(right, column)),
+        Expr::Or(left, right) => together(spans(left, column), spans(right, column)),
+        Expr::Compare { .. } => match key_interval(expr) {
+            Some((own, interval)) if own == column => vec![interval],
+            _ => vec![Interval::default()],
+        },
+        Expr::Truth(_) | Expr::Not(_) => vec![Interval::default()],
     }
 }
 

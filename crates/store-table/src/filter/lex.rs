@@ -4,6 +4,7 @@ use polyshard_azure_http::Timestamp;
 
 use super::{FilterError, Op};
 use crate::edm::{EdmValue, parse_double, parse_guid};
+use crate::entity::is_name_char;
 
 /// One piece of a filter.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,13 +136,14 @@ impl Lexer<'_> {
                 let number = parse_double(&word).expect("these three are doubles");
                 Token::Literal(EdmValue::Double(number))
             }
+            // The service knows none either. As the name of a property it would quietly find nothing.
+            "null" => {
+                let problem = "there is no null in tables, where a property without a value is absent";
+                return Err(wrong(self.text, start, problem));
+            }
             _ => Token::Name(word),
         })
     }
-}
-
-fn is_name_char(char: char) -> bool {
-    char.is_alphanumeric() || matches!(char, '_' | ':' | '\u{300}'..='\u{36F}')
 }
 
 /// `5`, `5L`, `5.0`, `5e3`, `5.0d`. A whole number that is too long for 32 bits is one of 64, as the SDKs mean it.

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use crate::edm::{EdmValue, Relation, Scalar};
 
-pub(crate) use keys::{KeyBounds, KeyCondition};
+pub(crate) use keys::{Interval, KeyBounds, KeyCondition, Spans};
 
 /// Comparisons in one filter. The service documents 15; a few more cost little, and clients do send them.
 pub const COMPARISONS_MAX: usize = 100;

@@ -130,6 +130,8 @@ fn what_is_no_filter_is_refused_with_its_place() {
         "Age eq ((1))",
         "and",
         "Age eq 1,",
+        "Age eq null",
+        "null ne Age",
     ];
     for text in bad {
         assert!(matches!(Filter::parse(text), Err(FilterError::Syntax { .. })), "{text}");
@@ -170,6 +172,29 @@ fn bounds_of_keys_are_found() {
     );
     assert_eq!(bounds("not (PartitionKey eq 'p')"), KeyBounds::default());
     assert_eq!(bounds("PartitionKey eq 5"), KeyBounds::default());
+}
+
+#[test]
+fn scans_pass_over_what_lies_between_keys() {
+    let partitions = |text| Filter::parse(text).unwrap().partition_spans();
+    let point = |text| interval(Some(text), Some(text));
+    let found =
+        partitions("PartitionKey eq 'p' or PartitionKey eq 'a' or PartitionKey eq 'p' and RowKey gt 'x'");
+    assert_eq!(found, [point("a"), point("p")]);
+    let found =
+        partitions("(PartitionKey lt 'c' or PartitionKey gt 'x') and (PartitionKey ge 'b' and n eq 1)");
+    assert_eq!(found, [interval(Some("b"), Some("c")), interval(Some("x"), None)]);
+    let found = partitions(
+        "PartitionKey le 'c' or PartitionKey ge 'b' and PartitionKey le 'd' or PartitionKey eq 'q'",
+    );
+    assert_eq!(found, [interval(None, Some("d")), point("q")]);
+    assert_eq!(partitions("PartitionKey eq 'a' and PartitionKey eq 'b'"), []);
+    for all in ["n eq 1", "PartitionKey eq 'a' or n eq 1", "not (PartitionKey eq 'a')", "PartitionKey ne 'a'"]
+    {
+        assert_eq!(partitions(all), [interval(None, None)], "{all}");
+    }
+    let rows = Filter::parse("PartitionKey eq 'p' and (RowKey eq '2' or RowKey eq '1')").unwrap().row_spans();
+    assert_eq!(rows, [point("1"), point("2")]);
 }
 
 #[test]
@@ -242,6 +267,13 @@ proptest! {
         };
         if matched {
             prop_assert!(inside(&bounds.partition, &partition) && inside(&bounds.row, &row), "{text}: {bounds:?}");
+            let (partitions, rows) = (filter.partition_spans(), filter.row_spans());
+            prop_assert!(partitions.iter().any(|span| inside(span, &partition)), "{text}: {partitions:?}");
+            prop_assert!(rows.iter().any(|span| inside(span, &row)), "{text}: {rows:?}");
+        }
+        for spans in [filter.partition_spans(), filter.row_spans()] {
+            let apart = |pair: &[Interval]| pair[1].lo.as_deref().is_some_and(|lo| pair[0].is_before(lo));
+            prop_assert!(spans.windows(2).all(apart), "{text}: {spans:?}");
         }
         if let Some(condition) = filter.whole_condition() {
             let (sql, values) = condition.to_sql(1);

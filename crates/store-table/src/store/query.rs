@@ -15,11 +15,11 @@ use polyshard_map::KeyRange;
 use polyshard_router::{Access, RouterError, Ticket};
 
 use super::entities::read_properties;
-use super::statements::{From, Over, Until, texts};
+use super::statements::{Asked, From, Over, PARTITIONS_AHEAD, Until, texts};
 use super::{StoreError, TableStore, number, timestamp};
 use crate::edm::{EdmValue, Scalar};
-use crate::entity::{Entity, Properties};
-use crate::filter::{Filter, KeyBounds, KeyCondition};
+use crate::entity::{Entity, KEY_BYTES_MAX, Properties};
+use crate::filter::{Filter, Interval, KeyBounds, KeyCondition, Spans};
 use crate::name::TableName;
 use crate::stored;
 
@@ -128,6 +128,10 @@ struct Plan {
     /// The properties that the filter looks at.
     names: Vec<String>,
     bounds: KeyBounds,
+    /// The keys to look at, one piece after the other: row keys if there is only one partition, otherwise partition
+    /// keys.
+    spans: Spans,
+    /// Of which rows to read more than their keys.
     condition: Option<KeyCondition>,
     after: Option<(String, String)>,
     top: usize,
@@ -139,8 +143,8 @@ struct Source<'t> {
     /// The last key read.
     after: Option<(String, String)>,
     rows: VecDeque<Found>,
-    /// Whether there is nothing after the rows.
-    is_done: bool,
+    /// The first span that there may be more of; there is nothing after the rows if there is none.
+    span: usize,
     /// Bytes of rows read so far, and how many they were.
     bytes: usize,
     count: usize,
@@ -151,9 +155,12 @@ struct Found {
     partition: Arc<str>,
     row: String,
     ticks: i64,
-    properties: String,
+    /// None if its keys are not those of an entity that is asked for.
+    properties: Option<String>,
     /// Whether the shard has it by right, and not from or for a move.
     is_owned: bool,
+    /// How many rows or partitions were looked at to find it.
+    looked: usize,
 }
 
 impl Plan {
@@ -166,9 +173,14 @@ impl Plan {
             true => filter.condition(),
             false => filter.whole_condition(),
         });
+        let spans = filter.as_ref().map(|filter| match one {
+            true => filter.row_spans(),
+            false => filter.partition_spans(),
+        });
+        let spans = spans.unwrap_or_else(|| vec![Interval::default()]);
         let top = query.top.unwrap_or(PAGE_ROWS_MAX).min(PAGE_ROWS_MAX);
         let names = filter.as_ref().map(|filter| filter.properties()).unwrap_or_default();
-        Plan { dataset, filter, names, bounds, condition, after: query.after.clone(), top }
+        Plan { dataset, filter, names, bounds, spans, condition, after: query.after.clone(), top }
     }
 
     /// A page from the shards of these tickets. An error of the store is an answer, since it is not one of the shard.
@@ -180,7 +192,8 @@ impl Plan {
         // The last row that was looked at and is not in the page.
         let mut passed = None;
         loop {
-            let empty = sources.iter_mut().filter(|source| source.rows.is_empty() && !source.is_done);
+            let is_due = |source: &&mut Source<'_>| source.rows.is_empty() && source.span < self.spans.len();
+            let empty = sources.iter_mut().filter(is_due);
             try_join_all(empty.map(|source| self.fill(source, first_rows))).await?;
             let filled = sources.iter_mut().filter(|source| !source.rows.is_empty());
             let least = filled.min_by(|a, b| a.rows[0].key().cmp(&b.rows[0].key()));
@@ -190,8 +203,8 @@ impl Plan {
                 return Ok(Ok(page));
             }
             let found = source.rows.pop_front().expect("it was looked at");
-            examined += 1;
-            let length = found.properties.len();
+            examined += found.looked;
+            let length = found.bytes();
             match self.matching(found) {
                 Ok(Looked::Found(entity)) => {
                     bytes += length;
@@ -205,51 +218,103 @@ impl Plan {
     }
 
     fn source<'t>(&self, ticket: &'t Ticket) -> Source<'t> {
-        Source {
-            ticket,
-            after: self.after.clone(),
-            rows: VecDeque::new(),
-            is_done: false,
-            bytes: 0,
-            count: 0,
-        }
+        Source { ticket, after: self.after.clone(), rows: VecDeque::new(), span: 0, bytes: 0, count: 0 }
     }
 
-    /// Reads the next chunk of a shard.
+    /// Reads the next rows of a shard, until there are some or no more.
     async fn fill(&self, source: &mut Source<'_>, first_rows: usize) -> Result<(), engine::Error> {
-        let rows_max = match source.bytes.checked_div(source.count) {
-            None => first_rows,
-            Some(each) => (CHUNK_BYTES / each.max(1)).clamp(1, CHUNK_ROWS_MAX),
-        };
         let partition = self.bounds.partition.only();
         let shared: Option<Arc<str>> = partition.map(Arc::from);
-        let statement = self.statement(source, partition, rows_max);
-        let rows = source.ticket.read(statement).await?.into_rows();
-        source.is_done = rows.len() < rows_max;
-        for row in rows {
-            let found = read_row(row, shared.as_ref(), source.ticket.ranges())?;
-            source.bytes += found.properties.len();
-            source.count += 1;
-            source.rows.push_back(found);
-        }
-        if let Some(found) = source.rows.back() {
-            source.after = Some((found.partition.to_string(), found.row.clone()));
+        while source.rows.is_empty() {
+            let Some(span) = self.next_span(source, partition) else { return Ok(()) };
+            let rows_max = match source.bytes.checked_div(source.count) {
+                None => first_rows,
+                Some(each) => (CHUNK_BYTES / each.max(1)).clamp(1, CHUNK_ROWS_MAX),
+            };
+            let ahead = self.ahead(source, partition, span).await?;
+            let last = ahead.as_ref().or(span.hi.as_ref()).map(String::as_str);
+            let statement = self.statement(source, partition, (span, last), rows_max);
+            let rows = source.ticket.read(statement).await?.into_rows();
+            let is_whole = rows.len() < rows_max;
+            for row in rows {
+                let found = read_row(row, shared.as_ref(), source.ticket.ranges())?;
+                source.bytes += found.bytes();
+                source.count += 1;
+                source.rows.push_back(found);
+            }
+            match ahead {
+                Some(partition) if is_whole => source.rows.push_back(Found::end_of(partition)),
+                None if is_whole => source.span += 1,
+                _ => {}
+            }
+            if let Some(found) = source.rows.back() {
+                source.after = Some((found.partition.to_string(), found.row.clone()));
+            }
         }
         Ok(())
     }
 
-    fn statement(&self, source: &Source<'_>, partition: Option<&str>, rows_max: usize) -> Statement {
-        let texts = texts(source.ticket.dialect());
-        let (over, last) = match partition {
-            Some(_) => (Over::Partition, self.bounds.row.hi.as_deref()),
-            None => (Over::Partitions, self.bounds.partition.hi.as_deref()),
+    /// The span that a shard's next rows are in; those before the last key read are done with.
+    fn next_span(&self, source: &mut Source<'_>, partition: Option<&str>) -> Option<&Interval> {
+        let after = source.after.as_ref().and_then(|(own, row)| match partition {
+            // The key after which to go on comes from the client, and may be in another partition.
+            Some(partition) => (own == partition).then_some(row),
+            None => Some(own),
+        });
+        if let Some(after) = after {
+            source.span +=
+                self.spans.iter().skip(source.span).take_while(|span| span.is_before(after)).count();
+        }
+        self.spans.get(source.span)
+    }
+
+    /// As far as which partition of a span to look for rows, if few partitions may have any: SQLite looks into each
+    /// of them, on a thread that others wait for. None is as far as the span goes.
+    async fn ahead(
+        &self,
+        source: &Source<'_>,
+        partition: Option<&str>,
+        span: &Interval,
+    ) -> Result<Option<String>, engine::Error> {
+        let Some(text) = &texts(source.ticket.dialect()).partition_ahead else { return Ok(None) };
+        if partition.is_some() || self.bounds.row == Interval::default() {
+            return Ok(None);
+        }
+        let (_, (first, _)) = start(source, partition, span);
+        let rows = source.ticket.read(Statement::new(text.clone()).bind(self.dataset).bind(first)).await?;
+        let ahead = rows.first().map(|row| row.text(0)).transpose()?;
+        Ok(ahead.filter(|ahead| span.hi.as_deref().is_none_or(|hi| *ahead < hi)).map(str::to_owned))
+    }
+
+    fn statement(
+        &self,
+        source: &Source<'_>,
+        partition: Option<&str>,
+        (span, last): (&Interval, Option<&str>),
+        rows_max: usize,
+    ) -> Statement {
+        let (over, rows) = match partition {
+            Some(_) => (Over::Partition, [None, None]),
+            None => (
+                Over::Partitions,
+                [(" AND rk >= $", &self.bounds.row.lo), (" AND rk <= $", &self.bounds.row.hi)]
+                    .map(|(text, bound)| bound.as_deref().map(|bound| (text, bound))),
+            ),
         };
-        let (from, start) = self.start(source, partition);
-        let until = if last.is_some() { Until::Last } else { Until::End };
+        let (mut asked, mut values) = (Asked::default(), Vec::new());
         let first = if last.is_some() { 6 } else { 5 };
-        let (condition, values) =
-            self.condition.as_ref().map(|condition| condition.to_sql(first)).unwrap_or_default();
-        let mut statement = Statement::new(texts.scan(over, from, until, &condition))
+        for (text, bound) in rows.into_iter().flatten() {
+            asked.rows.push_str(&format!("{text}{}", first + values.len()));
+            values.push(bound);
+        }
+        if let Some(condition) = &self.condition {
+            let (wanted, more) = condition.to_sql(first + values.len());
+            asked.wanted = wanted;
+            values.extend(more);
+        }
+        let (from, start) = start(source, partition, span);
+        let until = if last.is_some() { Until::Last } else { Until::End };
+        let mut statement = Statement::new(texts(source.ticket.dialect()).scan(over, from, until, &asked))
             .bind(self.dataset)
             .bind(start.0)
             .bind(start.1)
@@ -260,37 +325,22 @@ impl Plan {
         values.into_iter().fold(statement, Statement::bind)
     }
 
-    /// Where the next chunk begins: at the first key that the bounds allow, or after the last one read.
-    fn start<'a>(&'a self, source: &'a Source<'_>, partition: Option<&'a str>) -> (From, (&'a str, &'a str)) {
-        let low = |bound: &'a Option<String>| bound.as_deref().unwrap_or_default();
-        let first = match partition {
-            Some(partition) => (partition, low(&self.bounds.row.lo)),
-            None => (low(&self.bounds.partition.lo), ""),
-        };
-        let after = source.after.as_ref().map(|(partition, row)| (partition.as_str(), row.as_str()));
-        match after {
-            Some(after) if after >= first => (From::After, after),
-            _ => (From::At, first),
-        }
-    }
-
     /// The entity of a row, if it is there by right and the filter lets it through. Of a row that is passed over, only
     /// what the filter looks at is read.
     fn matching(&self, found: Found) -> Result<Looked, StoreError> {
+        let Some(text) = found.properties.filter(|_| found.is_owned) else {
+            return Ok(Looked::Passed(found.partition, found.row));
+        };
         let time = timestamp(found.ticks)?;
-        let mut is_wanted = found.is_owned;
-        if let Some(filter) = &self.filter
-            && is_wanted
-        {
-            let named = stored::read_named(&found.properties, &self.names);
+        if let Some(filter) = &self.filter {
+            let named = stored::read_named(&text, &self.names);
             let named = named.map_err(|detail| StoreError::Damaged { what: "entity", detail })?;
             let value = |name: &str| scalar(name, &found.partition, &found.row, time, &named);
-            is_wanted = filter.matches(&value);
+            if !filter.matches(&value) {
+                return Ok(Looked::Passed(found.partition, found.row));
+            }
         }
-        if !is_wanted {
-            return Ok(Looked::Passed(found.partition, found.row));
-        }
-        let properties = read_properties(&found.properties)?;
+        let properties = read_properties(&text)?;
         let entity = Entity::stored(found.partition.to_string(), found.row, time, properties);
         Ok(Looked::Found(Box::new(entity)))
     }
@@ -307,7 +357,35 @@ fn key_of(entity: &Entity) -> (String, String) {
     (entity.key.partition.as_str().to_owned(), entity.key.row.as_str().to_owned())
 }
 
+/// Where the next chunk begins: at the first key of a span, or after the last one read.
+fn start<'a>(
+    source: &'a Source<'_>,
+    partition: Option<&'a str>,
+    span: &'a Interval,
+) -> (From, (&'a str, &'a str)) {
+    let low = span.lo.as_deref().unwrap_or_default();
+    let first = partition.map_or((low, ""), |partition| (partition, low));
+    let after = source.after.as_ref().map(|(partition, row)| (partition.as_str(), row.as_str()));
+    match after {
+        Some(after) if after >= first => (From::After, after),
+        _ => (From::At, first),
+    }
+}
+
 impl Found {
+    /// Stands for all the rows there could be in a partition and in those that were looked into before it: none of them
+    /// has a key after it.
+    fn end_of(partition: String) -> Found {
+        // One character more than the longest key has of the last of all characters, which takes four bytes in UTF-16.
+        let row = "\u{10FFFF}".repeat(KEY_BYTES_MAX / 4 + 1);
+        let (partition, looked) = (partition.into(), PARTITIONS_AHEAD);
+        Found { partition, row, ticks: 0, properties: None, is_owned: false, looked }
+    }
+
+    fn bytes(&self) -> usize {
+        self.properties.as_ref().map_or(0, String::len)
+    }
+
     fn key(&self) -> (&str, &str) {
         (&self.partition, &self.row)
     }
@@ -337,12 +415,12 @@ fn read_row(row: Row, partition: Option<&Arc<str>>, ranges: &[KeyRange]) -> Resu
     let ticks = row.int(1)?;
     let mut values = row.into_values().into_iter();
     let (key, properties) = (values.next(), values.nth(1));
-    match (key, properties) {
-        (Some(Value::Text(row)), Some(Value::Text(properties))) => {
-            Ok(Found { partition, row, ticks, properties, is_owned })
-        }
-        _ => Err(engine::Error::invalid("a key or the properties of an entity are no text")),
-    }
+    let (row, properties) = match (key, properties) {
+        (Some(Value::Text(row)), Some(Value::Text(properties))) => (row, Some(properties)),
+        (Some(Value::Text(row)), Some(Value::Null)) => (row, None),
+        _ => return Err(engine::Error::invalid("a key or the properties of an entity are no text")),
+    };
+    Ok(Found { partition, row, ticks, properties, is_owned, looked: 1 })
 }
 
 /// Whether a placement is in one of these ranges, which are in order.

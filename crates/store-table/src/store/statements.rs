@@ -45,8 +45,24 @@ pub(super) struct Texts {
     pub any: Arc<str>,
     /// `$1` dataset, `$2` how many.
     pub remove_some: Arc<str>,
+    /// `$1` dataset, `$2` pk: the partition that is [`PARTITIONS_AHEAD`] further, if there is one. None where the
+    /// engine has no list of them, nor anybody who waits while it looks into each.
+    pub partition_ahead: Option<Arc<str>>,
     dialect: Dialect,
     scans: [Arc<str>; 8],
+}
+
+/// Partitions that are looked into by one scan for rows that few of them have: a tenth of a millisecond.
+pub(super) const PARTITIONS_AHEAD: usize = 128;
+
+/// What a scan asks of keys, beside where it begins and ends. Parameters come after the scan's own.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Which rows to look at: ` AND rk …`, an interval of row keys that an index has in each partition.
+    pub rows: String,
+    /// Of which of them to read the props; all if it is empty. The others have none, and are not passed over by the
+    /// database: it would look at all that there is until it finds enough.
+    pub wanted: String,
 }
 
 /// The statements for an engine.
@@ -122,7 +138,7 @@ impl Texts {
         for over in [Over::Partition, Over::Partitions] {
             for from in [From::At, From::After] {
                 for until in [Until::End, Until::Last] {
-                    scans.push(text(scan(dialect, over, from, until, "")));
+                    scans.push(text(scan(dialect, over, from, until, &Asked::default())));
                 }
             }
         }
@@ -146,15 +162,22 @@ impl Texts {
                  (SELECT {key} FROM {table} WHERE dataset = $1 ORDER BY {key} LIMIT $2)",
                 key = if by_placement { "placement, pk, rk" } else { "pk, rk" }
             )),
+            partition_ahead: (dialect == Dialect::Sqlite).then(|| {
+                text(format!(
+                    "SELECT name FROM {} WHERE number = $1 AND name > $2 ORDER BY name LIMIT 1 OFFSET {}",
+                    dialect.own_table(PARTITIONS),
+                    PARTITIONS_AHEAD - 1
+                ))
+            }),
             scans: scans.try_into().expect("two of three kinds are eight"),
             dialect,
         }
     }
 
-    /// A scan, with a condition on the keys if there is one, whose parameters come after the scan's own.
-    pub fn scan(&self, over: Over, from: From, until: Until, condition: &str) -> Arc<str> {
-        if !condition.is_empty() {
-            return scan(self.dialect, over, from, until, condition).into();
+    /// A scan.
+    pub fn scan(&self, over: Over, from: From, until: Until, asked: &Asked) -> Arc<str> {
+        if !asked.rows.is_empty() || !asked.wanted.is_empty() {
+            return scan(self.dialect, over, from, until, asked).into();
         }
         let at = usize::from(over == Over::Partitions) * 4
             + usize::from(from == From::After) * 2
@@ -163,10 +186,14 @@ impl Texts {
     }
 }
 
-fn scan(dialect: Dialect, over: Over, from: From, until: Until, condition: &str) -> String {
+fn scan(dialect: Dialect, over: Over, from: From, until: Until, asked: &Asked) -> String {
     let (table, partitions) = (dialect.own_table(ENTITIES), dialect.own_table(PARTITIONS));
     let above = if from == From::At { ">=" } else { ">" };
-    let condition = if condition.is_empty() { String::new() } else { format!(" AND {condition}") };
+    let Asked { rows, wanted } = asked;
+    let props = match wanted.as_str() {
+        "" => "props".to_owned(),
+        wanted => format!("CASE WHEN {wanted} THEN props END"),
+    };
     let last = |column: &str| match until {
         Until::Last => format!(" AND {column} <= $5"),
         Until::End => String::new(),
@@ -177,24 +204,24 @@ fn scan(dialect: Dialect, over: Over, from: From, until: Until, condition: &str)
         (Over::Partition, _) => {
             let place = if dialect == Dialect::Sqlite { format!("{place} AND ") } else { String::new() };
             format!(
-                "SELECT rk, ts, props FROM {table} WHERE dataset = $1 AND {place}pk = $2 AND rk {above} $3\
-                 {}{condition} ORDER BY rk LIMIT $4",
+                "SELECT rk, ts, {props} FROM {table} WHERE dataset = $1 AND {place}pk = $2 AND rk {above} $3\
+                 {}{rows} ORDER BY rk LIMIT $4",
                 last("rk")
             )
         }
         (Over::Partitions, Dialect::Postgres) => format!(
-            "SELECT rk, ts, props, pk, placement FROM {table} WHERE dataset = $1 AND (pk, rk) {above} ($2, $3)\
-             {}{condition} ORDER BY pk, rk LIMIT $4",
+            "SELECT rk, ts, {props}, pk, placement FROM {table} WHERE dataset = $1 AND (pk, rk) {above} ($2, $3)\
+             {}{rows} ORDER BY pk, rk LIMIT $4",
             last("pk")
         ),
         // The rest of the partition where it begins, and then those that are listed after it, each in one piece. Both
         // are read as far as they are wanted, and not sorted: without the plus SQLite would search for what it knows of
         // `name` beside, and not for the name itself.
         (Over::Partitions, Dialect::Sqlite) => format!(
-            "SELECT rk, ts, props, pk, placement FROM {table} WHERE dataset = $1 AND {place} AND pk = $2 \
-             AND rk {above} $3{}{condition} UNION ALL \
-             SELECT rk, ts, props, name, place FROM {partitions} CROSS JOIN {table} \
-             WHERE number = $1 AND name > $2{} AND dataset = $1 AND placement = place AND pk = +name{condition} \
+            "SELECT rk, ts, {props}, pk, placement FROM {table} WHERE dataset = $1 AND {place} AND pk = $2 \
+             AND rk {above} $3{}{rows} UNION ALL \
+             SELECT rk, ts, {props}, name, place FROM {partitions} CROSS JOIN {table} \
+             WHERE number = $1 AND name > $2{} AND dataset = $1 AND placement = place AND pk = +name{rows} \
              ORDER BY 4, 1 LIMIT $4",
             last("pk"),
             last("name")

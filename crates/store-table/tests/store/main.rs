@@ -6,6 +6,7 @@ mod cluster;
 #[path = "../../../store-queue/tests/store/place.rs"]
 mod place;
 mod entities;
+mod filters;
 mod memory;
 mod protocol;
 mod queries;

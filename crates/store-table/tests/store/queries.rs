@@ -12,6 +12,7 @@ on_both_engines! {
     pages_go_on_after_a_restart
     rows_from_or_for_a_move_are_not_shown
     a_page_has_limits_of_work_and_size
+    rows_are_found_in_many_partitions
     scans_follow_the_primary_key
 }
 
@@ -158,6 +159,24 @@ async fn a_page_has_limits_of_work_and_size(place: Place) {
     assert_eq!(first.entities, []);
     assert!(first.next.is_some(), "an empty page goes on");
     assert_eq!(cluster.all(filter, 1000).await, ["many/11999"]);
+    // Nor does the database look for a key as long as it takes, while others wait.
+    let filter = "RowKey ne '11999' and RowKey ge '11999' or RowKey eq '11999' or RowKey lt '00000'";
+    let first = cluster.page(filter, None, 1000).await;
+    assert!(first.entities.is_empty() && first.next.is_some(), "{first:?}");
+    assert_eq!(cluster.all(filter, 1000).await, ["many/11999"]);
+    assert_eq!(cluster.page("RowKey eq '11999'", None, 1000).await.entities.len(), 1);
+    // What lies between keys that are named is not looked at.
+    cluster.put(("much", "1"), 1).await;
+    for (filter, expected) in [
+        ("PartitionKey eq 'many' and (RowKey eq '11999' or RowKey eq '00000')", ["many/00000", "many/11999"]),
+        ("PartitionKey eq 'few' or PartitionKey eq 'much' or PartitionKey gt 'n'", ["few/1", "much/1"]),
+    ] {
+        cluster.put(("few", "1"), 1).await;
+        let page = cluster.page(filter, None, 1000).await;
+        let keys: Vec<_> = page.entities.iter().map(crate::tools::key).collect();
+        assert_eq!((keys, page.next), (expected.map(str::to_owned).to_vec(), None), "{filter}");
+        assert_eq!(cluster.all(filter, 1).await, expected, "{filter}");
+    }
     assert_eq!(cluster.page("PartitionKey eq 'many'", None, 1000).await.entities.len(), 1000);
     let large = properties(&[
         ("a", EdmValue::String("x".repeat(30_000))),
@@ -170,6 +189,33 @@ async fn a_page_has_limits_of_work_and_size(place: Place) {
     let page = cluster.page("PartitionKey eq 'large'", None, 1000).await;
     assert!((20..50).contains(&page.entities.len()), "{} large entities", page.entities.len());
     assert_eq!(cluster.all("PartitionKey eq 'large'", 1000).await.len(), 60);
+    cluster.close().await;
+}
+
+/// Row keys that few of many partitions have: these are looked into some at a time.
+async fn rows_are_found_in_many_partitions(place: Place) {
+    let cluster = place.open().await;
+    cluster.store.create_table(&table("orders")).await.unwrap();
+    // Each shard has several times as many as are looked into at a time.
+    let partitions: Vec<_> = (0..1000).map(|n| format!("p{n:04}")).collect();
+    for some in partitions.chunks(50) {
+        let puts = some.iter().map(|partition| cluster.put((partition, "usual"), 1));
+        futures_util::future::join_all(puts).await;
+    }
+    let rare: Vec<_> = partitions.iter().step_by(97).collect();
+    for partition in &rare {
+        cluster.put((partition, "rare"), 2).await;
+    }
+    let expected: Vec<_> = rare.iter().map(|partition| format!("{partition}/rare")).collect();
+    for filter in ["RowKey eq 'rare'", "RowKey ge 'r' and RowKey lt 's' and n eq 2", "RowKey lt 'usual'"] {
+        for top in [1000, 4, 1] {
+            assert_eq!(cluster.all(filter, top).await, expected, "{filter} by {top}");
+        }
+    }
+    let filter = "RowKey eq 'rare' and (PartitionKey lt 'p0100' or PartitionKey ge 'p0900')";
+    let some = |key: &&String| key.as_str() < "p0100" || key.as_str() >= "p0900";
+    assert_eq!(cluster.all(filter, 3).await, expected.iter().filter(some).cloned().collect::<Vec<_>>());
+    assert_eq!(cluster.all("RowKey eq 'none'", 3).await, Vec::<String>::new());
     cluster.close().await;
 }
 

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::{From, INSERT_ROWS, Over, Texts, Until, texts};
+use super::{Asked, From, INSERT_ROWS, Over, PARTITIONS_AHEAD, Texts, Until, texts};
 use crate::schema;
 
 /// As an earlier version made it.
@@ -62,7 +62,7 @@ async fn listed(db: &Database, dataset: i64, rows: i64) -> Vec<String> {
             None => (From::At, ("", "")),
             Some((pk, rk)) => (From::After, (pk.as_str(), rk.as_str())),
         };
-        let text = sqlite().scan(Over::Partitions, from, Until::End, "");
+        let text = sqlite().scan(Over::Partitions, from, Until::End, &Asked::default());
         let scan = Statement::new(text).bind(dataset).bind(pk).bind(rk).bind(rows);
         let found = db.read(scan).await.unwrap().into_rows();
         let keys = |row: &Row| (row.text(3).unwrap().to_owned(), row.text(0).unwrap().to_owned());
@@ -147,8 +147,10 @@ async fn rows_are_searched_by_key_and_not_sorted() {
         for over in [Over::Partition, Over::Partitions] {
             for from in [From::At, From::After] {
                 for until in [Until::End, Until::Last] {
-                    all.push(own.scan(over, from, until, ""));
-                    all.push(own.scan(over, from, until, "rk <> 'x'"));
+                    all.push(own.scan(over, from, until, &Asked::default()));
+                    let asked =
+                        Asked { rows: " AND rk >= 'x' AND rk <= 'y'".into(), wanted: "rk <> 'x'".into() };
+                    all.push(own.scan(over, from, until, &asked));
                 }
             }
         }
@@ -167,6 +169,23 @@ async fn rows_are_searched_by_key_and_not_sorted() {
         }
         db.close().await;
     }
+}
+
+#[tokio::test]
+async fn partitions_are_counted_ahead() {
+    let (_folder, db) = open(&[]).await;
+    for n in 0..PARTITIONS_AHEAD + 2 {
+        assert_eq!(affected(&db, insert((1, &format!("p{n:03}"), "r"), 1)).await, 1);
+    }
+    let text = sqlite().partition_ahead.clone().unwrap();
+    for (from, expected) in
+        [("", Some(PARTITIONS_AHEAD - 1)), ("p000", Some(PARTITIONS_AHEAD)), ("p002", None)]
+    {
+        let rows = db.read(Statement::new(text.clone()).bind(1).bind(from)).await.unwrap();
+        let found = rows.first().map(|row| row.text(0).unwrap().to_owned());
+        assert_eq!(found, expected.map(|n| format!("p{n:03}")), "after {from}");
+    }
+    db.close().await;
 }
 
 #[tokio::test]
