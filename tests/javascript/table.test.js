@@ -71,6 +71,18 @@ test("every type comes back as it was", () =>
     assert.ok(got.etag.startsWith("W/\"datetime'"));
   }));
 
+test("numbers stay numbers, and what is selected and absent is null", () =>
+  withTable(async (table) => {
+    const now = Date.now();
+    await table.createEntity({ partitionKey: "p", rowKey: "r", now, small: -5, huge: 2 ** 70, long: 5n });
+    const got = await table.getEntity("p", "r");
+    assert.deepEqual([got.now, got.small, got.huge, got.long], [now, -5, 2 ** 70, 5n]);
+    const [found] = await all(table.listEntities({ queryOptions: { filter: odata`now eq ${now} and long eq 5` } }));
+    assert.equal(found.now, now);
+    const some = await table.getEntity("p", "r", { queryOptions: { select: ["small", "absent"] } });
+    assert.deepEqual([some.small, some.absent, "long" in some], [-5, null, false]);
+  }));
+
 test("changes obey their conditions", () =>
   withTable(async (table) => {
     const entity = { partitionKey: "p", rowKey: "r", a: 1 };

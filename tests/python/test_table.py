@@ -211,7 +211,7 @@ def test_queries(table):
     assert all(len(page) <= 7 for page in pages)
     assert sum(pages, []) == expect(lambda row: row["s"] == "s1")
     [one] = table.query_entities("PartitionKey eq 'a' and RowKey eq '001'", select=["n", "missing"])
-    assert dict(one) == {"n": 1}
+    assert dict(one) == {"n": 1, "missing": None}
     assert set(table.get_entity("a", "001", select=["s"])) == {"s"}
     refused("InvalidInput", table.query_entities, "n = 1")
     refused("NotImplemented", table.query_entities, "startswith(s, 'x')")

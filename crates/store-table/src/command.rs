@@ -142,6 +142,7 @@ fn table_name(account: &str, name: &str) -> Result<TableName, ServiceError> {
 fn tables(account: &str, request: &Request) -> Result<Command, ServiceError> {
     match request.method {
         Method::Get => {
+            check_options(request)?;
             let from = match request.query("NextTableName") {
                 None => None,
                 Some(token) => Some(token_key("NextTableName", token)?),
@@ -169,6 +170,7 @@ fn table_named(account: &str, name: &str, request: &Request) -> Result<Command, 
 }
 
 fn query(table: TableName, request: &Request) -> Result<Command, ServiceError> {
+    check_options(request)?;
     let after = match (request.query("NextPartitionKey"), request.query("NextRowKey")) {
         (None, None) => None,
         (Some(partition), Some(row)) => {
@@ -177,7 +179,7 @@ fn query(table: TableName, request: &Request) -> Result<Command, ServiceError> {
         _ => return Err(reply::invalid_input("NextPartitionKey and NextRowKey belong together")),
     };
     let query = Query { filter: filter(request)?.map(Arc::new), after, top: top(request)? };
-    Ok(Command::Query { table, query, select: select(request), level: level(request)? })
+    Ok(Command::Query { table, query, select: select(request)?, level: level(request)? })
 }
 
 fn insert(table: TableName, request: &Request) -> Result<Command, ServiceError> {
@@ -199,7 +201,10 @@ fn entity(table: TableName, key: EntityKey, request: &Request) -> Result<Command
         ),
     };
     let kind = match method {
-        Method::Get => return Ok(Command::Get { table, key, select: select(request), level }),
+        Method::Get => {
+            check_options(request)?;
+            return Ok(Command::Get { table, key, select: select(request)?, level });
+        }
         Method::Put => {
             let properties = body_of(&key, request)?;
             match if_match {
@@ -241,6 +246,17 @@ fn check_content_type(headers: &Headers) -> Result<(), ServiceError> {
     }
 }
 
+/// Whoever asks for what is not done must not take the answer for it: a list is in the order of its keys, whatever
+/// `$orderby` says.
+fn check_options(request: &Request) -> Result<(), ServiceError> {
+    let is_known = |name: &str| matches!(name, "$filter" | "$select" | "$top" | "$format");
+    let names = request.query.iter().map(|(name, _)| name.as_str());
+    match names.into_iter().find(|name| name.starts_with('$') && !is_known(name)) {
+        None => Ok(()),
+        Some(name) => Err(reply::no_such_option(name)),
+    }
+}
+
 fn level(request: &Request) -> Result<Level, ServiceError> {
     let asked = request.query("$format").or_else(|| request.headers.get("accept")).unwrap_or_default();
     Level::parse(asked).ok_or_else(reply::atom)
@@ -261,8 +277,10 @@ fn filter(request: &Request) -> Result<Option<Filter>, ServiceError> {
     }
 }
 
-fn select(request: &Request) -> Select {
-    request.query("$select").and_then(odata::parse_select)
+fn select(request: &Request) -> Result<Select, ServiceError> {
+    let Some(text) = request.query("$select") else { return Ok(None) };
+    odata::parse_select(text)
+        .ok_or_else(|| reply::invalid_input("$select has more names than an entity has properties"))
 }
 
 fn top(request: &Request) -> Result<Option<usize>, ServiceError> {

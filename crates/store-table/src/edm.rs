@@ -254,6 +254,15 @@ pub fn write_double(number: f64, to: &mut String) {
     }
 }
 
+/// Writes a time as the service has it in bodies: with the digits of a second that it has, at most seven, and with no
+/// point if it has none.
+pub fn write_time(time: Timestamp, to: &mut String) {
+    let iso = time.iso();
+    let digits = iso.trim_end_matches('Z').trim_end_matches('0');
+    to.push_str(digits.strip_suffix('.').unwrap_or(digits));
+    to.push('Z');
+}
+
 /// Reads a UUID with hyphens, as .NET's default format writes it; braces and others are refused.
 pub fn parse_guid(text: &str) -> Option<Uuid> {
     /// The hyphenated form.
@@ -296,6 +305,21 @@ mod tests {
         assert_eq!(parse_double(&written(f64::NEG_INFINITY)), Some(f64::NEG_INFINITY));
         for text in ["inf", "nan", "", "1e400", "0x1", "infinity", "1_0", "--1"] {
             assert_eq!(parse_double(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_have_the_digits_that_they_need() {
+        for text in [
+            "2008-07-10T00:00:00Z",
+            "2011-11-04T00:05:23.283Z",
+            "2026-11-15T07:25:16.2221997Z",
+            "2026-11-15T07:25:10.0000001Z",
+            "0001-01-01T00:00:00Z",
+        ] {
+            let mut written = String::new();
+            write_time(Timestamp::parse_iso(text).unwrap(), &mut written);
+            assert_eq!(written, text);
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::edm::{EdmType, EdmValue, parse_double, write_binary, write_double};
-use crate::entity::{Entity, EntityKey, InputError, PartitionKey, Properties, RowKey};
+use crate::edm::{EdmType, EdmValue, parse_double, write_binary, write_double, write_time};
+use crate::entity::{Entity, EntityKey, InputError, PROPERTIES_MAX, PartitionKey, Properties, RowKey};
 use crate::etag::etag;
 use crate::json::{self, Json};
 
@@ -110,23 +110,17 @@ fn unreadable(reason: &str) -> InputError {
     InputError::Unreadable(reason.to_owned())
 }
 
-/// A value with the type its annotation gives it, or that JSON shows. A whole number that is too long for 32 bits is
-/// one of 64 bits.
+/// A value with the type its annotation gives it, or that JSON shows.
 fn read_value(name: &str, value: Json, edm: Option<EdmType>) -> Result<EdmValue, InputError> {
     let mismatch = |edm: &str| InputError::ValueType { name: name.to_owned(), edm: edm.to_owned() };
     let Some(edm) = edm else {
         return match value {
             Json::Bool(value) => Ok(EdmValue::Boolean(value)),
             Json::Text(text) => Ok(EdmValue::String(text)),
-            Json::Number(text) if text.contains(['.', 'e', 'E']) => {
-                parse_double(&text).map(EdmValue::Double).ok_or_else(|| mismatch("Edm.Double"))
+            Json::Number(text) => bare_number(&text).ok_or_else(|| mismatch("Edm.Double")),
+            Json::Null | Json::Object(_) => {
+                Err(unreadable(&format!("property '{name}' cannot be an object")))
             }
-            Json::Number(text) => {
-                let small = text.parse().ok().map(EdmValue::Int32);
-                let any = small.or_else(|| text.parse().ok().map(EdmValue::Int64));
-                any.ok_or_else(|| mismatch("Edm.Int64"))
-            }
-            Json::Null | Json::Object(_) => Err(mismatch("a type of tables")),
         };
     };
     let value = match (edm, value) {
@@ -139,6 +133,20 @@ fn read_value(name: &str, value: Json, edm: Option<EdmType>) -> Result<EdmValue,
         _ => None,
     };
     value.ok_or_else(|| mismatch(edm.name()))
+}
+
+/// A number without a type. As with the service a whole one that is too long for 32 bits is a double: the JavaScript SDK
+/// sends its numbers so, and hands out what is of 64 bits as something else than a number. One that no double is equal
+/// to keeps its digits instead.
+fn bare_number(text: &str) -> Option<EdmValue> {
+    if let Ok(small) = text.parse() {
+        return Some(EdmValue::Int32(small));
+    }
+    let number = parse_double(text)?;
+    match text.parse::<i64>() {
+        Ok(whole) if number as i128 != i128::from(whole) => Some(EdmValue::Int64(whole)),
+        _ => Some(EdmValue::Double(number)),
+    }
 }
 
 /// Where entities are, for links.
@@ -202,14 +210,32 @@ fn write_quoted(key: &str, out: &mut String) {
     }
 }
 
-/// The properties that a client wants, if not all.
+/// The properties that every entity has.
+const SYSTEM: [&str; 3] = ["PartitionKey", "RowKey", "Timestamp"];
+
+/// The properties that a client wants, if not all: no name twice.
 pub(crate) type Select = Option<Vec<String>>;
 
-/// Reads `$select`.
-pub(crate) fn parse_select(text: &str) -> Select {
-    let names: Vec<_> =
-        text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
-    if names.is_empty() || names.iter().any(|name| name == "*") { None } else { Some(names) }
+/// Names in `$select`: as many as an entity has properties.
+const SELECT_NAMES_MAX: usize = PROPERTIES_MAX + SYSTEM.len();
+/// Bytes of `$select`, since every entity of a page is told with those of the names that it has nothing of.
+const SELECT_BYTES_MAX: usize = 16 * 1024;
+
+/// Reads `$select`; none if it is longer than is answered.
+pub(crate) fn parse_select(text: &str) -> Option<Select> {
+    let mut names: Vec<String> = Vec::new();
+    for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        if name == "*" {
+            return Some(None);
+        }
+        if names.len() >= SELECT_NAMES_MAX || text.len() > SELECT_BYTES_MAX {
+            return None;
+        }
+        if !names.iter().any(|own| own == name) {
+            names.push(name.to_owned());
+        }
+    }
+    Some((!names.is_empty()).then_some(names))
 }
 
 /// A body of one entity.
@@ -282,10 +308,25 @@ fn write_entity(entity: &Entity, place: &Place<'_>, level: Level, select: &Selec
         if level == Level::Full {
             add("Timestamp@odata.type", "Edm.DateTime");
         }
-        add("Timestamp", &entity.timestamp.iso());
+        let mut time = String::new();
+        write_time(entity.timestamp, &mut time);
+        add("Timestamp", &time);
     }
     for (name, value) in entity.properties.iter().filter(|(name, _)| wanted(name)) {
         write_property(name, value, level, out);
+    }
+    // What is selected and not there is told as null.
+    let is_there = |name: &str| SYSTEM.contains(&name) || entity.properties.get(name).is_some();
+    for name in select.iter().flatten().filter(|name| !is_there(name)) {
+        comma(out);
+        json::write_text(name, out);
+        out.push_str(":null");
+    }
+}
+
+fn comma(out: &mut String) {
+    if !out.ends_with('{') {
+        out.push(',');
     }
 }
 
@@ -294,11 +335,6 @@ fn write_property(name: &str, value: &EdmValue, level: Level, out: &mut String) 
         EdmValue::String(_) | EdmValue::Boolean(_) | EdmValue::Int32(_) => true,
         EdmValue::Double(number) => number.is_finite(),
         _ => false,
-    };
-    let comma = |out: &mut String| {
-        if !out.ends_with('{') {
-            out.push(',');
-        }
     };
     if level != Level::None && !is_shown_by_json {
         comma(out);
@@ -316,7 +352,7 @@ fn write_property(name: &str, value: &EdmValue, level: Level, out: &mut String) 
             out.push('"');
             match other {
                 EdmValue::Binary(bytes) => write_binary(bytes, out),
-                EdmValue::DateTime(time) => out.push_str(&time.iso()),
+                EdmValue::DateTime(time) => write_time(*time, out),
                 EdmValue::Double(number) => write_double(*number, out),
                 EdmValue::Guid(guid) => out.push_str(&guid.to_string()),
                 EdmValue::Int64(number) => out.push_str(&number.to_string()),
@@ -412,7 +448,7 @@ mod tests {
     fn every_type_is_written_at_every_level() {
         let values = "\"PartitionKey\":\"p'1\",\"RowKey\":\"ü\",\"Timestamp\":\"2026-11-15T07:25:16.2221997Z\",\
             \"Age\":23,\"One\":1.0,\"Due\":200.0,\"Active\":true,\"Orders\":\"255\",\"Nan\":\"NaN\",\
-            \"Since\":\"2008-07-10T00:00:00.0000000Z\",\"Id\":\"c9da6455-213d-42c9-9a79-3e9149a57833\",\
+            \"Since\":\"2008-07-10T00:00:00Z\",\"Id\":\"c9da6455-213d-42c9-9a79-3e9149a57833\",\
             \"Raw\":\"AAH/\"}";
         assert_eq!(written(Level::None, &None), format!("{{{values}"));
         let typed = values
@@ -433,8 +469,17 @@ mod tests {
 
     #[test]
     fn only_what_is_selected_is_written() {
-        assert_eq!(written(Level::None, &parse_select("Age, Missing")), "{\"Age\":23}");
-        assert_eq!(parse_select("a,*"), None);
+        let select = |text| parse_select(text).unwrap();
+        assert_eq!(
+            written(Level::None, &select("Age, Missing,Age,Missing")),
+            "{\"Age\":23,\"Missing\":null}"
+        );
+        assert_eq!(written(Level::None, &select("a\"b, RowKey")), "{\"RowKey\":\"ü\",\"a\\\"b\":null}");
+        assert!(written(Level::Minimal, &select("x")).ends_with("'\\\"\",\"x\":null}"));
+        assert_eq!((select("a,*"), select(""), select(",")), (None, None, None));
+        let many = |count: usize| (0..count).map(|n| format!("p{n}")).collect::<Vec<_>>().join(",");
+        assert!(parse_select(&many(255)).is_some() && parse_select(&many(256)).is_none());
+        assert!(parse_select(&"x".repeat(20_000)).is_none());
     }
 
     #[test]
@@ -446,22 +491,32 @@ mod tests {
             "\"a\":1,\"a@odata.type\":\"Edm.String\"",
             "\"a\":3000000000,\"a@odata.type\":\"Edm.Int32\"",
             "\"a\":\"x\",\"a@odata.type\":\"Edm.Guid\"",
-            "\"a\":{\"b\":1}",
             "\"PartitionKey\":5",
-            "\"a\":99999999999999999999",
+            "\"a\":1e999",
         ] {
             assert!(matches!(read(bad), Err(InputError::ValueType { .. })), "{bad}");
         }
         assert!(matches!(read("\"a\":1,\"a@odata.type\":\"Edm.Byte\""), Err(InputError::Unreadable(_))));
         assert!(matches!(read("\"a\":[1]"), Err(InputError::Unreadable(_))));
+        assert!(matches!(read("\"a\":{\"b\":1}"), Err(InputError::Unreadable(_))));
         assert!(matches!(
             read("\"PartitionKey\":\"a\",\"PartitionKey\":\"b\""),
             Err(InputError::PropertyTwice(_))
         ));
         assert!(matches!(Draft::read(b"\xff"), Err(InputError::Unreadable(_))));
         assert_eq!(read("\"RowKey\":\"r\"").unwrap().keyed(), Err(InputError::KeyMissing("PartitionKey")));
-        let long = read("\"a\":3000000000").unwrap();
-        assert_eq!(long.properties.get("a"), Some(&EdmValue::Int64(3_000_000_000)));
+        for (text, value) in [
+            ("2147483647", EdmValue::Int32(i32::MAX)),
+            ("1", EdmValue::Int32(1)),
+            ("1.0", EdmValue::Double(1.0)),
+            ("1700000000000", EdmValue::Double(1.7e12)),
+            ("-3000000000", EdmValue::Double(-3e9)),
+            ("9007199254740993", EdmValue::Int64(9_007_199_254_740_993)),
+            ("9223372036854775807", EdmValue::Int64(i64::MAX)),
+            ("100000000000000000000", EdmValue::Double(1e20)),
+        ] {
+            assert_eq!(read(&format!("\"a\":{text}")).unwrap().properties.get("a"), Some(&value), "{text}");
+        }
     }
 
     #[test]

@@ -291,6 +291,18 @@ pub(crate) fn no_such_operation() -> ServiceError {
     ServiceError::new(501, "NotImplemented", message)
 }
 
+/// The URL has an option that the service does not know either: `$orderby`, `$skip` and others of OData.
+pub(crate) fn no_such_option(name: &str) -> ServiceError {
+    /// Longer than any option there is.
+    const SHOWN_CHARS_MAX: usize = 40;
+    let name: String = name.chars().take(SHOWN_CHARS_MAX).collect();
+    let message = format!(
+        "The requested operation is not implemented on the specified resource: tables have $filter, $select, $top and \
+         $format, and not {name}."
+    );
+    ServiceError::new(501, "NotImplemented", message)
+}
+
 /// An account whose rights are not enough.
 pub(crate) fn not_permitted(missing: &Missing) -> ServiceError {
     let message =
