@@ -75,6 +75,45 @@ def test_a_tenants_data_is_on_one_shard(doors):
     queues.close()
 
 
+def test_a_family_of_queues_is_bound_once(doors):
+    queues = QueueServiceClient(doors.queue, {"account_name": ACCOUNT, "account_key": KEY}, retry_total=0)
+    doors.cli("map", "create", "tenants", "--kind", "hash", "--key", "bigint")
+    bound = doors.cli("bind", "queue:*-jobs", "--map", "tenants", "--rule", "before:-")
+    assert bound["dataset"] == f"queue:{ACCOUNT}/*-jobs" and bound["exists"] is False and bound["bound"] is True
+    doors.cli("bind", "table:*", "--map", "tenants", "--rule", "before:-")
+    for tenant in TENANTS:
+        queues.create_queue(f"{tenant}-jobs").send_message(f"of tenant {tenant}")
+        shard = doors.cli("map", "locate", "tenants", str(tenant))["shard"]
+        messages = shards_with(doors, f"SELECT 1 FROM polyshard_queue_message WHERE body = CAST('of tenant {tenant}' "
+                                      "AS BLOB)")
+        assert messages == {shard}, tenant
+    tables = TableServiceClient(doors.table, credential=AzureNamedKeyCredential(ACCOUNT, KEY), retry_total=0)
+    tables.set_service_properties(cors=[])
+    tables.create_table("Anything").create_entity({"PartitionKey": "7-a", "RowKey": "1"})
+    queues.create_queue("mail").send_message("of nobody")
+    listed = {one["dataset"]: (one["map"], one["exists"], one["bound"]) for one in doors.cli("datasets")["datasets"]}
+    assert listed[f"queue:{ACCOUNT}/7-jobs"] == ("tenants", True, True)
+    assert listed[f"queue:{ACCOUNT}/*-jobs"] == ("tenants", False, True)
+    assert listed[f"queue:{ACCOUNT}/mail"] == ("queues", True, False)
+    assert listed[f"table:{ACCOUNT}/anything"] == ("tenants", True, True)
+    # Who makes a queue that could have no place is told at once.
+    with pytest.raises(HttpResponseError) as caught:
+        queues.create_queue("all-jobs")
+    assert caught.value.error_code == "InvalidResourceName"
+    for wrong in ["queue:*-*", "queue:*_jobs", "queue:nobody/*", "que*e:jobs", "queue:UPPER*"]:
+        assert doors.cli("bind", wrong, "--map", "tenants", "--rule", "before:-")["error"]["code"] == "invalid", wrong
+    # What was refused leaves what was bound before.
+    doors.cli("bind", "queue:5-jobs", "--map", "tenants", "--rule", "before:-")
+    doors.cli("map", "create", "others", "--kind", "hash", "--key", "text")
+    assert doors.cli("bind", "queue:5-jobs", "--map", "others")["error"]["code"] == "holds_data"
+    listed = {one["dataset"]: (one["map"], one["bound"]) for one in doors.cli("datasets")["datasets"]}
+    assert listed[f"queue:{ACCOUNT}/5-jobs"] == ("tenants", True)
+    assert doors.cli("unbind", "queue:5-jobs") == {"dataset": "queue:5-jobs"}
+    assert doors.cli("unbind", "queue:*-jobs") == {"dataset": "queue:*-jobs"}
+    queues.close()
+    tables.close()
+
+
 def test_what_cannot_be_bound_is_refused(doors):
     tables = TableServiceClient(doors.table, credential=AzureNamedKeyCredential(ACCOUNT, KEY), retry_total=0)
     used = tables.create_table("Used")

@@ -9,7 +9,6 @@ use polyshard_map::{
 use serde::{Deserialize, Serialize};
 
 use crate::CatalogError;
-use crate::bindings;
 use crate::catalog::Catalog;
 use crate::driver::Driver;
 use crate::sql_catalog::{SqlCatalog, from_json, to_json};
@@ -152,7 +151,7 @@ impl Driver {
         if tx.dataset(store, name).await?.is_some() {
             return Err(CatalogError::Exists(format!("{store} {name}")));
         }
-        let bound = tx.dataset(&bindings::store_of(store), name).await?;
+        let bound = tx.binding_for(store, name).await?;
         let (map, rule) = bound.as_ref().map_or((map, rule), |bound| (&bound.map, bound.rule.clone()));
         if tx.map(map).await?.is_none_or(|record| !record.live) {
             return Err(CatalogError::NoSuchMap(map.clone()));

@@ -42,7 +42,7 @@ use std::time::Duration;
 pub use alike::{Likeness, Texts};
 pub use archives::{ARCHIVES_MAX, ArchiveRecord, ArchiveState, POLICIES_MAX, Policy};
 pub use barrier::{BARRIER_HOLD, RaisedBarrier};
-pub use bindings::{BINDING_SUFFIX, Binding};
+pub use bindings::{BINDING_SUFFIX, Binding, FAMILY_MARK};
 pub use carrier::{Carrier, Carry, CarryTask, Progress, Wish};
 pub use catalog::{CHANGE_CHANNEL, Catalog, Changes, Snapshot};
 pub use check::{Difference, Found, merge_by_epoch};

@@ -130,16 +130,16 @@ impl QueueStore {
     fn home_of(&self, record: Arc<DatasetRecord>, name: &str) -> Result<Home, StoreError> {
         let view = self.router.view();
         let known = view.maps.get(&record.map).ok_or_else(|| StoreError::NoMap(record.map.to_string()))?;
-        let (key, placement) = place(&record, &known.map, name)?;
+        let (key, placement) = key_and_placement(&record.rule, &known.map, name)?;
         let dataset = record.id;
         Ok(Home { record, dataset, key: [key], placement })
     }
 }
 
 /// The key and the placement of a queue's messages.
-fn place(record: &DatasetRecord, map: &Map, name: &str) -> Result<(Key, Vec<u8>), StoreError> {
+fn key_and_placement(rule: &KeyRule, map: &Map, name: &str) -> Result<(Key, Vec<u8>), StoreError> {
     let misfit = |error: String| StoreError::Misplaced { queue: name.to_owned(), error };
-    let key = record.rule.key(map.definition().key_type(), name);
+    let key = rule.key(map.definition().key_type(), name);
     let key = key.map_err(|error| misfit(error.to_string()))?;
     let placement = map.placement(&key).map_err(|error| misfit(error.to_string()))?;
     Ok((key, placement.into_vec()))

@@ -83,7 +83,8 @@ pub struct DatasetsAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BindRequest {
-    /// `table:orders`, `queue:jobs`; of another account than the first configured one, `table:account/orders`.
+    /// `table:orders`, `queue:jobs`; of another account than the first configured one, `table:account/orders`. With a
+    /// `*`, as in `queue:*-jobs`, it is whatever is created from then on and fits.
     pub dataset: String,
     /// The map.
     #[schema(value_type = String)]

@@ -16,11 +16,12 @@ Examples:
   polyshard bind table:orders --map tenants --key PartitionKey
   polyshard bind table:orders --map tenants --rule before:-     keys such as 42-2026-11
   polyshard bind queue:42-jobs --map tenants --rule before:-
+  polyshard bind 'queue:*-jobs' --map tenants --rule before:-   whatever is made from now on
 
 Only a table or queue that does not exist yet, or never had a row, can be bound. A name stays bound when it is
 deleted and made again.")]
 pub struct BindArgs {
-    /// table:NAME or queue:NAME; of another account than the first, table:ACCOUNT/NAME
+    /// table:NAME or queue:NAME; * is any characters; of another account, table:ACCOUNT/NAME
     pub dataset: String,
     /// The map that places it
     #[arg(long, value_name = "MAP")]

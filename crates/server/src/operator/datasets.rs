@@ -4,21 +4,26 @@ use std::collections::BTreeMap;
 
 use polyshard_admin::Problem;
 use polyshard_admin::types::{BindRequest, DatasetView, KeyRuleText, UnbindRequest};
-use polyshard_catalog::{BINDING_SUFFIX, Binding, DatasetRecord, KeyPart, KeyRule, places_nothing};
+use polyshard_catalog::{
+    BINDING_SUFFIX, Binding, DatasetRecord, FAMILY_MARK, KeyPart, KeyRule, places_nothing,
+};
 use polyshard_store_queue::QueueName;
 use polyshard_store_table::TableName;
 
 use super::Operations;
 use crate::problem;
 
-/// A dataset that can be bound, as an operator names it.
+/// What stands for the mark of a family while its name is checked: a part that names of all stores may have.
+const FAMILY_SAMPLE: &str = "a0a";
+
+/// A dataset that can be bound, or a family of them, as an operator names it.
 pub(super) struct Named {
     pub(super) store: &'static str,
     /// What the catalog calls it.
     pub(super) name: String,
     /// The attribute that its keys are derived from.
     attribute: &'static str,
-    /// The attribute's text, where all items have the same.
+    /// The attribute's text, where all items have the same, and it is known.
     text: Option<String>,
 }
 
@@ -27,8 +32,17 @@ impl Operations {
         self.see().await?;
         let view = self.router.view();
         let mut found: BTreeMap<(String, String), DatasetView> = BTreeMap::new();
+        let families: Vec<Binding> = view
+            .datasets
+            .values()
+            .filter_map(|record| Binding::of(record))
+            .filter(Binding::is_family)
+            .collect();
         for record in view.datasets.values().filter(|record| is_shown(record)) {
-            found.insert((record.store.clone(), record.name.clone()), dataset_view(record, true, false));
+            let bound = families.iter().any(|family| {
+                family.store == record.store && family.is_for(&record.name) && family.is_met_by(record)
+            });
+            found.insert((record.store.clone(), record.name.clone()), dataset_view(record, true, bound));
         }
         for record in view.datasets.values() {
             let Some(binding) = Binding::of(record) else { continue };
@@ -40,7 +54,7 @@ impl Operations {
     }
 
     pub(super) async fn bind(&self, asked: BindRequest) -> Result<DatasetView, Problem> {
-        let named = self.named(&asked.dataset)?;
+        let named = self.bindable(&asked.dataset)?;
         if let Some(key) = asked.key.as_deref().filter(|key| *key != named.attribute) {
             let message = format!("the keys of a {} cannot be derived from {key:?}", named.store);
             return Err(Problem::invalid("key", message).with_remedy(format!("say {}", named.attribute)));
@@ -70,7 +84,7 @@ impl Operations {
     }
 
     pub(super) async fn unbind(&self, asked: UnbindRequest) -> Result<(), Problem> {
-        let named = self.named(&asked.dataset)?;
+        let named = self.bindable(&asked.dataset)?;
         let unbound = self.driver.unbind_dataset(named.store, &named.name).await;
         self.see().await?;
         unbound.map_err(|error| match error {
@@ -80,6 +94,22 @@ impl Operations {
             }
             other => problem::of_catalog(&other),
         })
+    }
+
+    /// Reads what [`Operations::named`] reads, or the name of a family: `queue:*-jobs`.
+    fn bindable(&self, text: &str) -> Result<Named, Problem> {
+        let Some((start, end)) = text.split_once(FAMILY_MARK) else { return self.named(text) };
+        let sample = self.named(&format!("{start}{FAMILY_SAMPLE}{end}"))?;
+        let wrong = || Problem::invalid("dataset", format!("{text:?} names no family"));
+        let account = sample.name.split_once('/').ok_or_else(wrong)?.0;
+        // An account is one, and is not looked for.
+        let name = match text.rsplit_once(['/', ':']) {
+            Some((_, name)) if name.contains(FAMILY_MARK) => {
+                format!("{account}/{}", name.to_ascii_lowercase())
+            }
+            _ => return Err(wrong()),
+        };
+        Ok(Named { name, text: None, ..sample })
     }
 
     /// Reads `store:name` or `store:account/name`.

@@ -1,9 +1,9 @@
 //! Making, listing and deleting queues, and what is kept about them.
 
-use polyshard_catalog::CatalogError;
+use polyshard_catalog::{BINDING_SUFFIX, Binding, CatalogError};
 use serde::{Deserialize, Serialize};
 
-use super::{QueueStore, STORE, StoreError, default_map, default_rule};
+use super::{QueueStore, STORE, StoreError, default_map, default_rule, key_and_placement};
 use crate::name::QueueName;
 
 /// Names and values in the order and spelling they were given in.
@@ -67,6 +67,7 @@ pub struct Page {
 impl QueueStore {
     /// Makes a queue.
     pub async fn create(&self, queue: &QueueName, metadata: Metadata) -> Result<Created, StoreError> {
+        self.check_place(queue)?;
         let body = to_json(&Body { format: BODY_FORMAT, metadata: metadata.clone(), policies: Vec::new() });
         let (map, rule) = (default_map(), default_rule());
         let made = self.driver.create_dataset_on_own_map(STORE, queue.dataset(), &map, rule, body).await;
@@ -80,6 +81,22 @@ impl QueueStore {
             Err(CatalogError::NoSuchMap(map)) => Err(StoreError::NoMap(map.to_string())),
             Err(CatalogError::Invalid(why)) => Err(StoreError::TooMany(why)),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A queue that no message could be put into is not made: whoever makes it can choose another name, and whoever
+    /// sends messages cannot. What this process has not heard of yet shows with the first message.
+    fn check_place(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let view = self.router.view();
+        if view.datasets.contains_key(&(STORE.to_owned(), queue.dataset().to_owned())) {
+            return Ok(());
+        }
+        let list = format!("{STORE}{BINDING_SUFFIX}");
+        let bindings = view.datasets_of(&list).filter_map(|record| Binding::of(record));
+        let Some(binding) = Binding::best(bindings, queue.dataset()) else { return Ok(()) };
+        match view.maps.get(&binding.map) {
+            Some(known) => key_and_placement(&binding.rule, &known.map, queue.name()).map(drop),
+            None => Ok(()),
         }
     }
 

@@ -16,6 +16,8 @@ use crate::place::Place;
 on_both_engines! {
     a_bound_name_is_placed_by_its_map
     only_a_queue_that_never_had_a_message_can_be_bound
+    a_binding_that_is_refused_leaves_the_one_before_it
+    a_family_is_bound_once_for_all_its_names
     a_binding_left_unfinished_is_finished
 }
 
@@ -88,10 +90,12 @@ async fn a_bound_name_is_placed_by_its_map(place: Place) {
     let record = cluster.router.dataset(STORE, jobs.dataset()).await.unwrap().unwrap();
     assert_eq!(record.map.as_str(), "queues");
 
-    // A name that the map has no key for has no place.
+    // A name that the map has no key for has no place, and who makes the queue is told.
     cluster.driver.bind_dataset(&binding("nobody")).await.unwrap();
-    store.create(&queue("nobody"), Metadata::new()).await.unwrap();
-    assert!(matches!(store.put(&queue("nobody"), text("x")).await, Err(StoreError::Misplaced { .. })));
+    cluster.router.refresh().await.unwrap();
+    let refused = store.create(&queue("nobody"), Metadata::new()).await;
+    assert!(matches!(refused, Err(StoreError::Misplaced { .. })), "{refused:?}");
+    assert!(matches!(store.metadata(&queue("nobody")).await, Err(StoreError::NoSuchQueue(_))));
     // A map that something is bound to stays.
     let dropped = cluster.driver.drop_map(&MapName::new("tenants").unwrap(), None, true).await;
     assert!(matches!(dropped, Err(CatalogError::HoldsData { .. })), "{dropped:?}");
@@ -138,6 +142,63 @@ async fn only_a_queue_that_never_had_a_message_can_be_bound(place: Place) {
     let nowhere = Binding { map: MapName::new("nowhere").unwrap(), ..binding("7-new") };
     let refused = cluster.driver.bind_dataset(&nowhere).await;
     assert!(matches!(refused, Err(CatalogError::NoSuchMap(_))), "{refused:?}");
+    cluster.close().await;
+}
+
+/// A refusal changes nothing: neither where the queue is nor what its name is bound to.
+async fn a_binding_that_is_refused_leaves_the_one_before_it(place: Place) {
+    let cluster = open(&place).await;
+    let (store, jobs) = (&cluster.store, queue("7-jobs"));
+    cluster.driver.bind_dataset(&binding("7-jobs")).await.unwrap();
+    store.create(&jobs, Metadata::new()).await.unwrap();
+    store.put(&jobs, text("a")).await.unwrap();
+    let elsewhere = Binding { map: MapName::new("queues").unwrap(), ..binding("7-jobs") };
+    for _ in 0..2 {
+        let refused = cluster.driver.bind_dataset(&elsewhere).await;
+        assert!(matches!(refused, Err(CatalogError::HoldsData { .. })), "{refused:?}");
+    }
+    store.delete(&jobs).await.unwrap();
+    store.create(&jobs, Metadata::new()).await.unwrap();
+    let record = cluster.router.dataset(STORE, jobs.dataset()).await.unwrap().unwrap();
+    assert_eq!(record.map.as_str(), "tenants");
+    // One that has no messages is bound anew, and stays so when it is made again.
+    cluster.driver.bind_dataset(&elsewhere).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    store.put(&jobs, text("b")).await.unwrap();
+    let record = cluster.router.dataset(STORE, jobs.dataset()).await.unwrap().unwrap();
+    assert_eq!(record.map.as_str(), "queues");
+    cluster.close().await;
+}
+
+/// C8, H1: tenants come and go without the operator.
+async fn a_family_is_bound_once_for_all_its_names(place: Place) {
+    let cluster = open(&place).await;
+    let store = &cluster.store;
+    store.create(&queue("3-jobs"), Metadata::new()).await.unwrap();
+    cluster.driver.bind_dataset(&binding("*-jobs")).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    let map_of = async |name: &str| {
+        let found = cluster.router.dataset(STORE, queue(name).dataset()).await.unwrap().unwrap();
+        found.map.as_str().to_owned()
+    };
+    for (name, map) in [("7-jobs", "tenants"), ("12-jobs", "tenants"), ("mail", "queues")] {
+        store.create(&queue(name), Metadata::new()).await.unwrap();
+        store.put(&queue(name), text("a")).await.unwrap();
+        assert_eq!(map_of(name).await, map, "{name}");
+    }
+    // What was there stays where it is, and can be made again as if nothing had been bound.
+    assert_eq!(store.create(&queue("3-jobs"), Metadata::new()).await.unwrap(), Created::Already);
+    assert_eq!(map_of("3-jobs").await, "queues");
+    let refused = store.create(&queue("all-jobs"), Metadata::new()).await;
+    assert!(matches!(refused, Err(StoreError::Misplaced { .. })), "{refused:?}");
+    // A name's own binding says more than that of its family.
+    let own = Binding { map: MapName::new("queues").unwrap(), ..binding("9-jobs") };
+    cluster.driver.bind_dataset(&own).await.unwrap();
+    store.create(&queue("9-jobs"), Metadata::new()).await.unwrap();
+    assert_eq!(map_of("9-jobs").await, "queues");
+    cluster.driver.unbind_dataset(STORE, "acct/*-jobs").await.unwrap();
+    store.create(&queue("8-jobs"), Metadata::new()).await.unwrap();
+    assert_eq!((map_of("8-jobs").await, map_of("7-jobs").await), ("queues".to_owned(), "tenants".to_owned()));
     cluster.close().await;
 }
 
