@@ -5,6 +5,7 @@
 //! the file longer with every commit, until the log starts over.
 
 use std::fs::{File, OpenOptions};
+use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,7 +75,9 @@ impl LogRoom {
         };
         let (all, last) = (self.pages.all.load(Ordering::Relaxed), self.pages.last.load(Ordering::Relaxed));
         let bytes = |pages: u32| u64::from(pages) * self.frame_bytes;
-        let length = file.metadata()?.len();
+        // Not by its metadata: whoever has looked at a file's times has its next change get a time of its own on newer
+        // Linux, and a sync that has to write that down as well takes as long as one of a file that has become longer.
+        let length = (&*file).seek(SeekFrom::End(0))?;
         // Shorter than what was in it: it was emptied since.
         let all = if LOG_HEADER_BYTES + bytes(all) > length { 0 } else { all };
         // Made longer once must be enough, with the header if it was empty: else every transaction that commits nothing
