@@ -467,8 +467,8 @@ fn watch(directory: &Path) -> Child {
                   pid=$(head -n 1 \"$file\" 2>/dev/null); segment=$(sed -n '7s/.* //p' \"$file\" 2>/dev/null); \
                   if [ -n \"$pid\" ]; then kill -QUIT \"$pid\" 2>/dev/null; \
                   while kill -0 \"$pid\" 2>/dev/null; do sleep 0.1; done; fi; \
-                  for one in /proc/[0-9]*; do if [ \"$(readlink \"$one/cwd\" 2>/dev/null)\" = \"$1/data\" ]; \
-                  then kill -KILL \"${one#/proc/}\" 2>/dev/null; fi; done; \
+                  for one in $(find /proc -mindepth 2 -maxdepth 2 -name cwd -lname \"$1/data\" 2>/dev/null); \
+                  do one=${one#/proc/}; kill -KILL \"${one%/cwd}\" 2>/dev/null; done; \
                   if [ -n \"$segment\" ] && [ -e \"$file\" ]; then ipcrm -m \"$segment\" 2>/dev/null; fi; \
                   rm -rf \"$1\"";
     Command::new("sh")
