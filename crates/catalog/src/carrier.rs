@@ -80,6 +80,11 @@ impl CarryTask {
         matches!(self, CarryTask::Keep | CarryTask::Clean | CarryTask::Clear)
     }
 
+    /// Whether it is done beside requests, and so may step back for them.
+    pub fn is_paced(self) -> bool {
+        matches!(self, CarryTask::Copy | CarryTask::Verify | CarryTask::Clean | CarryTask::Clear)
+    }
+
     /// Whether an operator can have it wait: not while requests are held.
     pub fn can_pause(self) -> bool {
         matches!(self, CarryTask::Copy | CarryTask::CatchUp | CarryTask::Verify | CarryTask::Clean)
@@ -107,6 +112,10 @@ pub trait Carrier: Send + Sync {
     /// How far an operation is.
     fn progress(&self, op: OpId) -> Progress;
 
+    /// For how many percent of the time an operator wants a move to work while requests are served; as is usual, if he
+    /// wants nothing.
+    fn set_pace(&self, record: &OpRecord, share: Option<u32>);
+
     /// The operation has ended, or is somebody else's: what was remembered of it can be forgotten.
     fn forget(&self, op: OpId);
 }
@@ -131,6 +140,8 @@ pub struct Progress {
     pub pause_ms: Option<u64>,
     /// An estimate of the time that copying still takes.
     pub left_ms: Option<u64>,
+    /// For how many percent of the time it works, if it steps back for requests.
+    pub works_percent: Option<u32>,
 }
 
 /// What an operator wants of an operation under way.
@@ -139,6 +150,8 @@ pub struct Progress {
 pub enum Wish {
     /// Go on.
     Run,
+    /// Go on, and work for so many percent of the time while requests are served, whatever is usual.
+    Pace(u32),
     /// Wait.
     Pause,
     /// Give up.

@@ -436,7 +436,11 @@ impl Inner {
         progress.pause_ms = look.pause_ms;
         let news = (look.told != progress).then_some(&progress);
         match self.catalog.wish(record.op.id, news).await {
-            Ok(wish) => (look.wish, look.told) = (wish, progress),
+            Ok(wish) => {
+                (look.wish, look.told) = (wish, progress);
+                let share = if let Wish::Pace(share) = wish { Some(share) } else { None };
+                carrier.set_pace(record, share);
+            }
             Err(error) => tracing::debug!(op = %record.op.id, %error, "what is wanted cannot be asked"),
         }
     }

@@ -32,6 +32,7 @@ struct Held {
     session: Option<Arc<tokio::sync::Mutex<Session>>>,
     ending: Option<Arc<tokio::sync::Mutex<Ending>>>,
     progress: Progress,
+    pace: Option<Arc<Pace>>,
 }
 
 impl Mover {
@@ -74,11 +75,17 @@ impl Mover {
         look(held)
     }
 
+    /// How much is stepped back for this move.
+    fn pace_of(&self, record: &OpRecord) -> Arc<Pace> {
+        let another = || Arc::new(self.pace.another());
+        self.remember(record, |held| held.pace.get_or_insert_with(another).clone())
+    }
+
     async fn session(&self, record: &OpRecord) -> Result<Arc<tokio::sync::Mutex<Session>>> {
         if let Some(session) = self.remember(record, |held| held.session.clone()) {
             return Ok(session);
         }
-        let session = Session::begin(self.shards.as_ref(), record, self.pace.clone()).await?;
+        let session = Session::begin(self.shards.as_ref(), record, self.pace_of(record)).await?;
         let session = Arc::new(tokio::sync::Mutex::new(session));
         self.remember(record, |held| held.session = Some(session.clone()));
         Ok(session)
@@ -88,7 +95,7 @@ impl Mover {
         if let Some(ending) = self.remember(record, |held| held.ending.clone()) {
             return Ok(ending);
         }
-        let mut ending = Ending::begin(self.shards.as_ref(), record, &[], self.pace.clone()).await?;
+        let mut ending = Ending::begin(self.shards.as_ref(), record, &[], self.pace_of(record)).await?;
         ending.progress = self.remember(record, |held| held.progress.clone());
         let ending = Arc::new(tokio::sync::Mutex::new(ending));
         self.remember(record, |held| held.ending = Some(ending.clone()));
@@ -100,7 +107,10 @@ impl Mover {
             let ending = self.ending(record).await?;
             let mut ending = ending.lock().await;
             let done = ending.go_on(task).await;
-            self.remember(record, |held| held.progress = ending.progress.clone());
+            let works = self.pace_of(record).stepping_back().filter(|_| task.is_paced());
+            self.remember(record, |held| {
+                held.progress = Progress { works_percent: works, ..ending.progress.clone() };
+            });
             return Ok(if done? { Outcome::Done } else { Outcome::Waiting });
         }
         let session = self.session(record).await?;
@@ -115,13 +125,16 @@ impl Mover {
             CarryTask::Settle => session.settle().await.map(|()| true),
             CarryTask::Keep | CarryTask::Clean | CarryTask::Clear => Ok(true),
         };
-        self.remember(record, |held| held.progress = session.progress.clone());
+        let works = session.pace().stepping_back().filter(|_| task.is_paced());
+        self.remember(record, |held| {
+            held.progress = Progress { works_percent: works, ..session.progress.clone() };
+        });
         Ok(if done? { Outcome::Done } else { Outcome::Waiting })
     }
 
     /// Ends a move without the shards that are lost.
     async fn end_without(&self, record: &OpRecord, task: CarryTask, lost: &[ShardId]) -> Result<Outcome> {
-        let mut ending = Ending::begin(self.shards.as_ref(), record, lost, self.pace.clone()).await?;
+        let mut ending = Ending::begin(self.shards.as_ref(), record, lost, self.pace_of(record)).await?;
         while !ending.go_on(task).await? {}
         Ok(Outcome::Done)
     }
@@ -150,6 +163,10 @@ impl Carrier for Mover {
     fn progress(&self, op: OpId) -> Progress {
         let held = self.held.lock().expect("no panic while held");
         held.get(&op).map(|held| held.progress.clone()).unwrap_or_default()
+    }
+
+    fn set_pace(&self, record: &OpRecord, share: Option<u32>) {
+        self.pace_of(record).set_share(share);
     }
 
     fn forget(&self, op: OpId) {

@@ -8,7 +8,8 @@
 //!   with a server that was killed are found, and deleted again.
 //! - Who takes over may find nothing, because of deletes that are not on the disk yet. Before the move is said to be
 //!   clean it takes the capture away (`Shard::remove_capture`), which locks the local map's record in that database:
-//!   that is a write, and its commit waits for the disk.
+//!   that is a write, and its commit waits for the disk. On an embedded shard a lock is none, but he has written his
+//!   token there before he looked (`Shard::claim`), and one sync is for all of the log.
 //!
 //! And nothing is deleted of which the owner's copy could still be lost: the ranges have left by then, after all of
 //! theirs was on the other shard's disk (see `copy`).
@@ -30,7 +31,8 @@ use crate::table::{Side, rows_of};
 const BATCH_ROWS: usize = 256;
 /// Keys found by one scan, which may have to read the whole table: so many are kept in memory.
 const FOUND_MAX: usize = 65_536;
-/// Keys that come from a scan at once: about a millisecond.
+/// Keys that come from a scan at once: while requests are served, and alone.
+const PAGE_ROWS_FEW: usize = 256;
 const PAGE_ROWS: usize = 1024;
 /// After how long a scan that has found some rows ends: as long as it is open, nothing that others change can be
 /// forgotten by the database.
@@ -100,7 +102,8 @@ impl Cleaning {
             while !self.found.is_empty() {
                 let began = Instant::now();
                 let count = self.found.len().min(self.bite.rows(dirt.pace));
-                let batch = self.found.iter().take(count).map(|key| table.delete(key)).collect();
+                let keys: Vec<&RowKey> = self.found.iter().take(count).collect();
+                let batch = table.deletes(&keys);
                 // The last of those that were found makes all of them safe, before it is looked whether any is left.
                 let is_last = count == self.found.len();
                 let durable = if is_last { Durable::Now } else { Durable::WithTheNext };
@@ -147,7 +150,8 @@ impl Cleaning {
 async fn find(on: &Shard, table: &Side, number: Option<i64>, pace: &Pace) -> Result<VecDeque<RowKey>> {
     let wrong = MoveError::engine(on.id());
     let db = on.carrier().await.map_err(MoveError::on(on.id()))?;
-    let mut scan = db.scan(table.keys(number, FOUND_MAX), PAGE_ROWS).await.map_err(&wrong)?;
+    let page = if pace.is_busy() { PAGE_ROWS_FEW } else { PAGE_ROWS };
+    let mut scan = db.scan(table.keys(number, FOUND_MAX), page).await.map_err(&wrong)?;
     let (mut found, until) = (VecDeque::new(), Instant::now() + SCAN_MAX);
     loop {
         let began = Instant::now();

@@ -26,6 +26,8 @@ pub(crate) struct Ending {
     source: Option<Arc<Shard>>,
     target: Option<Arc<Shard>>,
     cleaning: Cleaning,
+    /// Whether the source's capture lets its rows be deleted.
+    is_resting: bool,
     keeping_since: Option<Instant>,
     pub progress: Progress,
     pace: Arc<Pace>,
@@ -58,6 +60,7 @@ impl Ending {
             source,
             target,
             cleaning: Cleaning::default(),
+            is_resting: false,
             keeping_since: None,
             progress: Progress::default(),
             pace,
@@ -98,7 +101,10 @@ impl Ending {
     async fn clean_source(&mut self) -> Result<bool> {
         if let Some(source) = self.source.clone() {
             let capture = self.carry.forward;
-            source.rest_capture(self.op, capture).await.map_err(MoveError::on(source.id()))?;
+            if !self.is_resting {
+                source.rest_capture(self.op, capture).await.map_err(MoveError::on(source.id()))?;
+                self.is_resting = true;
+            }
             if !self.clean(&source, capture).await? {
                 return Ok(false);
             }

@@ -4,6 +4,7 @@
 //! while it copies or compares more rows than there were when it began (`Session::keep_ahead`). So what
 //! writers add does not add rests.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,11 +43,17 @@ const BITES_LARGE: u32 = 8;
 /// And so many at most, however often that was tried.
 const BITES_LARGE_MAX: u32 = 1024;
 
-/// How much a mover steps back.
+/// How much a mover steps back for one move.
 pub(crate) struct Pace {
+    looks: Arc<Looks>,
+    /// Of the time, in percent, while requests are served: if an operator wants nothing else, and now.
+    usual: u32,
+    share: AtomicU32,
+}
+
+/// What is seen of the traffic, for all moves.
+struct Looks {
     traffic: Option<Traffic>,
-    /// Of the time, in percent, while requests are served.
-    share: u32,
     last: Mutex<Option<Look>>,
 }
 
@@ -67,8 +74,29 @@ impl Pace {
 
     /// Works for `share` percent of the time while requests are served.
     pub(crate) fn new(traffic: Option<Traffic>, share: u32) -> Pace {
-        let share = share.clamp(BUSY_SHARE_MIN, 100);
-        Pace { traffic, share, last: Mutex::default() }
+        let usual = share.clamp(BUSY_SHARE_MIN, 100);
+        let looks = Arc::new(Looks { traffic, last: Mutex::default() });
+        Pace { looks, usual, share: AtomicU32::new(usual) }
+    }
+
+    /// The same for another move.
+    pub(crate) fn another(&self) -> Pace {
+        Pace { looks: self.looks.clone(), usual: self.usual, share: AtomicU32::new(self.usual) }
+    }
+
+    /// Works for so many percent of the time from now on; if nothing is said, as usual.
+    pub(crate) fn set_share(&self, share: Option<u32>) {
+        let share = share.map_or(self.usual, |share| share.clamp(BUSY_SHARE_MIN, 100));
+        self.share.store(share, Ordering::Relaxed);
+    }
+
+    fn share(&self) -> u32 {
+        self.share.load(Ordering::Relaxed)
+    }
+
+    /// For how many percent of the time it works now, if it steps back.
+    pub(crate) fn stepping_back(&self) -> Option<u32> {
+        self.is_busy().then(|| self.share())
     }
 
     /// Whether requests were served a moment ago. Until that is known, they were.
@@ -77,8 +105,8 @@ impl Pace {
     }
 
     fn is_busy_at(&self, now: Instant) -> bool {
-        let Some(traffic) = self.traffic.as_ref().filter(|_| self.share < 100) else { return false };
-        let mut last = self.last.lock().expect("no panic while held");
+        let Some(traffic) = self.looks.traffic.as_ref().filter(|_| self.share() < 100) else { return false };
+        let mut last = self.looks.last.lock().expect("no panic while held");
         let before = last.filter(|look| now - look.at < LOOK_OLD);
         if let Some(look) = before {
             let counts = if look.is_busy.is_some() { LOOK_EVERY } else { LOOK_AGAIN };
@@ -95,7 +123,7 @@ impl Pace {
     /// Rests after a bite of work that began then, if requests are served.
     pub(crate) async fn rest(&self, began: Instant) {
         if self.is_busy() {
-            tokio::time::sleep(rest_after(began.elapsed(), self.share)).await;
+            tokio::time::sleep(rest_after(began.elapsed(), self.share())).await;
         }
     }
 
@@ -181,7 +209,7 @@ fn rest_after(worked: Duration, share: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
 
@@ -281,6 +309,14 @@ mod tests {
             assert!(pace.is_busy_at(now + LOOK_EVERY * looks));
         }
         assert!(!Pace::new(Some(Arc::new(|| None)), 100).is_busy(), "whoever wants full speed has it");
+        // An operator may want it of one move only, and be content again.
+        let (one, other) = (pace.another(), pace.another());
+        one.set_share(Some(100));
+        assert_eq!((one.stepping_back(), other.stepping_back()), (None, Some(25)));
+        one.set_share(Some(0));
+        assert_eq!(one.stepping_back(), Some(BUSY_SHARE_MIN), "it always comes to its end");
+        one.set_share(None);
+        assert_eq!(one.stepping_back(), Some(25));
         assert!(!Pace::unhindered().is_busy());
     }
 }

@@ -10,8 +10,11 @@ use polyshard_shard::{Column, Dataset, Native, Placement, RowKey, Shape, Travel}
 
 use crate::error::{MoveError, Result};
 
-/// Rows of one multi-row insert.
+/// Rows of one multi-row insert; and of those that come after as many as fit, while more than one row is left.
 const INSERT_ROWS: usize = 64;
+const INSERT_ROWS_FEW: usize = 8;
+/// Rows deleted by one statement on PostgreSQL: one statement each takes it five times as long.
+const DELETE_ROWS: usize = 32;
 /// Parameters of one statement: SQLite takes 32766, PostgreSQL 65535.
 const PARAMETERS_MAX: usize = 32_000;
 
@@ -39,11 +42,12 @@ pub(crate) struct Side {
     scope: String,
     /// The column that tells datasets apart.
     rows_column: Option<String>,
-    insert_rows: usize,
-    insert_many: Arc<str>,
-    insert_one: Arc<str>,
+    /// Statements that add so many rows, the largest first; the last one adds one.
+    inserts: Vec<(usize, Arc<str>)>,
     upsert: Arc<str>,
     delete: Arc<str>,
+    /// Deletes several rows: on PostgreSQL.
+    delete_many: Option<Arc<str>>,
     by_key: Arc<str>,
 }
 
@@ -99,7 +103,7 @@ impl Side {
         };
         let table = dataset.table.clone();
         let rows_column = dataset.rows.as_ref().map(|(column, _)| column.clone());
-        let insert_rows = INSERT_ROWS.min(PARAMETERS_MAX / columns.len().max(1)).max(1);
+        let rows_max = (PARAMETERS_MAX / columns.len().max(1)).max(1);
         let led = match dialect {
             Dialect::Sqlite => partitions::lead(dataset, &columns, &key, &own_key),
             Dialect::Postgres => String::new(),
@@ -117,15 +121,14 @@ impl Side {
             inside_kept,
             scope,
             rows_column,
-            insert_rows,
-            insert_many: "".into(),
-            insert_one: "".into(),
+            inserts: Vec::new(),
             upsert: "".into(),
             delete: "".into(),
+            delete_many: None,
             by_key: "".into(),
         };
-        side.insert_many = side.insert(insert_rows, "").into();
-        side.insert_one = side.insert(1, "").into();
+        let counts = [INSERT_ROWS, INSERT_ROWS_FEW, 1].map(|rows| rows.min(rows_max));
+        side.inserts = counts.map(|rows| (rows, side.insert(rows, "").into())).into();
         side.upsert = side.upsert_text().into();
         side.delete = format!(
             "DELETE FROM {} WHERE {}{led} AND {}{}",
@@ -135,6 +138,13 @@ impl Side {
             side.scope
         )
         .into();
+        if dialect == Dialect::Postgres {
+            let keys: Vec<String> =
+                (0..DELETE_ROWS).map(|row| format!("({})", side.key_is(row * side.key.len() + 1))).collect();
+            let (table, keys) = (&side.table, keys.join(" OR "));
+            let text = format!("DELETE FROM {table} WHERE ({keys}) AND {}{}", side.inside, side.scope);
+            side.delete_many = Some(text.into());
+        }
         side.by_key = format!(
             "SELECT {} FROM {} WHERE {}{led} AND {}{}",
             side.read_list(),
@@ -344,10 +354,27 @@ impl Side {
         self.bind_key(&self.delete, key)
     }
 
-    fn bind_key(&self, text: &Arc<str>, RowKey(key): &RowKey) -> Statement {
+    /// Removes the rows of keys, as far as they are in the ranges.
+    pub(crate) fn deletes(&self, keys: &[&RowKey]) -> Vec<Statement> {
+        let Some(text) = self.delete_many.as_ref().filter(|_| keys.len() > 1) else {
+            return keys.iter().map(|key| self.delete(key)).collect();
+        };
+        let statement = |chunk: &[&RowKey]| {
+            // The last one again and again: so one text will do, which is prepared once.
+            let padded = (0..DELETE_ROWS).map(|place| chunk[place.min(chunk.len() - 1)]);
+            let values = padded.flat_map(|key| self.key_values(key));
+            values.fold(Statement::with_room(text.clone(), DELETE_ROWS * self.key.len()), Statement::bind)
+        };
+        keys.chunks(DELETE_ROWS).map(statement).collect()
+    }
+
+    fn bind_key(&self, text: &Arc<str>, key: &RowKey) -> Statement {
+        self.key_values(key).fold(Statement::new(text.clone()), Statement::bind)
+    }
+
+    fn key_values(&self, RowKey(key): &RowKey) -> impl Iterator<Item = Value> {
         let columns = self.key.iter().map(|place| &self.columns[*place]);
-        let values = columns.zip(key).map(|(column, value)| travelling(column, value));
-        values.fold(Statement::new(text.clone()), Statement::bind)
+        columns.zip(key).map(|(column, value)| travelling(column, value))
     }
 
     /// Adds a row that may be there already.
@@ -357,14 +384,16 @@ impl Side {
 
     /// Adds rows that are not there.
     pub(crate) fn inserts(&self, rows: &[Vec<Value>]) -> Vec<Statement> {
-        let whole = rows.chunks_exact(self.insert_rows);
-        let rest = whole.remainder().iter();
-        let many = whole.map(|chunk| {
-            chunk.iter().fold(Statement::new(self.insert_many.clone()), |statement, row| {
-                self.bind_row(statement, row)
-            })
-        });
-        many.chain(rest.map(|row| self.bind_row(Statement::new(self.insert_one.clone()), row))).collect()
+        let (mut statements, mut left) = (Vec::new(), rows);
+        for (count, text) in &self.inserts {
+            let whole = left.chunks_exact(*count);
+            left = whole.remainder();
+            statements.extend(whole.map(|chunk| {
+                let empty = Statement::with_room(text.clone(), count * self.columns.len());
+                chunk.iter().fold(empty, |statement, row| self.bind_row(statement, row))
+            }));
+        }
+        statements
     }
 
     fn bind_row(&self, statement: Statement, row: &[Value]) -> Statement {

@@ -25,6 +25,9 @@ const WATCH_PAUSE: Duration = Duration::from_millis(40);
 /// The first half of the advisory lock that every write of a mover shares, so that whoever takes over finds the session
 /// of one that has stopped in the middle. The second half is of the operation's name.
 const MOVER_LOCK_CLASS: i32 = 0x7073_4d57;
+/// Triggers taken away at once on an embedded shard, whose statements are all compiled anew after each time. On
+/// PostgreSQL they go table by table.
+const TRIGGERS_AT_ONCE: usize = 12;
 /// Notes of a capture deleted by one statement.
 const FORGET_ROWS: usize = 64;
 
@@ -188,17 +191,27 @@ impl Shard {
             .bind(serde_json::to_string(ranges).expect("ranges are texts"))
     }
 
-    /// Takes a capture away, with what it caught. Each table in a transaction of its own, so that its writers wait for
-    /// no other; repeating it goes on where it stopped.
+    /// Takes the triggers of a capture away. On PostgreSQL each table in a transaction of its own, so that its writers
+    /// wait for no other; repeating it goes on where it stopped.
+    async fn remove_triggers(&self, op: OpRef, capture: OpId) -> Result<(), ShardError> {
+        let mut tx = self.trigger_transaction(op).await?;
+        let at_once = match self.dialect() {
+            Dialect::Sqlite => TRIGGERS_AT_ONCE,
+            Dialect::Postgres => 1,
+        };
+        for parts in capture::parts(&mut tx, self.dialect(), capture).await?.chunks(at_once) {
+            tx.run_all(parts.iter().map(|part| Statement::new(part.as_str())).collect()).await?;
+            tx.commit().await?;
+            tx = self.trigger_transaction(op).await?;
+        }
+        tx.rollback().await?;
+        Ok(())
+    }
+
+    /// Takes a capture away, with what it caught; repeating it goes on where it stopped.
     pub async fn remove_capture(&self, op: OpRef, capture: OpId) -> Result<(), ShardError> {
         loop {
-            let mut tx = self.trigger_transaction(op).await?;
-            for part in capture::parts(&mut tx, self.dialect(), capture).await? {
-                tx.run(Statement::new(part)).await?;
-                tx.commit().await?;
-                tx = self.trigger_transaction(op).await?;
-            }
-            tx.rollback().await?;
+            self.remove_triggers(op, capture).await?;
             // A dataset may have been bound meanwhile, and is watched, too: behind whoever binds one just now.
             let mut tx = SqlLocal::begin(self.carrier().await?).await?;
             tx.lock_meta().await?;
@@ -220,11 +233,16 @@ impl Shard {
         self.carry_write(op, capture, vec![statement]).await.map(drop)
     }
 
-    /// Lets the mover delete rows of ranges that have left: embedded shards cannot tell him from others.
+    /// Lets the mover delete rows of ranges that have left: embedded shards cannot tell him from others, and their
+    /// triggers have nothing to do any more.
     pub async fn rest_capture(&self, op: OpRef, capture: OpId) -> Result<(), ShardError> {
         let sql = format!("UPDATE {} SET state = 'resting' WHERE capture = $1", self.own("capture"));
         let statement = Statement::new(sql).bind(capture.to_string());
-        self.carry_write(op, capture, vec![statement]).await.map(drop)
+        self.carry_write(op, capture, vec![statement]).await?;
+        match self.dialect() {
+            Dialect::Sqlite => self.remove_triggers(op, capture).await,
+            Dialect::Postgres => Ok(()),
+        }
     }
 
     /// The oldest notes of a capture.
@@ -304,8 +322,8 @@ impl Shard {
         self.carry_write_as(op, capture, statements, Durable::Now).await
     }
 
-    /// As [`Shard::carry_write`]. On PostgreSQL nobody waits for the disk if it need not be durable yet, neither the
-    /// mover nor whoever commits at the same time.
+    /// As [`Shard::carry_write`]. Nobody waits for the disk if it need not be durable yet, neither the mover nor whoever
+    /// commits at the same time.
     pub async fn carry_write_as(
         &self,
         op: OpRef,
@@ -322,7 +340,12 @@ impl Shard {
         for statement in statements {
             batch = batch.push(statement);
         }
-        match self.carrier_as(durable).await?.write(batch).await {
+        let carrier = self.carrier_as(durable).await?;
+        let written = match durable {
+            Durable::Now => carrier.write(batch).await,
+            Durable::WithTheNext => carrier.write_lazily(batch).await,
+        };
+        match written {
             Ok(answers) => Ok(answers.into_iter().skip(skip).collect()),
             Err(engine::Error::Expectation { statement: 0, .. }) => Err(ShardError::Superseded(op.id)),
             Err(error) => Err(error.into()),
@@ -347,8 +370,7 @@ impl Shard {
     }
 
     /// Deletes rows of ranges that are not of this shard: in the same transaction the local map is locked and looked
-    /// at. All of it is one batch, so that nobody waits for more than the deletes on an embedded shard, where it is
-    /// always durable when it is answered.
+    /// at. All of it is one batch, so that nobody waits for more than the deletes on an embedded shard.
     pub async fn clean(
         &self,
         op: OpRef,
@@ -400,8 +422,14 @@ impl Shard {
         durable: Durable,
     ) -> Result<Vec<engine::Rows>, ShardError> {
         let carrier = self.carrier_as(durable).await?;
-        if self.dialect() == Dialect::Sqlite {
-            return Ok(carrier.write(statements.into_iter().collect()).await?);
+        match (self.dialect(), durable) {
+            (Dialect::Sqlite, Durable::Now) => {
+                return Ok(carrier.write(statements.into_iter().collect()).await?);
+            }
+            (Dialect::Sqlite, Durable::WithTheNext) => {
+                return Ok(carrier.write_lazily(statements.into_iter().collect()).await?);
+            }
+            (Dialect::Postgres, _) => {}
         }
         let mut tx = carrier.begin(Access::Write).await?;
         let answers = tx.run_known(statements).await?;

@@ -140,6 +140,39 @@ fn a_row_is_put_over_another_by_the_key_of_the_table_that_it_is_put_into() {
     );
 }
 
+/// Few statements carry many rows, and none of them is about a row that was not asked for.
+#[test]
+fn rows_are_added_and_removed_many_at_once() {
+    let definition = map(Scheme::List);
+    let shape = shape(&["tenant", "id", "body"], &[0, 1]);
+    let dataset = Dataset {
+        name: "items".to_owned(),
+        map: definition.name().clone(),
+        table: "item".to_owned(),
+        placement: Placement::Key(vec!["tenant".to_owned()]),
+        rows: None,
+    };
+    let range = [KeyRange::point(definition.placement(&Key::BigInt(42)).unwrap())];
+    let side = |dialect| Side::new(dialect, &dataset, &shape, &shape, &definition, &range).unwrap();
+    let row = |id: i64| vec![Value::Int(42), Value::Int(id), Value::Text("x".into())];
+    let rows: Vec<_> = (0..83).map(row).collect();
+    let inserts = side(Dialect::Postgres).inserts(&rows);
+    let counts: Vec<usize> = inserts.iter().map(|insert| insert.params().len() / 3).collect();
+    assert_eq!(counts, [64, 8, 8, 1, 1, 1]);
+    let added: Vec<Value> = inserts.iter().flat_map(|insert| insert.params().to_vec()).collect();
+    assert_eq!(added, rows.concat());
+    let keys: Vec<RowKey> = (0..33).map(|id| RowKey(vec![Value::Int(42), Value::Int(id)])).collect();
+    let keys: Vec<&RowKey> = keys.iter().collect();
+    let deletes = side(Dialect::Postgres).deletes(&keys);
+    assert_eq!(deletes.len(), 2);
+    assert_eq!(deletes[0].text(), deletes[1].text(), "prepared once");
+    let ids = |place: usize| deletes[place].params().iter().skip(1).step_by(2).cloned().collect::<Vec<_>>();
+    assert_eq!(ids(0), (0..32).map(Value::Int).collect::<Vec<_>>());
+    assert_eq!(ids(1), vec![Value::Int(32); 32], "the last one again");
+    assert_eq!(side(Dialect::Sqlite).deletes(&keys).len(), 33);
+    assert_eq!(side(Dialect::Postgres).deletes(&keys[..1])[0].params().len(), 2);
+}
+
 #[tokio::test]
 async fn with_the_tenant_in_front() {
     let definition = map(Scheme::List);
