@@ -1,10 +1,12 @@
 """SQL rows, entities and messages of one tenant in one transaction (H2): together or not at all, seen by the SDKs."""
 
+import asyncio
 import json
 import os
 import threading
 import time
 
+import asyncpg
 import psycopg
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
@@ -176,6 +178,98 @@ def test_what_cannot_be_is_refused(world):
     # A queue that no map of the user's places may be anywhere; the transaction goes where it is.
     with world.connect() as connection:
         connection.execute("SELECT polyshard.enqueue('elsewhere', 'x')")
+
+
+def test_a_message_is_deleted_together_with_what_was_done_for_it(world):
+    """The other end of an outbox: the message is got by the SDK, and ends with the transaction, or comes back."""
+    queue = world.queues().get_queue_client("4-outbox")
+    delete = "SELECT polyshard.message_delete(%s, %s, %s)"
+
+    def refused(connection, state, *arguments):
+        with pytest.raises(psycopg.Error) as caught:
+            connection.execute(delete, arguments)
+        assert caught.value.sqlstate == state, caught.value
+        connection.rollback()
+
+    queue.clear_messages()
+    sent = queue.send_message("work")
+    message = queue.receive_message(visibility_timeout=600)
+    with world.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (4, 900, 'x')")
+        assert connection.execute(delete, ("4-outbox", message.id, message.pop_receipt)).fetchone() == (message.id,)
+        connection.rollback()
+        assert queue.get_queue_properties().approximate_message_count == 1
+        refused(connection, "55000", "4-outbox", message.id, sent.pop_receipt)
+        refused(connection, "22023", "4-outbox", message.id, "not one")
+        refused(connection, "22023", "4-outbox", "not one", message.pop_receipt)
+        refused(connection, "42704", "nowhere", message.id, message.pop_receipt)
+        connection.execute("INSERT INTO orders VALUES (4, 900, 'x')")
+        connection.execute("SAVEPOINT here")
+        connection.execute(delete, ("4-outbox", message.id, message.pop_receipt))
+        connection.execute("ROLLBACK TO SAVEPOINT here")
+        connection.execute(delete, ("4-outbox", message.id, message.pop_receipt))
+        connection.commit()
+        assert queue.get_queue_properties().approximate_message_count == 0 and world.orders(4) == 1
+        refused(connection, "P0002", "4-outbox", message.id, message.pop_receipt)
+        connection.execute("DELETE FROM orders WHERE tenant = 4")
+
+
+def test_arguments_as_tools_write_them(world):
+    with world.connect(autocommit=True) as connection:
+        world.queues().get_queue_client("5-outbox").clear_messages()
+        run = connection.execute
+        # Whatever became of tables just before.
+        run("CREATE TABLE passing (a int)")
+        run("DROP TABLE passing")
+        run("SELECT polyshard.enqueue('5-outbox', E'it''s\\na \\u00fcmlaut\\\\')")
+        sent = run("SELECT polyshard.enqueue(CAST(%s AS character varying(20)), (CAST('cast' AS text))) AS sent",
+                   ("5-outbox",))
+        assert sent.description[0].name == "sent"
+        assert run("SELECT polyshard.entity_get('Totals', '5', 'none') found").description[0].name == "found"
+        run("SELECT polyshard.enqueue(('5-outbox'), ('parentheses'::text), (0)::int)")
+        assert world.messages(5) == ["it's\na ümlaut\\", "cast", "parentheses"]
+        for sql in ["SELECT polyshard.enqueue('5-outbox', 'a' || 'b')",
+                    "SELECT polyshard.enqueue('5-outbox', 'x') FROM orders WHERE tenant = 5",
+                    "SELECT polyshard.enqueue('5-outbox', 'x'), polyshard.enqueue('5-outbox', 'y')",
+                    "SELECT polyshard.entity_get('Totals', '5', 't')::jsonb ->> 'n'",
+                    "INSERT INTO orders VALUES (5, 1, polyshard.enqueue('5-outbox', 'x'))"]:
+            with pytest.raises(psycopg.errors.FeatureNotSupported) as caught:
+                run(sql)
+            assert "a statement of its own" in caught.value.diag.message_hint, sql
+        # Who gets a message gets it in XML, which has no such character.
+        with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
+            run("SELECT polyshard.enqueue('5-outbox', %s)", ("bell \x07",))
+        assert "base64" in str(caught.value)
+        with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
+            run("SELECT polyshard.enqueue('5-outbox', 'x', 604801, -1)")
+        assert "604800" in str(caught.value)
+
+    async def numbers():
+        connection = await asyncpg.connect(**world.doors.asyncpg())
+        await connection.fetchval("SELECT polyshard.enqueue($1, $2, $3, $4)", "5-outbox", "numbers", 0, 600)
+        await connection.fetchval("SELECT polyshard.enqueue($1, $2, ttl_seconds => $3::int)", "5-outbox", "named", -1)
+        await connection.close()
+
+    asyncio.run(numbers())
+    assert world.messages(5)[3:] == ["numbers", "named"]
+    world.queues().get_queue_client("5-outbox").clear_messages()
+
+
+def test_what_shards_keep_is_not_in_the_way_of_sql(world):
+    """Each shard has a part of the messages: nobody may take it for all, or change it behind the stores' backs."""
+    with world.connect(autocommit=True) as connection:
+        for sql in ["SELECT * FROM polyshard.queue_message", "DELETE FROM polyshard.queue_message",
+                    "UPDATE polyshard.entity SET pk = 'x'", "TRUNCATE polyshard.queue_message",
+                    "INSERT INTO polyshard.meta DEFAULT VALUES", "DROP TABLE polyshard.queue_message",
+                    "ALTER TABLE polyshard.entity ADD COLUMN x int", "DROP TABLE IF EXISTS orders2, polyshard.entity",
+                    "SELECT (SELECT count(*) FROM polyshard.entity) FROM orders WHERE tenant = 1"]:
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                connection.execute(sql)
+        with pytest.raises(psycopg.Error):
+            connection.execute("DROP SCHEMA polyshard CASCADE")
+        connection.execute("SELECT polyshard.enqueue('5-outbox', 'still there')")
+    assert world.messages(5) == ["still there"]
+    world.queues().get_queue_client("5-outbox").clear_messages()
 
 
 def test_in_a_pipeline(world):

@@ -8,9 +8,9 @@ use polyshard_router::Access;
 use polyshard_router::rights::StoreName;
 use polyshard_shard::Dataset;
 use polyshard_sql::{SqlError, SqlState};
-use polyshard_store_queue::transact::{Enqueue, enqueue_statements};
+use polyshard_store_queue::transact::{Enqueue, Removal, enqueue_statements};
 use polyshard_store_queue::{
-    NewMessage, QueueName, QueueStore, StoreError as QueueError, TTL_DEFAULT_MS, Ttl,
+    MessageId, NewMessage, PopReceipt, QueueName, QueueStore, StoreError as QueueError, TTL_DEFAULT_MS, Ttl,
 };
 use polyshard_store_sql::{Enlisted, Enlisting, Refusal, Step, StoreFunction, Stores};
 use polyshard_store_table::transact::{EntityChange, EntityRead, etag, read_properties};
@@ -24,6 +24,8 @@ use crate::config::AzureConfig;
 const UNDEFINED_OBJECT: SqlState = SqlState("42704");
 const UNIQUE_VIOLATION: SqlState = SqlState("23505");
 const OUTCOME_UNKNOWN: SqlState = SqlState("08007");
+/// A row that was counted on is not there.
+const NO_DATA_FOUND: SqlState = SqlState("P0002");
 
 const ENTITY: &[&str] = &["table_name", "partition_key", "row_key", "properties"];
 const FUNCTIONS: &[StoreFunction] = &[
@@ -36,6 +38,11 @@ const FUNCTIONS: &[StoreFunction] = &[
         name: "enqueue",
         parameters: &["queue", "message", "visibility_seconds", "ttl_seconds"],
         required: 2,
+    },
+    StoreFunction {
+        name: "message_delete",
+        parameters: &["queue", "message_id", "pop_receipt"],
+        required: 3,
     },
 ];
 
@@ -52,7 +59,8 @@ impl Stores for OtherStores {
     }
 
     fn concerned(&self, function: &str, arguments: &[Option<String>]) -> (StoreName, String) {
-        let store = if function == "enqueue" { StoreName::Queues } else { StoreName::Tables };
+        let of_queues = matches!(function, "enqueue" | "message_delete");
+        let store = if of_queues { StoreName::Queues } else { StoreName::Tables };
         let named = arguments.first().and_then(Option::as_deref).unwrap_or_default();
         let own =
             |(account, name): (&str, &str)| (account == self.azure.first_account()).then(|| name.to_owned());
@@ -62,10 +70,11 @@ impl Stores for OtherStores {
 
     fn enlist<'a>(&'a self, function: &'a str, arguments: Vec<Option<String>>) -> Enlisting<'a> {
         Box::pin(async move {
-            if function == "enqueue" {
-                return self.message(arguments).await;
+            match function {
+                "enqueue" => self.message(arguments).await,
+                "message_delete" => self.removal(arguments).await,
+                _ => self.entity(function, arguments).await,
             }
-            self.entity(function, arguments).await
         })
     }
 }
@@ -88,6 +97,19 @@ impl OtherStores {
         let new = NewMessage { body: body.unwrap_or_default(), invisible_ms, ttl };
         let enqueue = store.enlist(&queue, new).await.map_err(of_queue)?;
         Ok(Box::new(Putting { enqueue }))
+    }
+
+    async fn removal(&self, arguments: Vec<Option<String>>) -> Result<Box<dyn Enlisted>, Refusal> {
+        let store = self.queues.as_ref().ok_or_else(|| not_served("queues"))?;
+        let [queue, id, receipt, _] = four(arguments);
+        let (account, name) = self.named(queue.as_deref().unwrap_or_default())?;
+        let queue = QueueName::new(account, name).map_err(|error| invalid(error.to_string()))?;
+        let id = MessageId::parse(id.as_deref().unwrap_or_default().trim());
+        let id = id.ok_or_else(|| invalid("message_id is the id of a message: a UUID"))?;
+        let receipt = PopReceipt::parse(receipt.as_deref().unwrap_or_default().trim(), &id);
+        let receipt = receipt.ok_or_else(|| invalid("pop_receipt is not one that this service gave"))?;
+        let removal = store.enlist_removal(&queue, id, receipt).await.map_err(of_queue)?;
+        Ok(Box::new(Removing { removal, id, stage: Stage::Begin }))
     }
 
     async fn entity(
@@ -161,6 +183,47 @@ impl Enlisted for Putting {
     }
 }
 
+/// A message to be deleted.
+struct Removing {
+    removal: Removal,
+    id: MessageId,
+    stage: Stage,
+}
+
+impl Enlisted for Removing {
+    fn map(&self) -> &MapName {
+        self.removal.map()
+    }
+    fn key(&self) -> &Key {
+        self.removal.key()
+    }
+    fn access(&self) -> Access {
+        Access::Write
+    }
+    fn dataset(&self, dialect: Dialect) -> Dataset {
+        self.removal.dataset(dialect)
+    }
+    fn step(&mut self, dialect: Dialect, answer: Option<&Rows>) -> Result<Step, SqlError> {
+        match (self.stage, answer) {
+            (Stage::Read, Some(state)) => Err(match of_queue(self.removal.why_not(state)) {
+                Refusal::Sql(error) => error,
+                Refusal::Router(error) => SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()),
+            }),
+            (Stage::Write, Some(deleted)) if deleted.affected() == 1 => {
+                Ok(Step::Done(Some(self.id.to_string())))
+            }
+            (Stage::Write, Some(_)) => {
+                self.stage = Stage::Read;
+                Ok(Step::Run(self.removal.state(dialect)))
+            }
+            _ => {
+                self.stage = Stage::Write;
+                Ok(Step::Run(self.removal.delete(dialect)))
+            }
+        }
+    }
+}
+
 /// An entity to be read.
 struct Getting {
     read: EntityRead,
@@ -198,7 +261,7 @@ struct Changing {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Begin,
-    /// What must be known of the entity is being read.
+    /// What must be known of the entity, or of the message that is not deleted, is being read.
     Read,
     Write,
 }
@@ -287,9 +350,13 @@ fn of_queue(error: QueueError) -> Refusal {
         }
         QueueError::Router(error) => return Refusal::Router(error),
         QueueError::NoMap(_) => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-        QueueError::TooLarge | QueueError::InvisibleTooLong | QueueError::Misplaced { .. } => {
-            SqlState::INVALID_PARAMETER_VALUE
-        }
+        QueueError::NoSuchMessage => NO_DATA_FOUND,
+        QueueError::ReceiptMismatch => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        QueueError::TooLarge
+        | QueueError::InvisibleTooLong
+        | QueueError::InvisibleMax
+        | QueueError::Unwritable
+        | QueueError::Misplaced { .. } => SqlState::INVALID_PARAMETER_VALUE,
         _ => SqlState::INTERNAL_ERROR,
     };
     SqlError::new(state, message).into()

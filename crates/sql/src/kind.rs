@@ -352,6 +352,15 @@ pub struct PolyshardCall {
     pub arguments: Vec<Argument>,
     /// The arguments' names, for those given as `name => value`.
     pub names: Vec<Option<String>>,
+    /// What the answer's column is to be called.
+    pub alias: Option<String>,
+}
+
+impl PolyshardCall {
+    /// The name of the answer's column.
+    pub fn column(&self) -> &str {
+        self.alias.as_deref().unwrap_or(&self.function)
+    }
 }
 
 /// An argument of a command.

@@ -3,8 +3,6 @@
 mod metadata;
 mod parameters;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use polyshard_azure_http::{
     Context, Endpoint, Method, Need, PropertiesPatch, Request, ResourceType, SasOperation, ServiceError,
     parse_policies, xml,
@@ -227,9 +225,7 @@ fn message_command(request: &Request, queue: QueueName, id: &str) -> Result<Comm
     let id = MessageId::parse(id).ok_or_else(reply::no_such_message)?;
     let malformed =
         || ServiceError::invalid_query("popreceipt", receipt, "it is not one that this service gave");
-    // A plus sign that the client did not encode has become a space.
-    let bytes = STANDARD.decode(receipt.replace(' ', "+")).map_err(|_| malformed())?;
-    let receipt = PopReceipt::from_bytes(&bytes, &id).ok_or_else(malformed)?;
+    let receipt = PopReceipt::parse(receipt, &id).ok_or_else(malformed)?;
     if request.method == Method::Delete {
         return Ok(Command::DeleteMessage { queue, id, receipt });
     }

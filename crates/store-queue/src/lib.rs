@@ -14,7 +14,7 @@ mod store;
 
 /// Putting messages inside a caller's own transaction.
 pub mod transact {
-    pub use crate::store::transact::{Enqueue, enqueue, enqueue_statements};
+    pub use crate::store::transact::{Enqueue, Removal, enqueue, enqueue_statements};
 }
 
 pub use handler::QueueService;

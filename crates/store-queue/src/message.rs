@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use uuid::Uuid;
 
 /// The largest text of a message, in bytes of UTF-8: the service's limit, which clients know.
@@ -68,6 +70,18 @@ impl PopReceipt {
 
     pub(crate) fn nonce(self) -> i64 {
         self.0
+    }
+
+    /// The receipt as clients have it.
+    pub fn to_text(self, id: &MessageId) -> String {
+        STANDARD.encode(self.to_bytes(id))
+    }
+
+    /// Reads what a client has of a message's receipt; nothing if no service wrote it so.
+    pub fn parse(text: &str, id: &MessageId) -> Option<PopReceipt> {
+        // A plus sign that the client did not encode has become a space.
+        let bytes = STANDARD.decode(text.replace(' ', "+")).ok()?;
+        PopReceipt::from_bytes(&bytes, id)
     }
 
     /// The receipt for the wire. The messages of one get share a nonce; mixed with the id no two receipts are alike.

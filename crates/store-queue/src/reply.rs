@@ -1,7 +1,5 @@
 //! Answers and errors as the queue clients read them: the only file that knows the codes of the wire.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use polyshard_azure_http::xml::Writer;
 use polyshard_azure_http::{
     Response, ServiceError, ServiceProperties, StoredPolicy, Timestamp, write_policies,
@@ -38,7 +36,7 @@ pub(crate) fn messages(status: u16, messages: &[Message], show: Show) -> Respons
         xml.element("InsertionTime", &rfc1123(message.inserted_ms));
         xml.element("ExpirationTime", &rfc1123(message.expires_ms));
         if show != Show::Peek {
-            xml.element("PopReceipt", &STANDARD.encode(message.receipt.to_bytes(&message.id)));
+            xml.element("PopReceipt", &message.receipt.to_text(&message.id));
             xml.element("TimeNextVisible", &rfc1123(message.visible_ms));
         }
         if show != Show::Put {
@@ -53,7 +51,7 @@ pub(crate) fn messages(status: u16, messages: &[Message], show: Show) -> Respons
 
 pub(crate) fn updated(updated: &Updated, id: &crate::MessageId) -> Response {
     Response::new(204)
-        .header("x-ms-popreceipt", STANDARD.encode(updated.receipt.to_bytes(id)))
+        .header("x-ms-popreceipt", updated.receipt.to_text(id))
         .header("x-ms-time-next-visible", rfc1123(updated.visible_ms))
 }
 
@@ -180,6 +178,10 @@ pub(crate) fn failure(error: &StoreError) -> ServiceError {
              updated again since.",
         ),
         StoreError::TooLarge => message_too_large(),
+        // The door's own readers refuse both before.
+        StoreError::Unwritable | StoreError::InvisibleMax => {
+            ServiceError::new(400, "InvalidInput", format!("One of the request inputs is not valid: {error}."))
+        }
         StoreError::InvisibleTooLong => ServiceError::new(
             400,
             "OutOfRangeQueryParameterValue",
@@ -228,8 +230,11 @@ fn router_failure(error: &StoreError, inner: &RouterError) -> ServiceError {
         | RouterError::Shard { .. }
         | RouterError::CatalogAway(_) => busy(inner),
         RouterError::OverQuota { after, .. } => ServiceError::too_many(&inner.to_string(), *after),
-        // A queue whose place is not mapped waits for the operator.
-        RouterError::Locate(_) => busy(inner),
+        // A queue whose place is not mapped waits for the operator, whom its user can tell what is missing.
+        RouterError::Locate(_) => {
+            tracing::warn!(error = %inner, "a request could not be carried out now");
+            ServiceError::server_busy(&format!("no shard has the key of this queue: {inner}"))
+        }
         RouterError::Catalog(catalog) if catalog.is_retryable() => busy(inner),
         RouterError::Engine(_)
         | RouterError::CrossShard(_)
@@ -325,8 +330,8 @@ pub(crate) fn empty_metadata_name() -> ServiceError {
 
 pub(crate) fn invalid_metadata(name: &str) -> ServiceError {
     let message = format!(
-        "The metadata specified is invalid: '{name}' is given twice, or has characters that are not allowed; a name \
-         has letters, digits and underscores and does not begin with a digit."
+        "The metadata specified is invalid. It has characters that are not permitted, or '{name}' twice: a name has \
+         letters, digits and underscores and does not begin with a digit, and a value is ASCII; encode any other."
     );
     ServiceError::new(400, "InvalidMetadata", message)
 }

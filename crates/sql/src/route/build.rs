@@ -8,6 +8,7 @@ use super::analysis::{Action, Analysis, Called, Occurrence, Place};
 use super::builder::{Builder, Use};
 use super::cte::Env;
 use super::formula::KeyColumn;
+use super::from::{OWN_SCHEMA, check_not_own};
 use super::mention;
 use super::scope::relation_of;
 use super::value::Family;
@@ -129,6 +130,12 @@ fn is_plain_insert(statement: &Statement) -> bool {
 
 fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> Result<Analysis, SqlError> {
     let context = builder.context;
+    let ours = |(schema, name): &(Option<String>, String)| {
+        (schema.as_deref() == Some("polyshard")).then(|| crate::call::refused_inside(name)).flatten()
+    };
+    if let Some(refusal) = builder.functions.iter().find_map(ours) {
+        return Err(refusal);
+    }
     let called = called(&builder, context.schema);
     let mut occurrences = Vec::new();
     let (mut reads_reference, mut reference_written) = (false, None);
@@ -396,6 +403,7 @@ fn schema_change(statement: &Statement, ddl: &Ddl, context: &Context<'_>) -> Res
             Some(query) => Ok(Analysis { writes: true, ..build(&*nested(&query.to_string())?, context)? }),
         };
     }
+    check_changes_nothing_own(statement, ddl)?;
     let filled_from = match statement.ast() {
         Some(ast::Statement::CreateTable(table)) => table.query.as_deref(),
         Some(ast::Statement::CreateView(view)) if view.materialized => Some(view.query.as_ref()),
@@ -419,6 +427,25 @@ fn schema_change(statement: &Statement, ddl: &Ddl, context: &Context<'_>) -> Res
         ));
     }
     Ok(plain(Action::Everywhere, true, context))
+}
+
+/// Without what Polyshard keeps on them, shards are of no use.
+fn check_changes_nothing_own(statement: &Statement, ddl: &Ddl) -> Result<(), SqlError> {
+    let dropped = match statement.ast() {
+        Some(ast::Statement::Drop { names, .. }) => names.iter().filter_map(relation_of).collect(),
+        _ => Vec::new(),
+    };
+    let named = ddl.name.iter().map(|name| (name.schema.clone(), name.name.clone()));
+    for (schema, name) in named.chain(dropped) {
+        check_not_own(schema.as_deref(), &name)?;
+        if matches!(ddl.tag.as_str(), "DROP SCHEMA" | "ALTER SCHEMA") && name == OWN_SCHEMA {
+            return Err(SqlError::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("schema {OWN_SCHEMA} is what Polyshard keeps on its shards, and cannot be changed"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What could not be parsed may pass if it names nothing of the user's.

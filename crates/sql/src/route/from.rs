@@ -8,11 +8,26 @@ use super::cte::Env;
 use super::graph::{NodeId, Sequence};
 use super::query::renamed;
 use super::scope::{Columns, Item, Scope, name_of, relation_of};
-use crate::error::SqlError;
+use crate::error::{SqlError, SqlState};
 use crate::statement::statements;
 
 /// Schemas whose relations every shard has alike.
 const SYSTEM_SCHEMAS: [&str; 3] = ["pg_catalog", "information_schema", "pg_toast"];
+
+/// The schema in which each shard keeps what it needs itself, and the entities and messages of its part of the keys.
+pub(super) const OWN_SCHEMA: &str = "polyshard";
+
+/// No statement of a client's is about those: it would see or change one shard's part, behind the backs of the stores.
+pub(super) fn check_not_own(schema: Option<&str>, name: &str) -> Result<(), SqlError> {
+    if schema != Some(OWN_SCHEMA) {
+        return Ok(());
+    }
+    let message = format!("relation \"{OWN_SCHEMA}.{name}\" does not exist");
+    Err(SqlError::new(SqlState::UNDEFINED_TABLE, message).hint(
+        "What Polyshard keeps on its shards is not SQL's: entities and messages are at the doors of tables and \
+         queues, and polyshard.entity_get reads an entity.",
+    ))
+}
 
 impl Builder<'_> {
     /// A relation and what is joined to it.
@@ -245,6 +260,7 @@ impl Builder<'_> {
             }
             None => schema,
         };
+        check_not_own(schema.as_deref(), &name)?;
         let system = match &schema {
             Some(schema) => SYSTEM_SCHEMAS.contains(&schema.as_str()),
             None => name.starts_with("pg_"),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::builder::{Builder, Use};
 use super::cte::Env;
-use super::from::alias_of;
+use super::from::{alias_of, check_not_own};
 use super::literal::Literal;
 use super::scope::{Columns, Item, Outputs, Scope, relation_of};
 use crate::error::{SqlError, SqlState};
@@ -40,6 +40,7 @@ impl Builder<'_> {
         match self.context.schema.table(schema.as_deref(), &name, path) {
             Some(table) => Ok(Some(table.clone())),
             None => {
+                check_not_own(schema.as_deref(), &name)?;
                 let system = schema.as_deref().map_or(name.starts_with("pg_"), |s| s == "pg_catalog");
                 if system {
                     self.system.push(name);

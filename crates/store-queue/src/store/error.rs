@@ -4,7 +4,7 @@ use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
 
-use crate::message::MESSAGE_BYTES_MAX;
+use crate::message::{MESSAGE_BYTES_MAX, VISIBILITY_MS_MAX};
 
 /// A refusal or failure of the store.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -26,6 +26,14 @@ pub enum StoreError {
         "the message would become visible only after it has expired; choose a shorter visibility timeout"
     )]
     InvisibleTooLong,
+    /// Choose a shorter time.
+    #[error("a message can be invisible for 0 to {} seconds", VISIBILITY_MS_MAX / 1000)]
+    InvisibleMax,
+    /// Encode it.
+    #[error(
+        "the text has a character that a message cannot have, since XML has not; encode the text in base64"
+    )]
+    Unwritable,
     /// Send less.
     #[error("a message has at most {MESSAGE_BYTES_MAX} bytes in UTF-8")]
     TooLarge,

@@ -190,16 +190,7 @@ impl QueueStore {
     ) -> Result<StoreError, StoreError> {
         let state =
             Ask::new(Kind::Read, |texts| &texts.state, home).bind(home.placement.clone()).bind(id.as_bytes());
-        let rows = self.ask(home, state).await?;
-        let Some(row) = rows.first() else { return Ok(StoreError::NoSuchMessage) };
-        let (stored, expires_ms) = (row.int(0).map_err(broken)?, row.int(1).map_err(broken)?);
-        Ok(if expires_ms <= self.now_ms() {
-            StoreError::NoSuchMessage
-        } else if stored == receipt.nonce() {
-            StoreError::InvisibleTooLong
-        } else {
-            StoreError::ReceiptMismatch
-        })
+        reason(&self.ask(home, state).await?, receipt, self.now_ms())
     }
 
     /// Deletes all messages that are in the queue now.
@@ -226,6 +217,19 @@ impl QueueStore {
         let count = Ask::new(Kind::Sum, |texts| &texts.count, &home).bind(self.now_ms());
         self.ask(&home, count).await?.one().and_then(|row| row.int(0)).map_err(broken)
     }
+}
+
+/// Why a message in this state could not be changed with a receipt.
+pub(super) fn reason(state: &Rows, receipt: PopReceipt, now_ms: i64) -> Result<StoreError, StoreError> {
+    let Some(row) = state.first() else { return Ok(StoreError::NoSuchMessage) };
+    let (stored, expires_ms) = (row.int(0).map_err(broken)?, row.int(1).map_err(broken)?);
+    Ok(if expires_ms <= now_ms {
+        StoreError::NoSuchMessage
+    } else if stored == receipt.nonce() {
+        StoreError::InvisibleTooLong
+    } else {
+        StoreError::ReceiptMismatch
+    })
 }
 
 /// A statement on one message for the holder of its receipt.

@@ -1,23 +1,25 @@
-//! Putting a message inside a caller's own transaction on a shard, with SQL rows and entities of the same
-//! shardlet (H2).
+//! Putting a message, and deleting one that was got, inside a caller's own transaction on a shard, with SQL rows and
+//! entities of the same shardlet (H2).
 //!
 //! The caller holds a ticket for the key that [`Enqueue::key`] names, has let the shard know of the queue
 //! ([`Enqueue::dataset`]), and runs either [`enqueue`] on a transaction of the engine, or the statements of
 //! [`enqueue_statements`] on a session of its own. Nobody sees the message before it commits; its time of insertion,
-//! and so its place among the others, is that of [`QueueStore::enlist`].
+//! and so its place among the others, is that of [`QueueStore::enlist`]. With a [`Removal`] it is the same: what was
+//! done for a message is committed together with its end, or it comes back.
 
 use std::sync::Arc;
 
+use polyshard_azure_http::xml::is_xml_char;
 use polyshard_catalog::DatasetRecord;
-use polyshard_engine::{Dialect, Expect, Statement, Transaction};
+use polyshard_engine::{Dialect, Expect, Rows, Statement, Transaction};
 use polyshard_map::{Key, MapName};
 use polyshard_router::descriptor;
 use polyshard_shard::Dataset;
 
-use super::messages::broken;
+use super::messages::{broken, reason};
 use super::statements::texts;
 use super::{Home, QueueStore, StoreError};
-use crate::message::{MESSAGE_BYTES_MAX, Message, NewMessage, VISIBILITY_MS_MAX};
+use crate::message::{MESSAGE_BYTES_MAX, Message, MessageId, NewMessage, PopReceipt, VISIBILITY_MS_MAX};
 use crate::name::QueueName;
 use crate::schema::MESSAGES;
 
@@ -74,6 +76,57 @@ pub fn enqueue_statements(dialect: Dialect, enqueue: &Enqueue) -> Vec<Statement>
     vec![put.expect(Expect::Rows(1))]
 }
 
+/// A message to be deleted by whom got it last.
+pub struct Removal {
+    home: Home,
+    id: MessageId,
+    receipt: PopReceipt,
+    now_ms: i64,
+}
+
+impl Removal {
+    /// The map that places its queue.
+    pub fn map(&self) -> &MapName {
+        &self.home.record.map
+    }
+
+    /// The queue's key there: the transaction must be on the shard that owns it.
+    pub fn key(&self) -> &Key {
+        &self.home.key[0]
+    }
+
+    /// What the shard knows of its queue.
+    pub fn dataset(&self, dialect: Dialect) -> Dataset {
+        descriptor(&self.home.record, dialect.own_table(MESSAGES))
+    }
+
+    /// Deletes it: one row, if the receipt is its last one.
+    pub fn delete(&self, dialect: Dialect) -> Statement {
+        self.of_message(texts(dialect).delete.clone()).bind(self.receipt.nonce()).bind(self.now_ms)
+    }
+
+    /// Asks why nothing was deleted.
+    pub fn state(&self, dialect: Dialect) -> Statement {
+        self.of_message(texts(dialect).state.clone())
+    }
+
+    /// Why nothing was deleted, as the answer to [`Removal::state`] says.
+    pub fn why_not(&self, state: &Rows) -> StoreError {
+        match reason(state, self.receipt, self.now_ms) {
+            // Got and given back within a moment: the holder of this receipt has it no more.
+            Ok(StoreError::InvisibleTooLong) => StoreError::ReceiptMismatch,
+            Ok(error) | Err(error) => error,
+        }
+    }
+
+    fn of_message(&self, text: Arc<str>) -> Statement {
+        Statement::new(text)
+            .bind(self.home.dataset())
+            .bind(self.home.placement.as_slice())
+            .bind(self.id.as_bytes())
+    }
+}
+
 /// Puts the message inside a transaction.
 pub async fn enqueue(tx: &mut Transaction, dialect: Dialect, enqueue: &Enqueue) -> Result<(), StoreError> {
     tx.run_all(enqueue_statements(dialect, enqueue)).await.map(drop).map_err(broken)
@@ -86,12 +139,27 @@ impl QueueStore {
             return Err(StoreError::TooLarge);
         }
         if !(0..=VISIBILITY_MS_MAX).contains(&new.invisible_ms) {
-            return Err(StoreError::InvisibleTooLong);
+            return Err(StoreError::InvisibleMax);
+        }
+        // Whoever gets it gets it in XML.
+        if !new.body.chars().all(is_xml_char) {
+            return Err(StoreError::Unwritable);
         }
         let home = self.home(queue).await?;
         let message = self.message(new)?;
         // Should it be committed, it may be the first of its queue to expire.
         self.expires_at(home.dataset, message.expires_ms);
         Ok(Enqueue { home, message })
+    }
+
+    /// The end of a message, for a transaction of the caller's.
+    pub async fn enlist_removal(
+        &self,
+        queue: &QueueName,
+        id: MessageId,
+        receipt: PopReceipt,
+    ) -> Result<Removal, StoreError> {
+        let home = self.home(queue).await?;
+        Ok(Removal { home, id, receipt, now_ms: self.now_ms() })
     }
 }

@@ -11,8 +11,8 @@ use crate::reply::{self, Field};
 /// The commands, for those who mistype one.
 const COMMANDS: &str = "shard_table(table, map, column), reference_table(table), local_table(table, shard), \
      table_free(function), create_map(name, scheme, key type) and write_completed(name) are known, entity_upsert, \
-     entity_merge, entity_insert, entity_delete, entity_get and enqueue where tables and queues are served, and \
-     next_id() in any expression";
+     entity_merge, entity_insert, entity_delete, entity_get, enqueue and message_delete where tables and queues \
+     are served, and next_id() in any expression";
 
 impl Session {
     /// Carries out a command; its answer is one row of one text.
@@ -35,7 +35,7 @@ impl Session {
             None if asks => self.write_completed(&arguments).await?,
             None => self.carry_out(call, &arguments).await?,
         };
-        self.columns(&[Field::text(&call.function)]);
+        self.columns(&[Field::text(call.column())]);
         reply::data_row(&mut self.client.out, [answer.as_deref()].into_iter());
         reply::complete(&mut self.client.out, "SELECT 1");
         Ok(())

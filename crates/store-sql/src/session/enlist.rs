@@ -5,18 +5,32 @@ use polyshard_map::{Key, MapName};
 use polyshard_router::rights::{Asked, Right};
 use polyshard_router::{Access, RouterError};
 use polyshard_shard::Dataset;
-use polyshard_sql::{PolyshardCall, SqlError, SqlState};
+use polyshard_sql::{Argument, PolyshardCall, SqlError, SqlState, TypeOid};
 
 use super::place::Wanted;
 use super::{Done, Session, Stop};
 use crate::enlist::{Enlisted, Refusal, Step, StoreFunction};
 use crate::reply::{self, state};
 
+/// How the names of parameters end that are whole numbers; all others are texts.
+const SECONDS: &str = "_seconds";
+
 impl Session {
     /// The function of another store that a call means, if it means one.
     pub(super) fn store_function(&self, call: &PolyshardCall) -> Option<&'static StoreFunction> {
         let functions = self.door.stores.as_ref()?.functions();
         functions.iter().find(|function| function.name == call.function)
+    }
+
+    /// What a client is told that a parameter of a call is, if it does not know better: many take what they are given
+    /// for that type and no other.
+    pub(super) fn parameter_type(&self, call: &PolyshardCall, parameter: usize) -> TypeOid {
+        let Some(function) = self.store_function(call) else { return TypeOid::TEXT };
+        let is_meant = |argument: &Argument| *argument == Argument::Parameter(parameter as u32 + 1);
+        let Some(at) = call.arguments.iter().position(is_meant) else { return TypeOid::TEXT };
+        let named = call.names.get(at).and_then(Option::as_deref);
+        let name = named.or_else(|| function.parameters.get(at).copied());
+        if name.is_some_and(|name| name.ends_with(SECONDS)) { TypeOid::INT8 } else { TypeOid::TEXT }
     }
 
     /// Carries out a call of another store's function; its answer is one text, or NULL.
@@ -91,6 +105,8 @@ impl Session {
 
     async fn enlist(&mut self, enlisted: &mut dyn Enlisted) -> Result<Option<String>, Stop> {
         let access = enlisted.access();
+        // It is about no table, whatever has become of those that the statement before it was about.
+        self.routed_by = None;
         let keys: Vec<(MapName, Vec<Key>)> = vec![(enlisted.map().clone(), vec![enlisted.key().clone()])];
         let shard = {
             let view = self.door.router.view();

@@ -249,10 +249,14 @@ impl Session {
         if let Some(analysed) = &prepared.analysed {
             let count = analysed.statement.parameters() as usize;
             let given = |at: usize| prepared.types.get(at).copied().filter(|oid| *oid != 0);
-            parameters = (0..count).map(|at| given(at).map_or(TypeOid::TEXT, TypeOid)).collect();
+            let natural = |at: usize| match analysed.statement.kind() {
+                Kind::Polyshard(call) => self.parameter_type(call, at),
+                _ => TypeOid::TEXT,
+            };
+            parameters = (0..count).map(|at| given(at).map_or_else(|| natural(at), TypeOid)).collect();
             match analysed.statement.kind() {
                 Kind::Show(name) => columns.push(Field::text(name)),
-                Kind::Polyshard(call) => columns.push(Field::text(&call.function)),
+                Kind::Polyshard(call) => columns.push(Field::text(call.column())),
                 Kind::SetConfig(_) => columns.push(Field::text("set_config")),
                 _ => {}
             }
