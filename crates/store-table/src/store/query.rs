@@ -15,7 +15,7 @@ use polyshard_map::KeyRange;
 use polyshard_router::{Access, RouterError, Ticket};
 
 use super::entities::read_properties;
-use super::statements::{Asked, From, Over, PARTITIONS_AHEAD, Until, texts};
+use super::statements::{Asked, From, LONG_BYTES, Long, Over, PARTITIONS_AHEAD, Until, texts};
 use super::{StoreError, TableStore, number, timestamp};
 use crate::edm::{EdmValue, Scalar};
 use crate::entity::{Entity, KEY_BYTES_MAX, Properties};
@@ -35,6 +35,8 @@ const FIRST_CHUNK_ROWS_MAX: usize = 64;
 const CHUNK_ROWS_MAX: usize = 512;
 /// Bytes that later chunks should not exceed by much.
 const CHUNK_BYTES: usize = 512 * 1024;
+/// Rows that are read together however long they are: no more than a megabyte or two each.
+const LONG_ROWS_MAX: usize = 16;
 /// How often a page over several shards is begun anew when one of them could not be read.
 const TRIES_MAX: u32 = 6;
 /// The first pause between tries; it doubles.
@@ -155,12 +157,20 @@ struct Found {
     partition: Arc<str>,
     row: String,
     ticks: i64,
-    /// None if its keys are not those of an entity that is asked for.
-    properties: Option<String>,
+    properties: Text,
     /// Whether the shard has it by right, and not from or for a move.
     is_owned: bool,
     /// How many rows or partitions were looked at to find it.
     looked: usize,
+}
+
+/// The properties of a row as they are stored.
+enum Text {
+    /// Its keys are not those of an entity that is asked for.
+    Unasked,
+    /// They are long, and still to be read.
+    Long,
+    Read(String),
 }
 
 impl Plan {
@@ -202,8 +212,11 @@ impl Plan {
                 page.next = passed.or_else(|| page.entities.last().map(key_of));
                 return Ok(Ok(page));
             }
-            let found = source.rows.pop_front().expect("it was looked at");
+            let mut found = source.rows.pop_front().expect("it was looked at");
             examined += found.looked;
+            if matches!(found.properties, Text::Long) && found.is_owned {
+                found.properties = self.read_long(source.ticket, &found).await?;
+            }
             let length = found.bytes();
             match self.matching(found) {
                 Ok(Looked::Found(entity)) => {
@@ -301,7 +314,8 @@ impl Plan {
                     .map(|(text, bound)| bound.as_deref().map(|bound| (text, bound))),
             ),
         };
-        let (mut asked, mut values) = (Asked::default(), Vec::new());
+        let long = if rows_max <= LONG_ROWS_MAX { Long::Read } else { Long::Marked };
+        let (mut asked, mut values) = (Asked { long, ..Asked::default() }, Vec::new());
         let first = if last.is_some() { 6 } else { 5 };
         for (text, bound) in rows.into_iter().flatten() {
             asked.rows.push_str(&format!("{text}{}", first + values.len()));
@@ -325,11 +339,26 @@ impl Plan {
         values.into_iter().fold(statement, Statement::bind)
     }
 
+    /// The properties of one row, however long; nothing if it is gone meanwhile.
+    async fn read_long(&self, ticket: &Ticket, found: &Found) -> Result<Text, engine::Error> {
+        let over = if self.bounds.partition.only().is_some() { Over::Partition } else { Over::Partitions };
+        let asked = Asked { long: Long::Read, ..Asked::default() };
+        let text = texts(ticket.dialect()).scan(over, From::At, Until::End, &asked);
+        let (partition, row) = found.key();
+        let statement = Statement::new(text).bind(self.dataset).bind(partition).bind(row).bind(1);
+        let next = ticket.read(statement).await?.into_rows().into_iter().next();
+        // What follows a row that is gone is another one.
+        let shared = (over == Over::Partition).then(|| found.partition.clone());
+        let next = next.map(|row| read_row(row, shared.as_ref(), ticket.ranges())).transpose()?;
+        Ok(next.filter(|next| next.key() == found.key()).map_or(Text::Unasked, |next| next.properties))
+    }
+
     /// The entity of a row, if it is there by right and the filter lets it through. Of a row that is passed over, only
     /// what the filter looks at is read.
     fn matching(&self, found: Found) -> Result<Looked, StoreError> {
-        let Some(text) = found.properties.filter(|_| found.is_owned) else {
-            return Ok(Looked::Passed(found.partition, found.row));
+        let text = match found.properties {
+            Text::Read(text) if found.is_owned => text,
+            _ => return Ok(Looked::Passed(found.partition, found.row)),
         };
         let time = timestamp(found.ticks)?;
         if let Some(filter) = &self.filter {
@@ -379,11 +408,16 @@ impl Found {
         // One character more than the longest key has of the last of all characters, which takes four bytes in UTF-16.
         let row = "\u{10FFFF}".repeat(KEY_BYTES_MAX / 4 + 1);
         let (partition, looked) = (partition.into(), PARTITIONS_AHEAD);
-        Found { partition, row, ticks: 0, properties: None, is_owned: false, looked }
+        Found { partition, row, ticks: 0, properties: Text::Unasked, is_owned: false, looked }
     }
 
+    /// How long it is, as far as that is known.
     fn bytes(&self) -> usize {
-        self.properties.as_ref().map_or(0, String::len)
+        match &self.properties {
+            Text::Unasked => 0,
+            Text::Long => LONG_BYTES,
+            Text::Read(text) => text.len(),
+        }
     }
 
     fn key(&self) -> (&str, &str) {
@@ -416,8 +450,10 @@ fn read_row(row: Row, partition: Option<&Arc<str>>, ranges: &[KeyRange]) -> Resu
     let mut values = row.into_values().into_iter();
     let (key, properties) = (values.next(), values.nth(1));
     let (row, properties) = match (key, properties) {
-        (Some(Value::Text(row)), Some(Value::Text(properties))) => (row, Some(properties)),
-        (Some(Value::Text(row)), Some(Value::Null)) => (row, None),
+        // No object is written with no letter at all.
+        (Some(Value::Text(row)), Some(Value::Text(text))) if text.is_empty() => (row, Text::Long),
+        (Some(Value::Text(row)), Some(Value::Text(text))) => (row, Text::Read(text)),
+        (Some(Value::Text(row)), Some(Value::Null)) => (row, Text::Unasked),
         _ => return Err(engine::Error::invalid("a key or the properties of an entity are no text")),
     };
     Ok(Found { partition, row, ticks, properties, is_owned, looked: 1 })

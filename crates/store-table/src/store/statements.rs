@@ -55,7 +55,21 @@ pub(super) struct Texts {
 /// Partitions that are looked into by one scan for rows that few of them have: a tenth of a millisecond.
 pub(super) const PARTITIONS_AHEAD: usize = 128;
 
-/// What a scan asks of keys, beside where it begins and ends. Parameters come after the scan's own.
+/// Props of more bytes are long: most entities have far fewer.
+pub(super) const LONG_BYTES: usize = 32 * 1024;
+
+/// What a scan does with long props.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Long {
+    /// An empty text stands for them: nobody knows how long the rows are that come next, and hundreds of a megabyte
+    /// each are too much at a time.
+    #[default]
+    Marked,
+    /// They are read like others.
+    Read,
+}
+
+/// What a scan asks beside where it begins and ends. Parameters come after the scan's own.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     /// Which rows to look at: ` AND rk …`, an interval of row keys that an index has in each partition.
@@ -63,6 +77,8 @@ pub(super) struct Asked {
     /// Of which of them to read the props; all if it is empty. The others have none, and are not passed over by the
     /// database: it would look at all that there is until it finds enough.
     pub wanted: String,
+    /// What to do with long ones.
+    pub long: Long,
 }
 
 /// The statements for an engine.
@@ -176,7 +192,7 @@ impl Texts {
 
     /// A scan.
     pub fn scan(&self, over: Over, from: From, until: Until, asked: &Asked) -> Arc<str> {
-        if !asked.rows.is_empty() || !asked.wanted.is_empty() {
+        if !asked.rows.is_empty() || !asked.wanted.is_empty() || asked.long == Long::Read {
             return scan(self.dialect, over, from, until, asked).into();
         }
         let at = usize::from(over == Over::Partitions) * 4
@@ -189,11 +205,12 @@ impl Texts {
 fn scan(dialect: Dialect, over: Over, from: From, until: Until, asked: &Asked) -> String {
     let (table, partitions) = (dialect.own_table(ENTITIES), dialect.own_table(PARTITIONS));
     let above = if from == From::At { ">=" } else { ">" };
-    let Asked { rows, wanted } = asked;
-    let props = match wanted.as_str() {
-        "" => "props".to_owned(),
-        wanted => format!("CASE WHEN {wanted} THEN props END"),
+    let Asked { rows, wanted, long } = asked;
+    let props = match long {
+        Long::Read => "props".to_owned(),
+        Long::Marked => format!("CASE WHEN octet_length(props) <= {LONG_BYTES} THEN props ELSE '' END"),
     };
+    let props = if wanted.is_empty() { props } else { format!("CASE WHEN {wanted} THEN {props} END") };
     let last = |column: &str| match until {
         Until::Last => format!(" AND {column} <= $5"),
         Until::End => String::new(),

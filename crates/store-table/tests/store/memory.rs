@@ -1,8 +1,9 @@
 //! Listing a million entities takes the memory of a page.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use polyshard_store_table::{Change, PartitionKey};
+use polyshard_store_table::{Change, ChangeKind, EdmValue, PartitionKey, Properties};
 use tokio::task::JoinSet;
 
 use crate::place::Place;
@@ -65,6 +66,53 @@ async fn listing_a_million_entities_takes_no_more_memory_than_listing_some() {
     println!("from {settled} to {most} bytes while listing");
     assert!(most <= settled + GROWTH_BYTES_MAX, "from {settled} to {most} bytes while listing");
     client.cluster.close().await;
+}
+
+/// What follows a few short entities may be hundreds of long ones: they are not all read at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_entities_after_short_ones_are_read_a_few_at_a_time() {
+    /// Longer than all that is read ahead.
+    const LONG: usize = 100;
+    let place = Place::sqlite();
+    let client = Client::new(&place).await;
+    let store = &client.cluster.store;
+    store.create_table(&table("orders")).await.unwrap();
+    let key = PartitionKey::new("p").unwrap();
+    let short: Vec<Change> = (0..100).map(|n| change(&format!("a{n:04}"), insert(n))).collect();
+    store.change(&table("orders"), &key, short).await.unwrap();
+    let texts = (0..15).map(|n| (format!("t{n}"), EdmValue::String("x".repeat(32 * 1024))));
+    let long = Properties::new(texts.collect()).unwrap();
+    for n in 0..LONG {
+        let change = change(&format!("b{n:04}"), ChangeKind::Insert(long.clone()));
+        store.change(&table("orders"), &key, vec![change]).await.unwrap();
+    }
+    let before = resident_bytes();
+    let (most, is_done) = (AtomicU64::new(before), AtomicBool::new(false));
+    let listed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                most.fetch_max(resident_bytes(), Ordering::Relaxed);
+            }
+        });
+        let _done = Done(&is_done);
+        tokio::task::block_in_place(|| {
+            let list = client.cluster.all("PartitionKey eq 'p'", 1000);
+            tokio::runtime::Handle::current().block_on(list)
+        })
+    });
+    assert_eq!(listed.len(), 100 + LONG);
+    let most = most.into_inner();
+    assert!(most <= before + GROWTH_BYTES_MAX, "from {before} to {most} bytes while listing");
+    client.cluster.close().await;
+}
+
+/// Tells the thread that watches the memory, whatever becomes of the list.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Memory of this process's own that is in RAM: pages of the databases' files, which SQLite maps, are the system's.

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::{Asked, From, INSERT_ROWS, Over, PARTITIONS_AHEAD, Texts, Until, texts};
+use super::{Asked, From, INSERT_ROWS, LONG_BYTES, Long, Over, PARTITIONS_AHEAD, Texts, Until, texts};
 use crate::schema;
 
 /// As an earlier version made it.
@@ -148,9 +148,10 @@ async fn rows_are_searched_by_key_and_not_sorted() {
             for from in [From::At, From::After] {
                 for until in [Until::End, Until::Last] {
                     all.push(own.scan(over, from, until, &Asked::default()));
-                    let asked =
-                        Asked { rows: " AND rk >= 'x' AND rk <= 'y'".into(), wanted: "rk <> 'x'".into() };
-                    all.push(own.scan(over, from, until, &asked));
+                    for long in [Long::Marked, Long::Read] {
+                        let (rows, wanted) = (" AND rk >= 'x' AND rk <= 'y'".into(), "rk <> 'x'".into());
+                        all.push(own.scan(over, from, until, &Asked { rows, wanted, long }));
+                    }
                 }
             }
         }
@@ -169,6 +170,23 @@ async fn rows_are_searched_by_key_and_not_sorted() {
         }
         db.close().await;
     }
+}
+
+#[tokio::test]
+async fn long_props_are_marked() {
+    let (_folder, db) = open(&[]).await;
+    for (rk, bytes) in [("1", 2), ("2", LONG_BYTES), ("3", LONG_BYTES + 1)] {
+        let insert = key(&sqlite().insert, (1, "p", rk)).bind(placement("p")).bind(1).bind("x".repeat(bytes));
+        assert_eq!(affected(&db, insert).await, 1);
+    }
+    for (long, last) in [(Long::Marked, 0), (Long::Read, LONG_BYTES + 1)] {
+        let text = sqlite().scan(Over::Partition, From::At, Until::End, &Asked { long, ..Asked::default() });
+        let rows =
+            db.read(Statement::new(text).bind(1).bind("p").bind("").bind(9)).await.unwrap().into_rows();
+        let lengths: Vec<_> = rows.iter().map(|row| row.text(2).unwrap().len()).collect();
+        assert_eq!(lengths, [2, LONG_BYTES, last], "{long:?}");
+    }
+    db.close().await;
 }
 
 #[tokio::test]
