@@ -135,9 +135,9 @@ fn read_value(name: &str, value: Json, edm: Option<EdmType>) -> Result<EdmValue,
     value.ok_or_else(|| mismatch(edm.name()))
 }
 
-/// A number without a type. As with the service a whole one that is too long for 32 bits is a double: the JavaScript SDK
-/// sends its numbers so, and hands out what is of 64 bits as something else than a number. One that no double is equal
-/// to keeps its digits instead.
+/// A number without a type. As with the service a whole one that is too long for 32 bits is a double: the JavaScript
+/// SDK sends its numbers so, and hands out what is of 64 bits as something else than a number. One that no double is
+/// equal to keeps its digits instead.
 fn bare_number(text: &str) -> Option<EdmValue> {
     if let Ok(small) = text.parse() {
         return Some(EdmValue::Int32(small));

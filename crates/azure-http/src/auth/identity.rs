@@ -146,6 +146,9 @@ impl Sas {
             }
             Need::All(letters) => format!("its sp '{}' must have all of '{letters}'", self.permissions),
             Need::Any(letters) => format!("its sp '{}' must have one of '{letters}'", self.permissions),
+            Need::Never if operation.account == Need::Never => {
+                "no shared access signature can allow it; use an account key".to_owned()
+            }
             Need::Never => {
                 "no signature of this kind can allow it; use an account key or an account SAS".to_owned()
             }
@@ -232,12 +235,22 @@ mod tests {
         assert_eq!(code(&account("sc", "rau"), UPSERT), Some("AuthorizationResourceTypeMismatch"));
         assert_eq!(code(&account("c", "w"), CREATE), None);
         assert_eq!(code(&account("sco", "w"), LIST), Some("AuthorizationPermissionMismatch"));
+        // Nobody is sent from one signature to another that does not help either.
+        let policies = SasOperation::container(Need::Never);
+        for identity in [account("sco", "rwdl"), table("orders")] {
+            let message = identity.require(policies).unwrap_err().message().to_owned();
+            assert!(message.contains("no shared access signature can allow it; use an account key."), "{message}");
+        }
+    }
+
+    fn table(name: &str) -> Identity {
+        let scope = SasScope::Service { resource: name.to_owned() };
+        Identity::Sas(Sas { scope, permissions: "raudlcw".to_owned(), keys: None })
     }
 
     #[test]
     fn a_signature_for_one_table_is_for_no_other_and_no_service() {
-        let scope = SasScope::Service { resource: "orders".to_owned() };
-        let sas = Identity::Sas(Sas { scope, permissions: "raudlcw".to_owned(), keys: None });
+        let sas = table("orders");
         assert_eq!(code(&sas, UPSERT), None);
         assert_eq!(code(&sas, CREATE), Some("AuthorizationPermissionMismatch"));
         assert_eq!(code(&sas, LIST), Some("AuthorizationPermissionMismatch"));
