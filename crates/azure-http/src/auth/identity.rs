@@ -239,7 +239,10 @@ mod tests {
         let policies = SasOperation::container(Need::Never);
         for identity in [account("sco", "rwdl"), table("orders")] {
             let message = identity.require(policies).unwrap_err().message().to_owned();
-            assert!(message.contains("no shared access signature can allow it; use an account key."), "{message}");
+            assert!(
+                message.contains("no shared access signature can allow it; use an account key."),
+                "{message}"
+            );
         }
     }
 
