@@ -23,6 +23,7 @@ use crate::journal::Journal;
 use crate::quote::{identifier, table_name};
 use crate::reference::REFERENCE_ROWS_MAX;
 use crate::sequences;
+use crate::tables::{self, Lock};
 
 /// Keys that a list map is made with: each is an entry.
 const KEYS_MAX: usize = 1_000_000;
@@ -99,7 +100,25 @@ impl Journal {
         columns: &KeyColumns,
     ) -> Result<Look, JournalError> {
         let known = self.schema().await?;
-        Ok(read(shard, definition, columns, &known).await?.look)
+        let given = self.was_given(shard).await?;
+        Ok(read(shard, definition, columns, &known, given).await?.look)
+    }
+
+    /// Whether an earlier attempt, which was given up, has brought this cluster's tables to the database.
+    async fn was_given(&self, shard: &Shard) -> Result<bool, JournalError> {
+        let fail = |error: engine::Error| JournalError::on(shard.id(), error);
+        if shard.dialect() != Dialect::Postgres {
+            return Ok(false);
+        }
+        let mut tx = snapshot(shard).await?;
+        let there = "SELECT to_regclass('polyshard.journal_applied') IS NOT NULL";
+        if !tx.run(Statement::new(there)).await.and_then(|rows| rows.one()?.bool(0)).map_err(fail)? {
+            return Ok(false);
+        }
+        let rows = tx.run(tables::select_applied(Dialect::Postgres, Lock::No)).await.map_err(fail)?;
+        let cluster = self.inner.catalog.cluster().await?.to_string();
+        let mut of = rows.iter().map(|row| row.text(1).map(|of| of == cluster));
+        of.next().transpose().map_err(fail).map(|of| of.unwrap_or(false))
     }
 
     /// Gives a database that is to become a shard what the others have, beside its own tables, which stay as they are.
@@ -116,7 +135,7 @@ impl Journal {
         columns: &KeyColumns,
     ) -> Result<BTreeSet<String>, JournalError> {
         let known = without(&*self.schema().await?, definition, columns);
-        let read = read(shard, definition, columns, &known).await?;
+        let read = read(shard, definition, columns, &known, false).await?;
         let mut tx = snapshot(shard).await?;
         let mut keys = BTreeSet::new();
         for table in &read.look.tables {
@@ -144,8 +163,8 @@ impl Journal {
         let planned = async {
             let shard = self.inner.shard(id).await?;
             let known = turn.known();
-            let mut read =
-                read(&shard, definition, columns, &without(&known.schema, definition, columns)).await?;
+            let rest = without(&known.schema, definition, columns);
+            let mut read = read(&shard, definition, columns, &rest, false).await?;
             if read.look.tables.iter().all(|table| is_declared(&known.schema, &table.table, definition)) {
                 return Ok(None);
             }
@@ -233,6 +252,7 @@ async fn read(
     definition: &MapDefinition,
     columns: &KeyColumns,
     known: &Schema,
+    given: bool,
 ) -> Result<Read, JournalError> {
     if shard.dialect() != Dialect::Postgres {
         let message = format!("{} is no PostgreSQL database", shard.id());
@@ -240,7 +260,7 @@ async fn read(
     }
     let mut tx = snapshot(shard).await?;
     let mut found = introspect::read(&mut tx).await?;
-    found.schema.tables.retain(|name, _| columns.is_own(name));
+    found.schema.tables.retain(|name, _| columns.is_own(name) && !(given && known.tables.contains_key(name)));
     let mut look = Look::default();
     let mut schema = known.clone();
     let mut own: BTreeSet<TableName> = BTreeSet::new();
@@ -303,7 +323,7 @@ fn check(
         Placement::Sharded { column, .. } => {
             let occasion = Occasion::Declared;
             let sharding = Sharding { occasion, schema, table, details, definition, column: *column };
-            refused.extend(sharding.check().err());
+            refused.extend(sharding.faults());
             (Adopted::Sharded(table.columns[*column].name.clone()), refused)
         }
         placement => {

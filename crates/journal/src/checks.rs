@@ -40,44 +40,47 @@ impl Sharding<'_> {
 
     /// Everything that a sharded table, and a later move of its rows, needs.
     pub(crate) fn check(&self) -> Result<(), SqlError> {
+        match self.faults().into_iter().next() {
+            Some(fault) => Err(fault),
+            None => Ok(()),
+        }
+    }
+
+    /// All that it lacks: whoever has to change it wants to know at once.
+    pub(crate) fn faults(&self) -> Vec<SqlError> {
         let (name, column) = (&self.table.name, &self.column().name);
-        check_family(name, self.details)?;
+        let mut faults = Vec::new();
+        faults.extend(check_family(name, self.details).err());
         if self.table.row_security {
-            return Err(SqlError::unsupported(
+            faults.push(SqlError::unsupported(
                 format!("table {name} has row-level security"),
                 "sessions on the shards run as the tables' owner, who is exempt from it: check rights in the \
                  application, or ALTER TABLE ... DISABLE ROW LEVEL SECURITY",
             ));
         }
-        fits(self.column(), self.definition).map_err(|why| {
+        faults.extend(fits(self.column(), self.definition).err().map(|why| {
             wrong(format!("column {column} of {name} cannot be the key of map {}: {why}", self.map()))
-        })?;
+        }));
         if !self.column().not_null {
-            return Err(wrong(format!(
-                "the key column {column} of {name} allows NULL, and NULL has no shard"
-            ))
-            .hint(format!("ALTER TABLE {name} ALTER COLUMN {column} SET NOT NULL")));
+            let message = format!("the key column {column} of {name} allows NULL, and NULL has no shard");
+            let remedy = format!("ALTER TABLE {name} ALTER COLUMN {column} SET NOT NULL");
+            faults.push(wrong(message).hint(remedy));
         }
         if self.table.primary_key.is_empty() {
-            return Err(wrong(format!(
-                "table {name} has no primary key, by which rows are moved between shards"
-            ))
-            .hint(format!("ALTER TABLE {name} ADD PRIMARY KEY ({column}, ...)")));
+            let message = format!("table {name} has no primary key, by which rows are moved between shards");
+            faults.push(wrong(message).hint(format!("ALTER TABLE {name} ADD PRIMARY KEY ({column}, ...)")));
         }
         for (index, columns) in &self.details.unique {
             if !columns.contains(column) {
-                return Err(unique_lacks(name, index, column));
+                faults.push(unique_lacks(name, index, column));
             }
         }
-        for foreign in &self.table.foreign_keys {
-            self.check_foreign(foreign)?;
-        }
+        faults.extend(self.table.foreign_keys.iter().filter_map(|foreign| self.check_foreign(foreign).err()));
         for other in self.schema.tables.values().filter(|other| other.name != *name) {
-            for foreign in other.foreign_keys.iter().filter(|foreign| foreign.target == *name) {
-                self.check_referring(other, foreign)?;
-            }
+            let referring = other.foreign_keys.iter().filter(|foreign| foreign.target == *name);
+            faults.extend(referring.filter_map(|foreign| self.check_referring(other, foreign).err()));
         }
-        Ok(())
+        faults
     }
 
     /// A foreign key of this table.

@@ -88,24 +88,31 @@ impl Journal {
 
 fn compare(seen: Vec<Seen>, away: Vec<(ShardId, String)>) -> Checked {
     let (position, shards) = (seen.first().map_or(0, |one| one.position), seen.len());
-    let like = seen.first().map(|one| one.shard.clone());
+    let mut like = None;
     let mut differences = Vec::new();
     let mut objects = 0;
     // Each engine describes tables and writes rows in its own way.
     let (files, servers): (Vec<Seen>, Vec<Seen>) =
         seen.into_iter().partition(|one| one.dialect == Dialect::Sqlite);
-    for alike in [servers, files] {
-        objects = objects.max(alike.first().map_or(0, |first| first.objects.len()));
-        compare_alike(alike, &mut differences);
+    for mut alike in [servers, files] {
+        let Some(at) = standard(&alike) else { continue };
+        let standard = alike.remove(at);
+        objects = objects.max(standard.objects.len());
+        compare_alike(&standard, alike, &mut differences);
+        like.get_or_insert(standard.shard);
     }
     Checked { position, like, shards, objects, differences, away }
 }
 
-/// Compares shards of one engine with the first of them.
-fn compare_alike(seen: Vec<Seen>, differences: &mut Vec<Difference>) {
-    let mut seen = seen.into_iter();
-    let Some(first) = seen.next() else { return };
-    for other in seen {
+/// The first of those that most are like: one that differs from all others is the difference.
+fn standard(seen: &[Seen]) -> Option<usize> {
+    let like = |at: &usize| seen.iter().filter(|other| other.objects == seen[*at].objects).count();
+    (0..seen.len()).max_by_key(|at| (like(at), std::cmp::Reverse(*at)))
+}
+
+/// Compares shards of one engine with one of them.
+fn compare_alike(first: &Seen, others: Vec<Seen>, differences: &mut Vec<Difference>) {
+    for other in others {
         let names = first
             .objects
             .keys()
@@ -245,7 +252,8 @@ fn postgres_descriptions() -> Vec<String> {
             AND {users}"),
         of("SELECT 'function ' || n.nspname || '.' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) \
             || ')', CASE WHEN p.prokind IN ('f', 'p') THEN pg_get_functiondef(p.oid) ELSE p.prokind::text END \
-            FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE {users}"),
+            FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE {users} AND NOT EXISTS \
+            (SELECT 1 FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')"),
         of("SELECT 'trigger ' || n.nspname || '.' || c.relname || '.' || t.tgname, pg_get_triggerdef(t.oid) || ' ' \
             || t.tgenabled::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
             JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_proc p ON p.oid = t.tgfoid \
@@ -254,7 +262,9 @@ fn postgres_descriptions() -> Vec<String> {
             string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid), '') \
             WHEN 'd' THEN 'domain ' || format_type(t.typbasetype, t.typtypmod) \
             || coalesce(' default ' || t.typdefault, '') ELSE t.typtype::text END FROM pg_type t \
-            JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.typtype IN ('e', 'd', 'r') AND {users}"),
+            JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.typtype IN ('e', 'd', 'r') AND {users} \
+            AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid \
+            AND d.deptype = 'e')"),
         of("SELECT 'policy ' || n.nspname || '.' || c.relname || '.' || y.polname, y.polcmd::text || ' ' || \
             coalesce(pg_get_expr(y.polqual, y.polrelid), '') || ' check ' || \
             coalesce(pg_get_expr(y.polwithcheck, y.polrelid), '') FROM pg_policy y \

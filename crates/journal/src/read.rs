@@ -103,7 +103,7 @@ impl Inner {
             let state = self.catalog.journal_state().await?;
             self.learn_position(state.position);
             let serving = self.serving();
-            let found = match self.told(teller, state.position).await {
+            let found = match self.told(teller, &state).await {
                 Ok(found) => found.unwrap_or_else(|| (state.position, Found::default())),
                 // One that is being taken out says so.
                 Err(_) if self.serving() != serving => continue,
@@ -123,13 +123,15 @@ impl Inner {
     }
 
     /// What the first shard has that can be asked, and at which position: all have the same, and one that is down is
-    /// not to keep the others from being read. Nothing if there is none.
+    /// not to keep the others from being read. Nor is one from which somebody has dropped a table past Polyshard: that
+    /// would be asked of one shard alone, as what was never declared. Nothing if there is none.
     ///
     /// One that has everything is read as it is. Whoever brings it up, or has its tables known to moves, may wait for a
     /// client's transaction on it, which may wait for this.
-    async fn told(&self, teller: Teller, want: u64) -> Result<Option<(u64, Found)>, JournalError> {
+    async fn told(&self, teller: Teller, state: &JournalState) -> Result<Option<(u64, Found)>, JournalError> {
         let of_files = teller == Teller::File || !self.has_postgres();
-        let mut failed = None;
+        let (want, everywhere) = (state.position, everywhere(state)?);
+        let (mut failed, mut lacking) = (None, None);
         for id in self.serving().into_iter().filter(|id| self.is_file(id) == of_files) {
             let asked = async {
                 let lacks = |has: Option<u64>| has.is_none_or(|has| has < want);
@@ -139,7 +141,16 @@ impl Inner {
                 self.read_shard(&id).await
             };
             match asked.await {
-                Ok(found) => return Ok(Some(found)),
+                Ok((at, found)) => {
+                    match everywhere.iter().find(|name| at == want && !found.schema.tables.contains_key(name))
+                    {
+                        None => return Ok(Some((at, found))),
+                        Some(table) => {
+                            tracing::warn!(shard = %id, %table, "it lacks a declared table; see 'polyshard check'");
+                            lacking.get_or_insert((at, found));
+                        }
+                    }
+                }
                 Err(error) if error.is_retryable() => {
                     tracing::warn!(shard = %id, %error, "tables are read from another shard");
                     failed.get_or_insert(error);
@@ -147,7 +158,12 @@ impl Inner {
                 Err(error) => return Err(error),
             }
         }
-        failed.map_or(Ok(None), Err)
+        match (lacking, failed) {
+            // It is gone from all of them.
+            (Some(found), None) => Ok(Some(found)),
+            (_, Some(error)) => Err(error),
+            (None, None) => Ok(None),
+        }
     }
 
     /// What one shard has, and at which position.
@@ -214,6 +230,17 @@ impl Inner {
         }
         Ok(self.catalog.map(map).await?.definition.key_type().clone())
     }
+}
+
+/// The declared tables that every shard has.
+fn everywhere(state: &JournalState) -> Result<Vec<TableName>, JournalError> {
+    let mut names = Vec::new();
+    for (name, body) in declarations(&state.declarations) {
+        if let (name, Declared::Sharded { .. } | Declared::Reference) = Declared::read(name, body)? {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 fn declare_table(

@@ -29,12 +29,23 @@ pub(super) async fn texts(
 /// What cannot be had alike on other shards, each with what to do.
 pub(super) async fn obstacles(id: &ShardId, tx: &mut Transaction) -> Result<Vec<String>, JournalError> {
     let types = format!(
-        "SELECT format('column %I of %I.%I is of type %s, which the other shards do not have: make it a type of \
-         PostgreSQL''s own', a.attname, n.nspname, c.relname, format_type(a.atttypid, a.atttypmod)) \
+        "SELECT format('column %I of %I.%I is of type %s, which is not one of PostgreSQL''s own, and is not taken to \
+         the other shards: ALTER TABLE %2$I.%3$I ALTER COLUMN %1$I TYPE %5$s', a.attname, n.nspname, c.relname, \
+         format_type(a.atttypid, a.atttypmod), CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod) \
+         ELSE 'text' END) \
          FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
          JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' \
          WHERE c.relkind IN ('r', 'p', 'f') AND a.attnum > 0 AND NOT a.attisdropped AND {USERS} \
          AND coalesce(e.typnamespace, t.typnamespace) <> 'pg_catalog'::regnamespace ORDER BY 1"
+    );
+    // A default or a check may use one, and so may the cluster's own tables.
+    let own_types = format!(
+        "SELECT format('type %I.%I is not one of PostgreSQL''s own, and is not taken to the other shards: have columns \
+         and their defaults use it no more, then DROP %s %1$I.%2$I', n.nspname, t.typname, \
+         CASE t.typtype WHEN 'd' THEN 'DOMAIN' ELSE 'TYPE' END) \
+         FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace LEFT JOIN pg_class c ON c.oid = t.typrelid \
+         WHERE t.typtype IN ('e', 'd', 'c', 'r') AND (c.oid IS NULL OR c.relkind = 'c') AND {USERS} \
+         AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = t.oid AND d.deptype = 'e') ORDER BY 1"
     );
     let foreign = format!(
         "SELECT format('%I.%I is a foreign table: its rows are elsewhere, drop it', n.nspname, c.relname) \
@@ -56,7 +67,7 @@ pub(super) async fn obstacles(id: &ShardId, tx: &mut Transaction) -> Result<Vec<
          AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e') ORDER BY 1"
     );
     let mut found = Vec::new();
-    for sql in [types, foreign, keys, views, functions] {
+    for sql in [types, own_types, foreign, keys, views, functions] {
         found.extend(texts(id, tx, &sql).await?);
     }
     Ok(found)

@@ -148,3 +148,39 @@ fn killed_at_each_step_an_adoption_goes_on_by_itself() {
     run(&server, "check").ok();
     server.stop();
 }
+
+// D10: all that is in the way is told at once; and one that was given up can be tried again.
+#[test]
+fn what_is_in_the_way_is_told_at_once_and_a_second_attempt_finds_no_traces_of_the_first() {
+    let (fleet, setup) = cluster();
+    let mut server = setup.start();
+    let legacy = |sql: &str| fleet.servers[0].execute("legacy", sql);
+    legacy(
+        "SET ROLE legacy; CREATE TYPE mood AS ENUM ('glad', 'sad');
+         CREATE TABLE audit (tenant_id bigint, what text DEFAULT 'glad'::mood::text)",
+    );
+    let looked: Value =
+        serde_json::from_str(&run(&server, &line(&fleet, "--dry-run --json")).stdout).expect("JSON");
+    let said = looked["must_change"].to_string();
+    for wrong in ["allows NULL", "audit has no primary key", "type public.mood"] {
+        assert!(said.contains(wrong), "{wrong}: {said}");
+    }
+    legacy("DROP TABLE audit; DROP TYPE mood");
+    // An index of this name is on every shard already, which shows when the tables are made there.
+    sql(
+        &server,
+        "CREATE TABLE parts (id bigint PRIMARY KEY, name text); CREATE INDEX orders_total ON parts (name)",
+    );
+    let failed = run(&server, &line(&fleet, "--wait"));
+    assert!(failed.stderr.contains("orders_total"), "{failed:?}");
+    assert_eq!(failed.code, Some(4));
+    legacy("ALTER INDEX orders_total RENAME TO orders_by_total");
+    run(&server, &line(&fleet, "--wait")).ok();
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), "2000");
+    sql(&server, "INSERT INTO parts VALUES (1, 'wheel')");
+    assert_eq!(legacy("SELECT count(*) FROM parts"), "1");
+    run(&server, "move tenants --key 3 --to b --wait").ok();
+    run(&server, "check").ok();
+    assert_agreed(&server);
+    server.stop();
+}

@@ -124,3 +124,28 @@ fn nothing_is_found_where_nothing_is_wrong() {
     run(&server, "check").ok();
     server.stop();
 }
+
+// D7: what somebody has dropped on one shard is neither forgotten nor asked of another alone.
+#[test]
+fn a_table_that_is_missing_on_one_shard_is_told_and_stays_sharded() {
+    let fleet = crate::fleet::Fleet::start(1, &[("a", 0), ("b", 0), ("c", 0)]);
+    let setup = fleet.setup();
+    let mut server = setup.start();
+    run(&server, "map create tenants --kind list --key bigint").ok();
+    run(&server, "map add tenants --key 1 --to b").ok();
+    run(&server, "map add tenants --key 2 --to c").ok();
+    sql(&server, "CREATE TABLE orders (tenant bigint, id bigint, PRIMARY KEY (tenant, id))");
+    run(&server, "table shard orders --map tenants --key tenant").ok();
+    load(&server, "orders", rows(2, 10, ""));
+    server.stop();
+    fleet.servers[0].execute("a", "DROP TABLE orders");
+    let mut server = setup.start();
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders"), "20");
+    assert_eq!(sql(&server, "SELECT count(*) FROM orders WHERE tenant = 2"), "10");
+    let said = run(&server, "check");
+    assert_eq!(said.code, Some(4), "{said:?}");
+    // It is the one that differs from most.
+    let lines: Vec<&str> = said.stdout.lines().filter(|line| line.contains("public.orders")).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("a ")), "{said:?}");
+    server.stop();
+}
