@@ -193,6 +193,11 @@ impl CatalogTx for SqlCatalog {
     async fn delete_map(&mut self, map: &MapName) -> Reply<()> {
         self.delete_entries(map).await?;
         self.forget_quotas(map).await?;
+        // What was said about it goes with it: a new map of that name may have keys of another type.
+        for table in ["rule", "policy"] {
+            let sql = format!("DELETE FROM {} WHERE map = $1", self.own(table));
+            self.done(Statement::new(sql).bind(map.to_string())).await?;
+        }
         let sql = format!("DELETE FROM {} WHERE name = $1", self.own("map"));
         self.done(Statement::new(sql).bind(map.to_string())).await
     }

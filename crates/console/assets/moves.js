@@ -80,6 +80,7 @@ export async function move(map, range, { from, shards, said }) {
     const links = begun.parts
       .filter((part) => part.operation)
       .map((part) => follow(part.operation, `${part.from} → ${part.to} `));
+    if (begun.procedure) links.push(follow(begun.procedure, `${rangeText(range)} in parts`));
     notice(said, "begun", "Begun: ", links);
   });
 }

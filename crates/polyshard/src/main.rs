@@ -4,6 +4,7 @@ mod args;
 mod command;
 mod demo;
 mod exit;
+mod interrupt;
 mod load;
 mod output;
 mod runtime;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use polyshard_catalog::ShardRecord;
-use polyshard_map::{KeyBytes, KeyRange, Map, MapDefinition, MapName, Scheme, ShardId, State};
+use polyshard_map::{KeyBytes, KeyRange, KeyType, Map, MapDefinition, MapName, Scheme, ShardId, State};
 use polyshard_router::Router;
 use polyshard_shard::ShardError;
 
 use crate::heat::Heat;
 use crate::plan::{Piece, Place};
-use crate::rule::Seen;
+use crate::rule::{Rule, Seen};
 
 /// Pieces that one entry is thought to be cut into: finer ones would make more moves and hardly a better balance.
 const PIECES_MAX: u64 = 64;
@@ -25,6 +25,11 @@ const SHARD_PIECES_MAX: usize = 4096;
 const JOINED_MAX: usize = 200;
 /// Keys of one entry that are counted apart; beyond it, neighbours are counted together.
 const BINS_MAX: usize = 4096;
+/// A key is cut out of its entry if it has at least this part of what a shard would have if all were even: what is less
+/// can go with its neighbours.
+const HOT_ONE_OF: f64 = 16.0;
+/// … and if so many requests for it were counted, which is one in eight: fewer may be chance.
+const HOT_COUNT_MIN: f64 = 64.0;
 /// If so few percent of the requests are for other keys than the busiest, that may be chance: they are a sample.
 const REST_PERCENT_MIN: f64 = 10.0;
 /// Shards measured at once: more would be felt by requests.
@@ -80,10 +85,12 @@ struct Hot {
     placement: KeyBytes,
     requests: f64,
     bytes: f64,
+    /// Whether it is worth a piece of its own.
+    apart: bool,
 }
 
-/// All pieces of a map, where they are and what they weigh.
-pub async fn pieces(router: &Router, map: &Map, heat: &Heat) -> Result<Measured, Unmeasured> {
+/// All pieces of a map, where they are and what they weigh. Where a rule begins or ends, a piece does, too.
+pub async fn pieces(router: &Router, map: &Map, heat: &Heat, rules: &[Rule]) -> Result<Measured, Unmeasured> {
     let definition = map.definition();
     let cuts = !matches!(definition.scheme(), Scheme::List);
     let mut of_shards: BTreeMap<ShardId, Vec<Bins>> = BTreeMap::new();
@@ -97,11 +104,19 @@ pub async fn pieces(router: &Router, map: &Map, heat: &Heat) -> Result<Measured,
         let bins = Bins { range: located.range(), whole, bins: BTreeMap::new(), coarse: false };
         of_shards.entry(located.shard().clone()).or_default().push(bins);
     }
-    let hot = hot_placements(map, heat);
+    let mut hot = hot_placements(map, heat);
+    let bounds: BTreeSet<KeyBytes> = rules.iter().flat_map(Rule::bounds).collect();
     let rest = rest_of(router, definition.name(), heat);
+    let shards = router.view().shards.len().max(1) as f64;
+    let least = least_apart(
+        hot.iter().map(|one| one.requests).sum::<f64>() + rest.values().sum::<f64>(),
+        shards,
+        heat,
+    );
+    hot.iter_mut().for_each(|one| one.apart = one.requests >= least);
     let measure = |(shard, entries)| {
         let rest = rest.get(&shard).copied().unwrap_or(0.0);
-        on_shard(router, map, &hot, rest, shard, entries)
+        on_shard(router, map, (&hot, &bounds), rest, shard, entries)
     };
     let mut measured: Vec<Result<Measured, Unmeasured>> =
         futures_util::stream::iter(of_shards).map(measure).buffer_unordered(MEASURED_AT_ONCE).collect().await;
@@ -113,6 +128,9 @@ pub async fn pieces(router: &Router, map: &Map, heat: &Heat) -> Result<Measured,
     }
     all.pieces = join_groups(map, &groups, all.pieces);
     all.pieces.sort_by(|a, b| a.range.cmp(&b.range));
+    if !cuts {
+        note_adjoining(map, &mut all.pieces);
+    }
     Ok(all)
 }
 
@@ -168,14 +186,21 @@ fn hot_placements(map: &Map, heat: &Heat) -> Vec<Hot> {
             *of = (of.0 + one.requests, of.1 + one.bytes);
         }
     }
-    let of = |(placement, (requests, bytes))| Hot { placement, requests, bytes };
+    let of = |(placement, (requests, bytes))| Hot { placement, requests, bytes, apart: true };
     hot.into_iter().map(of).collect()
+}
+
+/// Requests a second that a key must have to be worth a piece of its own, where a map has so many on so many shards.
+fn least_apart(of_map: f64, shards: f64, heat: &Heat) -> f64 {
+    let all = heat.keys.iter().map(|one| one.requests).sum::<f64>() + heat.rest;
+    let chance = all * HOT_COUNT_MIN / (heat.counted as f64).max(1.0);
+    (of_map / (shards * HOT_ONE_OF)).max(chance)
 }
 
 async fn on_shard(
     router: &Router,
     map: &Map,
-    hot: &[Hot],
+    (hot, bounds): (&[Hot], &BTreeSet<KeyBytes>),
     rest: f64,
     shard: ShardId,
     mut entries: Vec<Bins>,
@@ -196,7 +221,7 @@ async fn on_shard(
     }
     let here = |one: &&Hot| holder(&entries, one.placement.as_slice()).is_some();
     let hot: Vec<Hot> = hot.iter().filter(here).cloned().collect();
-    for one in &hot {
+    for one in hot.iter().filter(|one| one.apart) {
         // A sample may have missed the rows of a key that is hot.
         if let Some(index) = holder(&entries, one.placement.as_slice()).filter(|index| !entries[*index].whole)
         {
@@ -204,7 +229,7 @@ async fn on_shard(
         }
     }
     let mut pieces: Vec<Piece> =
-        entries.iter().flat_map(|bins| cut(bins, &shard, &hot, definition.scheme())).collect();
+        entries.iter().flat_map(|bins| cut(bins, &shard, (&hot, bounds), definition)).collect();
     spread(&mut pieces, &hot, rest);
     let pieces = match definition.scheme() {
         Scheme::List => join_neighbours(map, pieces, &hot),
@@ -248,48 +273,74 @@ impl Bins {
     }
 }
 
-/// Cuts an entry into pieces of about the same number of rows, and around its hot keys.
-fn cut(bins: &Bins, shard: &ShardId, hot: &[Hot], scheme: &Scheme) -> Vec<Piece> {
+/// Cuts an entry into pieces of about the same number of rows, around its hot keys, and at these bounds.
+fn cut(
+    bins: &Bins,
+    shard: &ShardId,
+    (hot, bounds): (&[Hot], &BTreeSet<KeyBytes>),
+    definition: &MapDefinition,
+) -> Vec<Piece> {
+    let inside =
+        |bound: &&KeyBytes| !bins.whole && *bound > bins.range.lo() && bins.range.contains(bound.as_slice());
+    let mut wanted = bounds.iter().filter(inside).peekable();
     let rows: u64 = bins.bins.values().map(|mass| mass.rows).sum();
     let enough = rows.div_ceil(PIECES_MAX).max(1);
-    let is_hot = |key: &KeyBytes| hot.binary_search_by(|one| one.placement.cmp(key)).is_ok();
+    let is_hot = |key: &KeyBytes| {
+        hot.binary_search_by(|one| one.placement.cmp(key)).is_ok_and(|found| hot[found].apart)
+    };
     // Where pieces begin, and what is in them.
-    let mut bounds: Vec<(KeyBytes, Mass)> = vec![(bins.range.lo().clone(), Mass::default())];
+    let mut begins: Vec<(KeyBytes, Mass)> = vec![(bins.range.lo().clone(), Mass::default())];
     let mut is_begun = false;
     for (key, mass) in &bins.bins {
+        while let Some(bound) = wanted.next_if(|bound| *bound <= key) {
+            begins.push((bound.clone(), Mass::default()));
+            is_begun = false;
+        }
         let hot_now = !bins.whole && is_hot(key);
-        let last = &mut bounds.last_mut().expect("it begins with one").1;
+        let last = &mut begins.last_mut().expect("it begins with one").1;
         let full = is_begun && last.rows >= enough;
         // Between two keys of a range map there may be others later: the cut is where the next one begins.
         if !bins.whole && (full || hot_now) && key > bins.range.lo() {
-            bounds.push((key.clone(), *mass));
+            begins.push((key.clone(), *mass));
         } else {
             last.add(*mass);
         }
         is_begun = true;
-        let behind = behind(scheme, key);
+        let behind = behind(definition, key);
         if hot_now && bins.range.contains(behind.as_slice()) {
             // What comes after a hot key, and may not be in the sample, is not hot with it.
-            bounds.push((behind, Mass::default()));
+            begins.push((behind, Mass::default()));
             is_begun = false;
         }
     }
+    begins.extend(wanted.map(|bound| (bound.clone(), Mass::default())));
     let mut out = Vec::new();
-    for (index, (lo, mass)) in bounds.iter().enumerate() {
-        let hi = bounds.get(index + 1).map(|(next, _)| next.clone());
+    for (index, (lo, mass)) in begins.iter().enumerate() {
+        let hi = begins.get(index + 1).map(|(next, _)| next.clone());
         let hi = hi.or_else(|| bins.range.hi().cloned());
         if let Ok(range) = KeyRange::new(lo.clone(), hi) {
             let (rows, bytes) = (mass.rows, mass.bytes);
-            out.push(Piece { range, shard: shard.clone(), rows, bytes, requests: 0.0, traffic: 0.0 });
+            let (shard, requests, traffic) = (shard.clone(), 0.0, 0.0);
+            out.push(Piece { range, shard, rows, bytes, requests, traffic, adjoins: false });
         }
     }
     out
 }
 
 /// Where what is behind a placement begins: the next bucket of a map that hashes, or the next key.
-fn behind(scheme: &Scheme, placement: &KeyBytes) -> KeyBytes {
+fn behind(definition: &MapDefinition, placement: &KeyBytes) -> KeyBytes {
     let bytes = placement.as_slice();
-    let bucket = scheme.hash().and_then(|_| bytes.split_last_chunk::<4>());
+    // Where keys are numbers, the next one: nothing is between the two, and people know it.
+    let next = match (definition.scheme(), definition.key_type()) {
+        (Scheme::Range, KeyType::Int | KeyType::BigInt | KeyType::Date | KeyType::Timestamp) => {
+            next_number(bytes)
+        }
+        _ => None,
+    };
+    if let Some(next) = next {
+        return next;
+    }
+    let bucket = definition.scheme().hash().and_then(|_| bytes.split_last_chunk::<4>());
     match bucket {
         Some((before, bucket)) => {
             let next = u32::from_be_bytes(*bucket).saturating_add(1);
@@ -297,6 +348,18 @@ fn behind(scheme: &Scheme, placement: &KeyBytes) -> KeyBytes {
         }
         None => placement.successor(),
     }
+}
+
+/// The number after one, as keys are written; none if it is the last.
+fn next_number(bytes: &[u8]) -> Option<KeyBytes> {
+    let mut next = bytes.to_vec();
+    for digit in next.iter_mut().rev() {
+        *digit = digit.wrapping_add(1);
+        if *digit != 0 {
+            return Some(KeyBytes::new(next));
+        }
+    }
+    None
 }
 
 /// Requests a second for keys of a map that are not among the busiest, by shard.
@@ -376,6 +439,18 @@ fn join_neighbours(map: &Map, pieces: Vec<Piece>, hot: &[Hot]) -> Vec<Piece> {
     out.into_iter().map(|(piece, _)| piece).collect()
 }
 
+/// Notes which pieces of a list map have nothing between them and the one before. Those of a group, which stand for
+/// entries elsewhere, have no neighbours.
+fn note_adjoining(map: &Map, pieces: &mut [Piece]) {
+    let grouped = |piece: &Piece| {
+        map.locate_placement(piece.range.lo().as_slice()).is_some_and(|at| at.group().is_some())
+    };
+    for at in 1..pieces.len() {
+        let (first, second) = (&pieces[at - 1], &pieces[at]);
+        pieces[at].adjoins = !grouped(first) && !grouped(second) && joined(map, first, second).is_some();
+    }
+}
+
 /// Two pieces as one, if nothing of another shard is between them.
 fn joined(map: &Map, first: &Piece, second: &Piece) -> Option<Piece> {
     let range = KeyRange::new(first.range.lo().clone(), second.range.hi().cloned()).ok()?;
@@ -392,6 +467,7 @@ fn joined(map: &Map, first: &Piece, second: &Piece) -> Option<Piece> {
         bytes: first.bytes + second.bytes,
         requests: first.requests + second.requests,
         traffic: first.traffic + second.traffic,
+        adjoins: false,
     })
 }
 
@@ -440,6 +516,7 @@ pub async fn places(router: &Router, shards: &[ShardRecord]) -> Vec<Place> {
         let gauge = tokio::time::timeout(GAUGE_WAIT, ask).await.ok().flatten();
         Place {
             takes: record.state == State::Online && gauge.is_some(),
+            kept: None,
             bytes: gauge.map_or(0, |gauge| gauge.bytes),
             bytes_max: record.limits.bytes_max,
             entries: entries.get(&record.id).copied().unwrap_or(0),
@@ -450,4 +527,78 @@ pub async fn places(router: &Router, shards: &[ShardRecord]) -> Vec<Place> {
     };
     // Those that are away are waited for together.
     futures_util::stream::iter(shards.to_vec()).map(place).buffered(MEASURED_AT_ONCE).collect().await
+}
+
+#[cfg(test)]
+mod tests {
+    use polyshard_map::Key;
+
+    use super::*;
+
+    fn definition(scheme: Scheme) -> MapDefinition {
+        MapDefinition::new(MapName::new("days").unwrap(), KeyType::BigInt, scheme).unwrap()
+    }
+
+    fn key(number: i64) -> KeyBytes {
+        KeyType::BigInt.encode(&Key::BigInt(number)).unwrap()
+    }
+
+    fn hot(number: i64, requests: f64, apart: bool) -> Hot {
+        Hot { placement: key(number), requests, bytes: 0.0, apart }
+    }
+
+    fn pieces(rows: i64, hot: &[Hot], bounds: &[i64]) -> Vec<Piece> {
+        let one = Mass { rows: 1, bytes: 100 };
+        let bins = (0..rows).map(|number| (key(number), one)).collect();
+        let bins = Bins { range: KeyRange::all(), whole: false, bins, coarse: false };
+        let bounds: BTreeSet<KeyBytes> = bounds.iter().map(|number| key(*number)).collect();
+        let shard = ShardId::new("s1").unwrap();
+        let mut pieces = cut(&bins, &shard, (hot, &bounds), &definition(Scheme::Range));
+        spread(&mut pieces, hot, 0.0);
+        pieces
+    }
+
+    // D3: keys that were seen a few times by chance are no reason to cut a range to pieces.
+    #[test]
+    fn a_key_is_cut_out_if_it_is_really_hot_and_others_count_where_they_are() {
+        let heat = |counted| Heat { rest: 1_000.0, counted, ..Heat::default() };
+        // Of four shards' 1 000 requests a second, 250 each, one in 16 of which is 15.6.
+        assert!((15.0..16.0).contains(&least_apart(1_000.0, 4.0, &heat(1_000_000))));
+        // When 1 000 were counted so far, 64 of them are 64 a second.
+        assert!((63.0..65.0).contains(&least_apart(1_000.0, 4.0, &heat(1_000))));
+        let scattered: Vec<Hot> = (0..100).map(|n| hot(n * 50, 1.0, false)).collect();
+        let cold = pieces(6_400, &[], &[]);
+        let warm = pieces(6_400, &scattered, &[]);
+        assert_eq!((cold.len(), warm.len()), (64, 64));
+        assert!((99.0..101.0).contains(&warm.iter().map(|piece| piece.requests).sum::<f64>()));
+        let single = pieces(6_400, &[hot(777, 50.0, true)], &[]);
+        let found: Vec<&Piece> = single.iter().filter(|piece| piece.requests > 0.0).collect();
+        let wanted = KeyRange::new(key(777), Some(key(778))).unwrap();
+        assert_eq!((found.len(), &found[0].range, found[0].rows), (1, &wanted, 1));
+        assert_eq!(single.iter().map(|piece| piece.rows).sum::<u64>(), 6_400);
+    }
+
+    // D5: else a rule about a part of a piece could never be heeded.
+    #[test]
+    fn pieces_begin_and_end_where_rules_do() {
+        let cut = pieces(1_000, &[hot(500, 9.0, true)], &[-5, 3, 7, 500, 501, 2_000]);
+        for (from, to) in [(3, 7), (500, 501)] {
+            let wanted = KeyRange::new(key(from), Some(key(to))).unwrap();
+            assert!(cut.iter().all(|piece| wanted.covers(&piece.range) || !wanted.overlaps(&piece.range)));
+        }
+        assert!(cut.iter().any(|piece| *piece.range.lo() == key(2_000) && piece.rows == 0));
+        assert_eq!(cut.iter().map(|piece| piece.rows).sum::<u64>(), 1_000);
+        let mut sorted = cut.clone();
+        sorted.sort_by(|a, b| a.range.cmp(&b.range));
+        assert!(
+            sorted.windows(2).all(|two| two[0].range.hi() == Some(two[1].range.lo())),
+            "nothing is left out"
+        );
+    }
+
+    #[test]
+    fn behind_the_last_number_there_is_none() {
+        assert_eq!(next_number(key(-1).as_slice()), Some(key(0)));
+        assert_eq!(next_number(key(i64::MAX).as_slice()), None);
+    }
 }

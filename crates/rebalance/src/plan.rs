@@ -26,6 +26,8 @@ pub struct Piece {
     pub requests: f64,
     /// About how many bytes a second its requests and answers have, as far as it is among the busiest.
     pub traffic: f64,
+    /// Whether nothing is between it and the piece before it, on a list, where the two do not meet.
+    pub adjoins: bool,
 }
 
 /// A shard.
@@ -37,6 +39,8 @@ pub struct Place {
     pub seen: Seen,
     /// Whether pieces may be put there.
     pub takes: bool,
+    /// The rule of another map that gives it to keys of that map alone, for people.
+    pub kept: Option<String>,
     /// Bytes on it now, of all maps.
     pub bytes: u64,
     /// Bytes that it may hold.
@@ -190,7 +194,7 @@ impl Situation<'_> {
     pub fn refuses(&self, range: &KeyRange, bytes: u64, to: &ShardId) -> Option<String> {
         let work = choose::Work::new(self, Aim::new(By::Bytes, 0));
         let (range, shard) = (range.clone(), to.clone());
-        let piece = Piece { range, shard, rows: 0, bytes, requests: 0.0, traffic: 0.0 };
+        let piece = Piece { range, shard, rows: 0, bytes, requests: 0.0, traffic: 0.0, adjoins: false };
         work.refuses(&piece, to, 0)
     }
 

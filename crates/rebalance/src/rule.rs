@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use polyshard_map::{KeyRange, MapDefinition, ShardId};
+use polyshard_map::{KeyBytes, KeyRange, MapDefinition, ShardId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -80,6 +80,30 @@ impl Rule {
         }
     }
 
+    /// Where the ranges that it is about begin and end.
+    pub(crate) fn bounds(&self) -> impl Iterator<Item = KeyBytes> {
+        let ranges = match self {
+            Rule::Apart { ranges } => ranges.as_slice(),
+            Rule::Region { range, .. } | Rule::Tier { range, .. } | Rule::Alone { range } => {
+                std::slice::from_ref(range)
+            }
+        };
+        ranges.iter().flat_map(|range| Some(range.lo()).into_iter().chain(range.hi()).cloned())
+    }
+
+    /// Whether no shard, present or future, could heed both.
+    pub fn contradicts(&self, other: &Rule) -> bool {
+        match (self, other) {
+            (Rule::Region { range, region }, Rule::Region { range: of, region: elsewhere }) => {
+                range.overlaps(of) && region != elsewhere
+            }
+            (Rule::Tier { range, tier }, Rule::Tier { range: of, tier: other }) => {
+                range.overlaps(of) && tier != other
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a range may be on a shard, given what is there besides. The reason if not.
     pub fn forbids(
         &self,
@@ -131,8 +155,6 @@ pub type Holds = BTreeMap<ShardId, Vec<KeyRange>>;
 
 #[cfg(test)]
 mod tests {
-    use polyshard_map::KeyBytes;
-
     use super::*;
 
     fn range(from: u8, to: u8) -> KeyRange {
@@ -162,6 +184,17 @@ mod tests {
         assert!(forbids(&alone, range(1, 2), &[range(7, 8)]));
         assert!(forbids(&alone, range(7, 8), &[range(1, 3)]));
         assert!(!forbids(&alone, range(7, 8), &[range(5, 6)]));
+    }
+
+    #[test]
+    fn two_homes_for_one_key_contradict_each_other() {
+        let region = |from, name: &str| Rule::Region { range: range(from, 5), region: name.to_owned() };
+        let tier = |name: &str| Rule::Tier { range: range(1, 5), tier: name.to_owned() };
+        assert!(region(1, "eu").contradicts(&region(4, "us")));
+        assert!(!region(1, "eu").contradicts(&region(4, "eu")));
+        let above = Rule::Region { range: range(5, 9), region: "us".to_owned() };
+        assert!(!region(1, "eu").contradicts(&above));
+        assert!(tier("hot").contradicts(&tier("cold")) && !tier("hot").contradicts(&region(1, "eu")));
     }
 
     #[test]

@@ -123,6 +123,9 @@ pub struct ProgressView {
     /// An estimate of how long copying still takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
+    /// For how many percent of the time it works, if it steps back for requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub works_percent: Option<u32>,
     /// Whether an operator has it wait.
     pub paused: bool,
 }
@@ -133,8 +136,13 @@ pub struct ProgressView {
 pub enum MoveWish {
     /// Wait where it is.
     Pause,
-    /// Go on.
+    /// Go on, as fast as the configuration has it.
     Resume,
+    /// Go on, and work for so many percent of the time, 1 to 100, while requests are served.
+    Pace {
+        /// How many percent.
+        share_percent: u32,
+    },
     /// Give up; possible until the range has left its shard.
     Cancel,
     /// Take it back with all that was written since; possible while the old rows are kept.

@@ -4,7 +4,7 @@ use polyshard_map::{MapName, ShardId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ProgressView;
+use super::{ProgressView, RangeView};
 
 /// How far an operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -44,6 +44,9 @@ pub struct OperationView {
     pub state: OperationState,
     /// The last step that was recorded.
     pub step: String,
+    /// What it is about: the ranges that it moves or changes, the first twenty of them; none if it is a whole map.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<RangeView>,
     /// The shard that rows leave, if it moves rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -55,6 +58,9 @@ pub struct OperationView {
     /// How far the move is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressView>,
+    /// Whether somebody has asked it to wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// When it was asked for, in milliseconds since 1970.
     pub started_ms: i64,
     /// Why it waits or was rolled back.

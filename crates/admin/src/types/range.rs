@@ -104,16 +104,24 @@ impl std::fmt::Display for RangeView {
     }
 }
 
+/// A bound that is no key itself is where the range of one key ends.
+fn write_bound(f: &mut std::fmt::Formatter<'_>, bound: &KeyText) -> std::fmt::Result {
+    match bound.0.get("after") {
+        Some(key) => write!(f, "after {}", KeyText(key.clone())),
+        None => write!(f, "{bound}"),
+    }
+}
+
 struct Ends<'a>(&'a Option<KeyText>, &'a Option<KeyText>);
 
 impl std::fmt::Display for Ends<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(from) = self.0 {
-            write!(f, "{from}")?;
+            write_bound(f, from)?;
         }
         f.write_str("..")?;
         if let Some(to) = self.1 {
-            write!(f, "{to}")?;
+            write_bound(f, to)?;
         }
         Ok(())
     }

@@ -248,9 +248,11 @@ fn operation() -> OperationView {
         map: Some("orders".parse().unwrap()),
         state: OperationState::RolledBack,
         step: "prepared".to_owned(),
+        ranges: vec![],
         from: None,
         to: None,
         progress: None,
+        paused: false,
         started_ms: NOW_MS,
         message: None,
     }

@@ -125,7 +125,7 @@ async fn plan(cluster: &Cluster) -> Result<Vec<MoveRequest>, Failure> {
     // Measured as a plan of the program is: of tables as large as these only a sample is looked at.
     let view = cluster.router.view();
     let known = view.maps.get(definition.name()).ok_or("the map is there")?;
-    let measured = measure::pieces(&cluster.router, &known.map, &Heat::default()).await?;
+    let measured = measure::pieces(&cluster.router, &known.map, &Heat::default(), &[]).await?;
     let places = measure::places(&cluster.router, &cluster.catalog.shards().await?).await;
     let (pieces, definition) = (&measured.pieces, Some(known.map.definition()));
     let situation = Situation { pieces, places: &places, rules: &[], resting: &[], definition };

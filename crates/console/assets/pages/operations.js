@@ -1,7 +1,7 @@
 // Operations: changes and moves under way, with what can be done about them, and history.
 
 import { get, path, post } from "../api.js";
-import { ago, bytes, confirm, failure, h, number, put } from "../dom.js";
+import { ago, bytes, confirm, failure, h, number, put, rangeText } from "../dom.js";
 import { live } from "../live.js";
 
 // What is made of several changes and moves: they go on from where they are, or are given up as a whole.
@@ -11,9 +11,11 @@ const PROCEDURES = [
   "drain",
   "adopt",
   "offline move",
+  "move in parts",
   "archive",
   "archive restore",
   "move old",
+  "repair",
 ];
 const isProcedure = (op) => PROCEDURES.includes(op.kind);
 // The step of the move that is being made; of a procedure it stands behind its own.
@@ -24,11 +26,11 @@ const EARLY = ["staging", "preparing", "copying", "catching_up", "fencing"];
 const WISHES = {
   pause: {
     word: "Pause",
-    when: (op) => op.state === "running" && EARLY.includes(op.step) && !op.progress?.paused,
+    when: (op) => op.state === "running" && !op.paused && (isProcedure(op) || EARLY.includes(op.step)),
   },
   resume: {
     word: "Resume",
-    when: (op) => op.state === "running" && op.progress?.paused && !isProcedure(op),
+    when: (op) => op.state === "running" && op.paused,
   },
   cancel: {
     word: "Cancel",
@@ -82,7 +84,7 @@ export default async function operations(into, [id], { signal }) {
 
 const KINDS = { running: "warn", done: "good", rolled_back: "dim" };
 function chip(op) {
-  const word = op.progress?.paused && op.state === "running" ? "paused" : op.state.replace("_", " ");
+  const word = (op.paused || op.progress?.paused) && op.state === "running" ? "paused" : op.state.replace("_", " ");
   return h("span", { className: `chip ${KINDS[op.state] ?? "dim"}` }, word);
 }
 
@@ -106,7 +108,9 @@ function behind({ state, progress }) {
 
 function title(op) {
   const kind = op.kind.replaceAll("_", " ");
-  return op.from && op.to ? `${kind} ${op.from} → ${op.to}` : kind;
+  const [first, second] = op.ranges ?? [];
+  const what = first ? ` ${rangeText(first)}${second ? " …" : ""}` : "";
+  return op.from && op.to ? `${kind}${what} ${op.from} → ${op.to}` : `${kind}${what}`;
 }
 
 function row(op) {
@@ -169,6 +173,7 @@ async function single(into, id, signal) {
         { className: "facts panel", id: "operation" },
         fact("kind", op.kind.replaceAll("_", " ")),
         fact("map", op.map ?? "–"),
+        op.ranges?.length ? fact("what", op.ranges.map(rangeText).join(", ")) : null,
         fact("state", chip(op)),
         fact("step", op.step.replaceAll("_", " ")),
         op.from ? fact("from", op.from) : null,

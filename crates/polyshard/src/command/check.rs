@@ -207,6 +207,7 @@ fn row_words(answers: &[RowsCheckAnswer]) -> String {
     });
     let rows: Vec<[String; 4]> = rows.collect();
     match rows.is_empty() {
+        true if !text.is_empty() => text + "All rows of the other shards are where they belong.\n",
         true => text + "All rows are on the shards that own them.\n",
         false => text + &table(["map", "shard", "dataset", "rows that are not its own"], rows),
     }

@@ -32,7 +32,8 @@ Examples:
   polyshard move tenants --key 42 --to s3 --offline           nobody reads or writes there meanwhile
 
 Readers and writers go on while rows are carried. At the switch they wait for some milliseconds.
-'polyshard ops follow' shows how far it is; cancel, pause and undo are there, too.")]
+'polyshard ops follow' shows how far it is; cancel, pause and undo are there, too.
+With --wait, Ctrl-C ends this command and not the move.")]
 pub struct MoveArgs {
     /// The map
     name: MapName,
@@ -94,6 +95,7 @@ pub fn wait_for_all(answer: &MoveAnswer, client: &Client, output: &Output) -> Re
 /// Waits for an operation to end, showing how far it is; a failure if it was rolled back. A server that is started
 /// again meanwhile is waited for: the operation goes on with it.
 pub fn wait(id: &str, client: &Client, output: &Output) -> Result<OperationView, Failure> {
+    let _followed = (output.format() == Format::People).then(|| crate::interrupt::follow(id));
     let mut shown = Shown::new(output);
     let mut answered: Option<Instant> = None;
     loop {
@@ -152,7 +154,7 @@ impl<'a> Shown<'a> {
         if self.live {
             // A line that is wider than the terminal would not be written over.
             let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
-            let line: String = line.chars().take(width.saturating_sub(1)).collect();
+            let line = super::ops::progress_within(operation, width.saturating_sub(1));
             self.output.bytes(format!("\r\x1b[K{line}").as_bytes())?;
         } else if operation.step != self.step || self.at.elapsed() >= LINE_EVERY {
             self.output.text(&line)?;

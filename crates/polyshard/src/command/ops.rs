@@ -22,7 +22,9 @@ pub enum OpsCommand {
         id: String,
     },
     /// Show how far a move is until it ends; exit with 4 if it is rolled back
-    #[command(after_help = "Examples:\n  polyshard ops follow 8f14e45f")]
+    #[command(
+        after_help = "Examples:\n  polyshard ops follow 8f14e45f\n\nCtrl-C ends this command and not the move."
+    )]
     Follow {
         /// Its id, or four characters or more of its beginning
         id: String,
@@ -38,6 +40,18 @@ pub enum OpsCommand {
     Resume {
         /// Its id, or four characters or more of its beginning
         id: String,
+    },
+    /// Have a move under way work for another part of the time while requests are served
+    #[command(
+        after_help = "Examples:\n  polyshard ops pace 8f14e45f --share 50\n\nWith 100 it never rests. It holds until the \
+                      move ends or is resumed; moves.busy_share_percent is for all moves."
+    )]
+    Pace {
+        /// Its id, or four characters or more of its beginning
+        id: String,
+        /// Percent of the time
+        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+        share: u32,
     },
     /// Give a move up; possible until its range has left the old shard
     #[command(after_help = "Examples:\n  polyshard ops cancel 8f14e45f")]
@@ -82,6 +96,10 @@ pub fn run(command: &OpsCommand, client: &Client, output: &Output) -> Result<Exi
         }
         OpsCommand::Pause { id } => wish(id, MoveWish::Pause, "It waits."),
         OpsCommand::Resume { id } => wish(id, MoveWish::Resume, "It goes on."),
+        OpsCommand::Pace { id, share } => {
+            let said = format!("It works for {share} % of the time.");
+            wish(id, MoveWish::Pace { share_percent: *share }, &said)
+        }
         OpsCommand::Cancel { id } => wish(id, MoveWish::Cancel, "It will be rolled back."),
         OpsCommand::Undo { id } => wish(id, MoveWish::Undo, "It is taken back by this operation."),
         OpsCommand::Clean { id } => wish(id, MoveWish::Clean, "Its old rows are cleaned away."),
@@ -124,6 +142,7 @@ fn show(op: &OperationView) -> String {
         ("id", op.id.clone()),
         ("kind", op.kind.clone()),
         ("map", or_dash(&op.map)),
+        ("range", ranges(op, RANGES_SHOWN)),
         ("state", op.state.to_string()),
         ("step", op.step.clone()),
         ("started", time(op.started_ms)),
@@ -140,9 +159,15 @@ fn show(op: &OperationView) -> String {
         rows.push(("lag", format!("{} changed rows", progress.lag_rows)));
         let left = progress.left_ms.map(|ms| format!("about {} s", ms.div_ceil(1000)));
         rows.push(("left", left.unwrap_or_else(|| "-".to_owned())));
+        if let Some(percent) = progress.works_percent {
+            let why = "requests are served (moves.busy_share_percent)";
+            rows.push(("works", format!("{percent} % of the time: {why}")));
+        }
         rows.push(("cleaned", format!("{} rows", progress.cleaned_rows)));
         rows.push(("pause", progress.pause_ms.map_or("-".to_owned(), |ms| format!("{ms} ms"))));
-        rows.push(("paused", crate::table::yes_no(progress.paused)));
+    }
+    if op.state == OperationState::Running {
+        rows.push(("paused", crate::table::yes_no(is_paused(op))));
     }
     pairs(rows)
 }
@@ -150,10 +175,37 @@ fn show(op: &OperationView) -> String {
 /// Characters of a bar: wide enough to see it move, and the line still fits a terminal.
 const BAR_WIDTH: u64 = 20;
 
+/// Characters of a step that are shown however narrow the terminal is: how many of how many, and what.
+const STEP_CHARS_MIN: usize = 16;
+
 /// Where an operation is, in one line; of a move with a bar.
 pub fn progress(op: &OperationView) -> String {
-    let id = op.id.get(..8).unwrap_or(&op.id);
-    let mut line = format!("{id} {} {}", op.kind, op.step);
+    progress_within(op, usize::MAX)
+}
+
+/// The same in a line of at most so many characters: what a procedure is at may be said at length, and numbers come
+/// first.
+pub fn progress_within(op: &OperationView, width: usize) -> String {
+    let head = format!("{} {} ", op.id.get(..8).unwrap_or(&op.id), op.kind);
+    let paused = if is_paused(op) { ", paused" } else { "" };
+    let numbers = numbers(op) + paused;
+    let room = width.saturating_sub(head.chars().count() + numbers.chars().count());
+    let step = match op.step.chars().count() <= room {
+        true => op.step.clone(),
+        false => op.step.chars().take(room.max(STEP_CHARS_MIN) - 1).chain(['…']).collect(),
+    };
+    format!("{head}{step}{numbers}").chars().take(width).collect()
+}
+
+/// Whether an operation waits, or the move that it is at.
+fn is_paused(op: &OperationView) -> bool {
+    op.state == OperationState::Running
+        && (op.paused || op.progress.as_ref().is_some_and(|progress| progress.paused))
+}
+
+/// How far a move is.
+fn numbers(op: &OperationView) -> String {
+    let mut line = String::new();
     let Some(progress) = &op.progress else { return line };
     if op.state == OperationState::RolledBack {
         return line;
@@ -175,30 +227,43 @@ pub fn progress(op: &OperationView) -> String {
     if let Some(pause_ms) = progress.pause_ms {
         line.push_str(&format!(", requests were held for {pause_ms} ms"));
     }
-    if progress.paused {
-        line.push_str(", paused");
+    if let Some(percent) = progress.works_percent {
+        line.push_str(&format!(", steps back for requests: works {percent} % of the time (ops pace)"));
     }
     line
 }
 
 fn operation_table(operations: &[OperationView]) -> String {
     table(
-        ["id", "started", "kind", "map", "from", "to", "state", "step", "copied", "message"],
+        ["id", "started", "kind", "map", "range", "from", "to", "state", "step", "copied", "message"],
         operations.iter().map(|op| {
             [
                 op.id.clone(),
                 time(op.started_ms),
                 op.kind.clone(),
                 or_dash(&op.map),
+                ranges(op, 1),
                 or_dash(&op.from),
                 or_dash(&op.to),
-                op.state.to_string(),
+                if is_paused(op) { "paused".to_owned() } else { op.state.to_string() },
                 op.step.clone(),
                 copied(op),
                 or_dash(&op.message),
             ]
         }),
     )
+}
+
+/// Ranges that are written out where there is room; more of them are only hinted at.
+const RANGES_SHOWN: usize = 10;
+
+/// What an operation is about.
+fn ranges(op: &OperationView, most: usize) -> String {
+    let mut shown: Vec<String> = op.ranges.iter().take(most).map(ToString::to_string).collect();
+    if op.ranges.len() > most {
+        shown.push("…".to_owned());
+    }
+    if shown.is_empty() { "-".to_owned() } else { shown.join(", ") }
 }
 
 /// How much of its rows an operation has copied.

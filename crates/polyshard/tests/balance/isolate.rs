@@ -53,6 +53,53 @@ fn a_tenant_gets_a_new_shard_while_it_is_written_and_others_are_kept_away() {
     server.stop();
 }
 
+// D4, D5: what belongs to another map is somebody else, too.
+#[test]
+fn a_shard_of_its_own_is_not_shared_with_other_maps() {
+    let mut server = Setup::new().start();
+    session(
+        &server,
+        "map create tenants --kind range --key bigint
+        map add tenants --range '..' --to s1
+        map create customers --kind list --key text
+        map add customers --key acme --to s1
+        isolate tenants --key 7 --wait",
+    );
+    assert_eq!(shard_of(&server, "tenants", "7"), "s2");
+    let error = refused(&server, "move customers --key acme --to s2", 4);
+    assert!(error["message"].as_str().expect("a message").contains("by a rule of map tenants"), "{error}");
+    for number in 0..8 {
+        let key = format!("c{number}");
+        run(&server, &format!("map add customers --key {key}")).ok();
+        assert_ne!(shard_of(&server, "customers", &key), "s2");
+    }
+    run(&server, "map create devices --kind hash --key bigint --buckets 16").ok();
+    let spread = json(&server, "map show devices")["by_shard"].clone();
+    assert_eq!(spread.as_object().expect("shards").keys().collect::<Vec<_>>(), ["s1", "s3", "s4"]);
+    let plan = json(&server, "rebalance devices --plan --by rows");
+    assert_eq!(plan["moves"], serde_json::json!([]), "{plan}");
+    // What came there all the same is told of, and leaves.
+    run(&server, "map create guests --kind hash --key bigint --buckets 4 --shards s2,s3").ok();
+    let plan = json(&server, "rebalance guests --plan");
+    let moves = plan["moves"].as_array().expect("moves");
+    assert!(!moves.is_empty() && moves.iter().all(|planned| planned["from"] == "s2"), "{plan}");
+    assert!(moves[0]["why"].as_str().expect("a reason").contains("7 has its shard to itself"), "{plan}");
+    run(&server, "rebalance guests --apply").ok();
+    assert_eq!(json(&server, "map show guests")["by_shard"]["s2"], serde_json::Value::Null);
+
+    // A map takes its rules along; one of the same name begins without, and may have other keys.
+    assert_eq!(json(&server, "rule list")["rules"].as_array().expect("rules").len(), 1);
+    session(&server, "map drop tenants --destroy tenants\nmap create tenants --kind list --key text");
+    assert_eq!(json(&server, "rule list")["rules"], serde_json::json!([]));
+    run(&server, "move customers --key acme --to s2 --wait").ok();
+    // Two homes for one key are refused when the second is asked for.
+    run(&server, "rule add customers --key acme --region eu").ok();
+    let error = refused(&server, "rule add customers --key acme --region us", 4);
+    assert!(error["message"].as_str().expect("a message").contains("stays in region eu"), "{error}");
+    assert_agreed(&server);
+    server.stop();
+}
+
 #[test]
 fn list_and_hash_maps_give_a_shard_of_its_own_too() {
     let mut server = Setup::new().start();

@@ -6,6 +6,7 @@ mod check;
 #[path = "../e2e/fleet.rs"]
 #[allow(dead_code, reason = "these scenarios use a part of it")]
 mod fleet;
+mod follow;
 mod isolate;
 mod left;
 mod offline;

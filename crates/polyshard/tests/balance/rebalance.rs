@@ -58,6 +58,28 @@ fn a_fifth_shard_gets_a_fifth_of_the_rows_and_the_rest_stays() {
     server.stop();
 }
 
+// D1: the documented way out of embedded shards: one after the other is emptied, then they are removed.
+#[test]
+fn a_shard_that_was_emptied_is_not_filled_by_the_next_one_that_is() {
+    let mut server = Setup::new().start();
+    session(
+        &server,
+        "map create tenants --kind hash --key bigint --buckets 16
+        drain s1 --apply
+        drain s2 --apply
+        drain s3 --apply
+        shard remove s1
+        shard remove s2
+        shard remove s3",
+    );
+    let by_shard = json(&server, "map show tenants")["by_shard"].clone();
+    assert_eq!(by_shard.as_object().expect("shards").keys().collect::<Vec<_>>(), ["s4"]);
+    // The last one has nowhere to go to, and says so.
+    let error = refused(&server, "drain s4 --apply", 4);
+    assert!(error["message"].as_str().expect("a message").contains("no other shard"), "{error}");
+    server.stop();
+}
+
 // D5, D4: pins, tiers, what is kept apart; limits of shards.
 #[test]
 fn plans_and_moves_heed_rules_and_limits() {

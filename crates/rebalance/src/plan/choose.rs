@@ -12,6 +12,9 @@ use crate::rule::Rule;
 /// take longer than a few.
 const WORTH_ONE_OF: u64 = 20;
 
+/// Pieces without a place that are told one by one: each is told with what every shard says.
+const NOTES_MAX: usize = 5;
+
 /// A plan in the making.
 pub(super) struct Work<'a> {
     pub(super) situation: &'a Situation<'a>,
@@ -108,10 +111,13 @@ impl<'a> Work<'a> {
 
     /// The rule that a piece would break on a shard.
     fn breaks(&self, piece: &Piece, to: &ShardId) -> Option<String> {
+        let place = self.place(to)?;
+        if let Some(kept) = &place.kept {
+            return Some(format!("{kept}, and that would share shard {to}"));
+        }
         if self.situation.rules.is_empty() {
             return None;
         }
-        let place = self.place(to)?;
         let there = self.there(to, &piece.range);
         let forbids =
             |rule: &Rule| rule.forbids(&piece.range, to, &place.seen, &there, self.situation.definition);
@@ -148,23 +154,92 @@ impl<'a> Work<'a> {
 
     /// Moves what is where a rule forbids it.
     pub(super) fn put_right(&mut self) {
-        if self.situation.rules.is_empty() {
+        let is_kept = |place: &Place| place.kept.is_some();
+        if self.situation.rules.is_empty() && !self.situation.places.iter().any(is_kept) {
             return;
         }
-        for index in self.heaviest_first(|_| true) {
+        let alone = |piece: &Piece| {
+            let covers = |rule: &Rule| matches!(rule, Rule::Alone { range } if range.covers(&piece.range));
+            self.situation.rules.iter().any(covers)
+        };
+        // Whoever is to be alone may go himself, if that is less to carry; then all others are where they may be.
+        let (lonely, others) = (self.heaviest_first(alone), self.in_order(|piece| !alone(piece)));
+        let mut stuck = Vec::new();
+        let mut last: Option<(ShardId, String)> = None;
+        for index in lonely.iter().chain(&others).copied() {
             let piece = &self.situation.pieces[index];
             let Some(broken) = self.breaks(piece, &self.on[index].clone()) else { continue };
-            // Who has a shard to himself stays; what disturbs him goes.
-            let alone = |rule: &Rule| matches!(rule, Rule::Alone { range } if range.covers(&piece.range));
-            let stays = self.situation.rules.iter().any(alone) && self.disturbed_by_movable(index);
-            if stays {
+            if lonely.contains(&index) && self.stays_alone(index) {
                 continue;
             }
-            match self.emptiest(index, 0) {
-                Some(to) => self.carry(index, to, Why::Said(format!("rule: {broken}"))),
-                None => self.notes.push(format!("{broken}; no other shard may take it")),
+            let same = last.take().filter(|(to, why)| {
+                *why == broken && self.load(to) < self.level() && self.refuses(piece, to, 0).is_none()
+            });
+            match same.map(|(to, _)| to).or_else(|| self.emptiest(index, 0)) {
+                Some(to) => {
+                    self.carry(index, to.clone(), Why::Said(format!("rule: {broken}")));
+                    last = Some((to, broken));
+                }
+                None => stuck.push((index, broken)),
             }
         }
+        let words = |(index, broken): &(usize, String)| {
+            let piece = &self.situation.pieces[*index];
+            let why = self.no_place(piece, &self.on[*index]);
+            format!(
+                "{} is where it may not be: {broken}; it has no other place: {why}",
+                self.words(&piece.range)
+            )
+        };
+        let notes: Vec<String> = stuck.iter().take(NOTES_MAX).map(words).collect();
+        self.note_all(notes, stuck.len());
+    }
+
+    /// What each shard that takes something would have if all were even.
+    fn level(&self) -> u64 {
+        let takers = self.situation.places.iter().filter(|place| place.takes).count() as u64;
+        self.loads.values().map(|load| load.weight).sum::<u64>().div_ceil(takers.max(1))
+    }
+
+    /// Whether a piece that is to be alone, and is not, stays where it is because others go.
+    fn stays_alone(&self, index: usize) -> bool {
+        let (piece, on) = (&self.situation.pieces[index], &self.on[index]);
+        let others: u64 = (0..self.on.len())
+            .filter(|other| *other != index && self.on[*other] == *on)
+            .map(|other| self.situation.pieces[other].bytes)
+            .sum();
+        let goes = others > piece.bytes && self.emptiest(index, 0).is_some();
+        !goes && self.disturbed_by_movable(index)
+    }
+
+    /// Why a piece can be on no other shard.
+    fn no_place(&self, piece: &Piece, on: &ShardId) -> String {
+        let others = self.situation.places.iter().filter(|place| place.shard != *on && place.takes);
+        let mut reasons: Vec<String> =
+            others.filter_map(|place| self.refuses(piece, &place.shard, 0)).collect();
+        reasons.dedup();
+        match reasons.is_empty() {
+            true => "there is no other shard online".to_owned(),
+            false => reasons.join("; "),
+        }
+    }
+
+    /// Adds notes about single pieces, the first of so many.
+    fn note_all(&mut self, notes: Vec<String>, count: usize) {
+        let more = count - notes.len();
+        self.notes.extend(notes);
+        if more > 0 {
+            self.notes.push(format!("the same is true of {more} more pieces"));
+        }
+    }
+
+    /// Whether all that a shard has by now is there by a rule that keeps everything else away.
+    fn is_alone(&self, shard: &ShardId) -> bool {
+        let covers =
+            |rule: &Rule, range: &KeyRange| matches!(rule, Rule::Alone { range: of } if of.covers(range));
+        let mut own = self.situation.pieces.iter().zip(&self.on).filter(|(_, on)| *on == shard).peekable();
+        own.peek().is_some()
+            && own.all(|(piece, _)| self.situation.rules.iter().any(|rule| covers(rule, &piece.range)))
     }
 
     /// Whether what disturbs a piece that is to be alone can go instead of it.
@@ -189,10 +264,9 @@ impl<'a> Work<'a> {
         let mut leaving: Vec<usize> =
             (0..self.on.len()).filter(|index| self.situation.pieces[*index].shard == *shard).collect();
         leaving.sort_by_key(|index| self.situation.pieces[*index].range.clone());
-        let takers = self.situation.places.iter().filter(|place| place.takes).count() as u64;
-        let total: u64 = self.loads.values().map(|load| load.weight).sum();
-        let level = total.div_ceil(takers.max(1));
+        let level = self.level();
         let mut current: Option<ShardId> = None;
+        let mut stuck = Vec::new();
         for index in leaving {
             let piece = &self.situation.pieces[index];
             let stays = current.take().filter(|to| {
@@ -203,23 +277,22 @@ impl<'a> Work<'a> {
                     self.carry(index, to.clone(), Why::Said(format!("shard {shard} is to be empty")));
                     current = Some(to);
                 }
-                None => {
-                    let mut reasons: Vec<String> = self
-                        .situation
-                        .places
-                        .iter()
-                        .filter(|place| place.shard != *shard && place.takes)
-                        .filter_map(|place| self.refuses(piece, &place.shard, 0))
-                        .collect();
-                    reasons.dedup();
-                    let why = match reasons.is_empty() {
-                        true => "there is no other shard online".to_owned(),
-                        false => reasons.join("; "),
-                    };
-                    self.notes.push(format!("{} has no other place: {why}", self.words(&piece.range)));
-                }
+                None => stuck.push(index),
             }
         }
+        let words = |index: &usize| {
+            let piece = &self.situation.pieces[*index];
+            format!("{} has no other place: {}", self.words(&piece.range), self.no_place(piece, shard))
+        };
+        let notes: Vec<String> = stuck.iter().take(NOTES_MAX).map(words).collect();
+        self.note_all(notes, stuck.len());
+    }
+
+    fn in_order(&self, wanted: impl Fn(&Piece) -> bool) -> Vec<usize> {
+        let mut found: Vec<usize> =
+            (0..self.on.len()).filter(|index| wanted(&self.situation.pieces[*index])).collect();
+        found.sort_by_key(|index| self.situation.pieces[*index].range.clone());
+        found
     }
 
     fn heaviest_first(&self, wanted: impl Fn(&Piece) -> bool) -> Vec<usize> {
@@ -240,20 +313,27 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn even_out(&mut self) {
-        let takers: Vec<ShardId> = self
-            .situation
-            .places
-            .iter()
-            .filter(|place| place.takes)
-            .map(|place| place.shard.clone())
-            .collect();
+        let open = self.situation.places.iter().filter(|place| place.takes && place.kept.is_none());
+        let (alone, takers): (Vec<ShardId>, Vec<ShardId>) =
+            open.map(|place| place.shard.clone()).partition(|shard| self.is_alone(shard));
+        let mean_of = |shards: &[&ShardId]| {
+            let total: u64 = shards.iter().map(|shard| self.load(shard)).sum();
+            total / (shards.len() as u64).max(1)
+        };
+        let of_all = mean_of(&takers.iter().chain(&alone).collect::<Vec<_>>());
+        // What nothing else comes to is no measure for the others, nor they for it.
+        let mean = mean_of(&takers.iter().collect::<Vec<_>>());
+        let slack = |mean: u64, percent: u64| mean + mean / 100 * percent;
+        for shard in alone {
+            if self.load(&shard) > slack(of_all, self.aim.slack_percent) {
+                self.note_stuck(&shard, of_all);
+            }
+        }
         if takers.len() < 2 {
             return;
         }
-        let total: u64 = takers.iter().map(|shard| self.loads[shard].weight).sum();
-        let mean = total / takers.len() as u64;
         self.mean = mean;
-        let above = |percent: u64| mean + mean / 100 * percent;
+        let above = |percent: u64| slack(mean, percent);
         if takers.iter().all(|shard| self.loads[shard].weight <= above(self.aim.slack_percent)) {
             return;
         }
@@ -283,7 +363,13 @@ impl<'a> Work<'a> {
         let full = self.loads[from].weight;
         let excess = full - mean.min(full);
         let mut targets: Vec<&ShardId> = takers.iter().filter(|to| *to != from).collect();
-        targets.sort_by_key(|to| (self.loads[*to].weight, (*to).clone()));
+        // Whoever took the last one of this shard takes the next while it has less than its part: neighbours go as one.
+        let last = self
+            .moved
+            .last()
+            .filter(|(index, why)| *why == Why::Even && self.situation.pieces[*index].shard == *from);
+        let same = last.map(|(index, _)| &self.on[*index]).filter(|to| self.loads[*to].weight < mean);
+        targets.sort_by_key(|to| (Some(*to) != same, self.loads[*to].weight, (*to).clone()));
         let movable = |index: &usize| {
             let piece = &self.situation.pieces[*index];
             let rests = self.situation.resting.iter().any(|resting| resting.overlaps(&piece.range));
@@ -294,8 +380,16 @@ impl<'a> Work<'a> {
         let of_from: Vec<usize> = of_from.iter().copied().filter(movable).collect();
         for to in targets {
             let gap = full - self.loads[to].weight.min(full);
+            // Where rules leave it only shards that are about as full, it helps nobody to go there.
+            if gap <= mean / 100 * self.aim.goal_percent.min(self.aim.slack_percent) {
+                continue;
+            }
             // More than half of the gap would only turn it round.
-            let fits = |index: &&usize| self.weights[**index] <= gap.div_ceil(2) && gap > 0;
+            let most = match Some(to) == same {
+                true => (mean - self.loads[to].weight).min(gap.div_ceil(2)),
+                false => gap.div_ceil(2),
+            };
+            let fits = |index: &&usize| self.weights[**index] <= most;
             let fitting: Vec<usize> = of_from.iter().filter(fits).copied().collect();
             let worth = |index: &&usize| self.weights[**index].saturating_mul(WORTH_ONE_OF) >= excess;
             let mut choice: Vec<usize> = fitting.iter().filter(worth).copied().collect();
@@ -345,18 +439,21 @@ impl<'a> Work<'a> {
         let mut moves: Vec<(Planned, u64, &Why)> = Vec::new();
         let mut order: Vec<&(usize, Why)> = self.moved.iter().collect();
         order.sort_by_key(|(index, _)| self.situation.pieces[*index].range.clone());
+        let mut before: Option<usize> = None;
         for (index, why) in order {
             let (piece, to, weight) =
                 (&self.situation.pieces[*index], &self.on[*index], self.weights[*index]);
+            let adjoins = piece.adjoins && before == index.checked_sub(1);
+            before = Some(*index);
             match moves.last_mut() {
                 Some((last, sum, same))
                     if last.from == piece.shard
                         && last.to == *to
                         && *same == why
-                        && last.range.hi() == Some(piece.range.lo()) =>
+                        && (adjoins || last.range.hi() == Some(piece.range.lo())) =>
                 {
                     let joined = KeyRange::new(last.range.lo().clone(), piece.range.hi().cloned());
-                    last.range = joined.expect("two that meet are one");
+                    last.range = joined.expect("what comes later ends later");
                     last.rows += piece.rows;
                     last.bytes += piece.bytes;
                     last.requests += piece.requests;
@@ -391,7 +488,40 @@ impl<'a> Work<'a> {
         moves.sort_by(|a, b| {
             b.requests.total_cmp(&a.requests).then(b.bytes.cmp(&a.bytes)).then(a.range.cmp(&b.range))
         });
-        Plan { moves, notes: self.notes }
+        Plan { moves: self.as_rules_allow(moves), notes: self.notes }
+    }
+
+    /// The same moves, those first that make room for others which a rule would forbid before.
+    fn as_rules_allow(&self, mut moves: Vec<Planned>) -> Vec<Planned> {
+        let looks = |rule: &&Rule| matches!(rule, Rule::Apart { .. } | Rule::Alone { .. });
+        let rules: Vec<&Rule> = self.situation.rules.iter().filter(looks).collect();
+        if rules.is_empty() {
+            return moves;
+        }
+        let mut there: BTreeMap<ShardId, Vec<KeyRange>> = BTreeMap::new();
+        for piece in self.situation.pieces {
+            there.entry(piece.shard.clone()).or_default().push(piece.range.clone());
+        }
+        let mut out = Vec::with_capacity(moves.len());
+        while !moves.is_empty() {
+            let may = |planned: &Planned| {
+                let (Some(place), on) = (self.place(&planned.to), there.get(&planned.to)) else {
+                    return true;
+                };
+                let on = on.map(Vec::as_slice).unwrap_or_default();
+                let forbids =
+                    |rule: &&Rule| rule.forbids(&planned.range, &planned.to, &place.seen, on, None).is_some();
+                !rules.iter().any(forbids)
+            };
+            // One that was broken before may stay so: what it can do comes all the same.
+            let planned = moves.remove(moves.iter().position(may).unwrap_or(0));
+            if let Some(left) = there.get_mut(&planned.from) {
+                *left = left.iter().flat_map(|range| range.subtract(&planned.range)).collect();
+            }
+            there.entry(planned.to.clone()).or_default().push(planned.range.clone());
+            out.push(planned);
+        }
+        out
     }
 
     /// What each shard has before anything is moved.

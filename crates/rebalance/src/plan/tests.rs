@@ -17,7 +17,15 @@ fn range(number: u16) -> KeyRange {
 }
 
 fn piece(number: u16, on: &str, bytes: u64, requests: f64) -> Piece {
-    Piece { range: range(number), shard: shard(on), rows: bytes, bytes, requests, traffic: 0.0 }
+    Piece {
+        range: range(number),
+        shard: shard(on),
+        rows: bytes,
+        bytes,
+        requests,
+        traffic: 0.0,
+        adjoins: false,
+    }
 }
 
 fn place(name: &str) -> Place {
@@ -25,6 +33,7 @@ fn place(name: &str) -> Place {
         shard: shard(name),
         seen: Seen { region: None, tier: None },
         takes: true,
+        kept: None,
         bytes: 0,
         bytes_max: None,
         entries: 0,
@@ -68,6 +77,26 @@ fn a_fifth_shard_gets_a_fifth_and_nothing_else_moves() {
         );
         assert_eq!(planned.why, why);
     }
+}
+
+// D3: many small pieces leave one full shard in few moves, also where the keys of a list do not meet.
+#[test]
+fn what_leaves_one_shard_for_several_goes_in_a_few_runs() {
+    let mut pieces: Vec<Piece> = (0..400).map(|n| piece(n, "s1", 10, 0.0)).collect();
+    let places = ["s1", "s2", "s3", "s4"].map(place);
+    let plan = situation(&pieces, &places, &[]).even_out(AIM);
+    assert_eq!(plan.moves.len(), 3, "{plan:?}");
+    for (number, one) in (0..).zip(&mut pieces) {
+        one.range = KeyRange::point(KeyBytes::new(u16::to_be_bytes(number).to_vec()));
+        // One has something before it that is no piece of its own, as a member of a group.
+        one.adjoins = number > 0 && number != 50;
+    }
+    let plan = situation(&pieces, &places, &[]).even_out(AIM);
+    assert_eq!(plan.moves.len(), 4, "{plan:?}");
+    let cut = KeyBytes::new(vec![0, 50]);
+    assert!(plan.moves.iter().any(|planned| *planned.range.lo() == cut), "{plan:?}");
+    let loads = loads_after(&pieces, &plan);
+    assert!(loads.values().all(|(_, after)| (900..=1100).contains(after)), "{loads:?}");
 }
 
 // D3: by load, not by size alone; the small hot piece rather than the large cold one.
@@ -157,6 +186,102 @@ fn what_is_alone_stays_and_what_disturbs_it_goes() {
     assert_eq!((&plan.moves[0].range, &plan.moves[0].to), (&range(1), &shard("s2")));
 }
 
+// D3: a shard that nothing else may come to says nothing about what the others should have.
+#[test]
+fn a_tenant_on_a_shard_of_its_own_does_not_make_the_others_uneven() {
+    let mut pieces = vec![piece(0, "s5", 1, 0.0)];
+    pieces.extend((1..101).map(|n| piece(n, ["s1", "s2", "s3", "s4"][usize::from(n) % 4], 10, 0.0)));
+    let rules = [Rule::Alone { range: range(0) }];
+    let places = ["s1", "s2", "s3", "s4", "s5"].map(place);
+    let plan = situation(&pieces, &places, &rules).even_out(AIM);
+    assert_eq!((plan.moves, plan.notes), (vec![], vec![]));
+    // One that is too hot for it is still told of.
+    pieces[0].bytes = 5_000;
+    let plan = situation(&pieces, &places, &rules).even_out(AIM);
+    assert_eq!(plan.moves, []);
+    assert!(plan.notes[0].contains("has the shard to itself already"), "{:?}", plan.notes);
+}
+
+// D3: what rules keep on a few shards is even enough if it is even among those.
+#[test]
+fn nothing_moves_between_shards_that_are_about_as_full_because_of_others() {
+    let region = |name: &str, region: &str| Place {
+        seen: Seen { region: Some(region.to_owned()), tier: None },
+        ..place(name)
+    };
+    let places = [region("s1", "eu"), region("s2", "eu"), region("s3", "us"), region("s4", "us")];
+    let pin = |n: u16| Rule::Region { range: range(n), region: "eu".to_owned() };
+    let split = |first: u16| -> Vec<Piece> {
+        (0..100).map(|n| piece(n, if n < first { "s1" } else { "s2" }, 10, 0.0)).collect()
+    };
+    let rules: Vec<Rule> = (0..100).map(pin).collect();
+    let plan = situation(&split(51), &places, &rules).even_out(AIM);
+    assert_eq!(plan.moves, []);
+    assert!(plan.notes[0].contains("because of rules"), "{:?}", plan.notes);
+    let pieces = split(70);
+    let plan = situation(&pieces, &places, &rules).even_out(AIM);
+    let after = loads_after(&pieces, &plan)[&shard("s1")].1;
+    assert!((500..=530).contains(&after), "{after}");
+}
+
+// D5: "alone" is alone whatever map the others are of.
+#[test]
+fn a_shard_that_another_map_has_to_itself_gets_nothing_and_what_is_there_leaves() {
+    let pieces: Vec<Piece> = (0..8).map(|n| piece(n, "s1", 10, 0.0)).collect();
+    let kept = Place { kept: Some("7 has its shard to itself".to_owned()), ..place("s3") };
+    let places = [place("s1"), place("s2"), kept];
+    let plan = situation(&pieces, &places, &[]).even_out(AIM);
+    assert!(!plan.moves.is_empty() && plan.moves.iter().all(|planned| planned.to == shard("s2")), "{plan:?}");
+    let there = [piece(0, "s1", 10, 0.0), piece(1, "s2", 10, 0.0), piece(2, "s3", 10, 0.0)];
+    let plan = situation(&there, &places, &[]).even_out(AIM);
+    assert_eq!((plan.moves.len(), &plan.moves[0].from), (1, &shard("s3")));
+    assert!(plan.moves[0].why.contains("7 has its shard to itself"), "{}", plan.moves[0].why);
+    let why = situation(&pieces, &places, &[]).refuses(&range(0), 1, &shard("s3")).unwrap();
+    assert!(why.contains("share shard s3"), "{why}");
+}
+
+// D5: a plan is made in an order in which every move may be begun.
+#[test]
+fn what_makes_room_for_another_moves_before_it() {
+    // 0 is not together with 1, which leaves s2 for the region that it belongs to; 0 is the hotter one.
+    let pieces = [piece(0, "s1", 10, 90.0), piece(1, "s2", 10, 1.0), piece(2, "s1", 10, 90.0)];
+    let eu = Seen { region: Some("eu".to_owned()), tier: None };
+    let places = [place("s1"), place("s2"), Place { seen: eu, ..place("s3") }];
+    let pin = |n: u16, region: &str| Rule::Region { range: range(n), region: region.to_owned() };
+    let rules = [Rule::Apart { ranges: vec![range(0), range(1)] }, pin(1, "eu")];
+    let plan = situation(&pieces, &places, &rules).even_out(Aim { by: By::Requests, ..AIM });
+    let order: Vec<&KeyRange> = plan.moves.iter().map(|planned| &planned.range).collect();
+    assert_eq!(order, [&range(1), &range(0)], "{plan:?}");
+}
+
+// D5: with the least that has to be carried.
+#[test]
+fn who_is_to_be_alone_among_many_goes_to_an_empty_shard_himself() {
+    let mut pieces: Vec<Piece> = (0..100).map(|n| piece(n, "s1", 10, 0.0)).collect();
+    pieces.extend((100..200).map(|n| piece(n, "s2", 10, 0.0)));
+    let rules = [Rule::Alone { range: range(30) }];
+    let places = ["s1", "s2", "s3"].map(place);
+    let plan = situation(&pieces, &places, &rules).even_out(AIM);
+    assert_eq!(plan.moves.len(), 1, "{plan:?}");
+    assert_eq!((&plan.moves[0].range, &plan.moves[0].to), (&range(30), &shard("s3")));
+    // Where there is no empty one the others go, in few moves.
+    let plan = situation(&pieces, &places[..2], &rules).even_out(AIM);
+    assert_eq!((plan.moves.len(), loads_after(&pieces, &plan)[&shard("s1")].1), (2, 10), "{plan:?}");
+}
+
+// D5: what cannot be put right is named, with what each shard says; of many alike only some are.
+#[test]
+fn what_no_shard_may_take_is_named_and_why() {
+    let pieces: Vec<Piece> = (0..20).map(|n| piece(n, "s1", 10, 0.0)).collect();
+    let all = KeyRange::new(range(0).lo().clone(), range(19).hi().cloned()).unwrap();
+    let rules = [Rule::Region { range: all, region: "eu".to_owned() }];
+    let plan = situation(&pieces, &[place("s1"), place("s2")], &rules).even_out(AIM);
+    assert_eq!(plan.moves, []);
+    assert!(plan.notes[0].contains("shard s1 is in no region"), "{:?}", plan.notes);
+    assert!(plan.notes[0].contains("no other place") && plan.notes[0].contains("s2"), "{:?}", plan.notes);
+    assert!(plan.notes[5].contains("15 more"), "{:?}", plan.notes);
+}
+
 #[test]
 fn a_drained_shard_keeps_only_what_has_no_other_place_and_it_is_named() {
     let pieces: Vec<Piece> = (0..9).map(|n| piece(n, "s1", 10, 0.0)).collect();
@@ -236,6 +361,16 @@ proptest! {
             if let (Some(most), true) = (place.bytes_max, gained) {
                 prop_assert!(bytes <= most.max(place.bytes), "{} has {bytes} of {most}", place.shard);
             }
+        }
+    }
+
+    #[test]
+    fn every_move_may_be_begun_when_its_turn_comes((pieces, places, rules) in situations()) {
+        prop_assume!(broken(&pieces, &places, &rules) == 0);
+        let mut now = pieces.clone();
+        for planned in situation(&pieces, &places, &rules).even_out(AIM).moves {
+            now = applied(&now, &Plan { moves: vec![planned], notes: vec![] });
+            prop_assert_eq!(broken(&now, &places, &rules), 0);
         }
     }
 

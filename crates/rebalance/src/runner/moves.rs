@@ -83,8 +83,10 @@ impl Inner {
     }
 
     async fn next_part(&self, planned: &PlannedMove<'_>) -> Result<Option<Stretch>, CatalogError> {
+        let catalog = self.options.driver.catalog();
+        let definition = catalog.map(planned.map).await?.definition;
         let entries = self.entries(planned.map, planned.range).await?;
-        Ok(stretches(&entries, planned.range, planned.to).into_iter().next())
+        Ok(stretches(definition.scheme(), &entries, planned.range, planned.to).into_iter().next())
     }
 
     /// Why a move that was planned a while ago may not be made now: somebody has made a rule since, or taken the shard
@@ -99,7 +101,20 @@ impl Inner {
         if shard.state != State::Online {
             return Ok(Some(format!("shard {} is {}", shard.id, shard.state)));
         }
-        let rules = catalog.rules(Some(planned.map)).await?;
+        let (rules, others): (Vec<_>, Vec<_>) =
+            catalog.rules(None).await?.into_iter().partition(|(_, map, _)| map == planned.map);
+        for (_, map, body) in others {
+            let rule = Rule::read(&body).map_err(CatalogError::Invalid)?;
+            let Rule::Alone { range: of } = &rule else { continue };
+            let there = catalog.entries_of(&map, planned.to).await?;
+            if there.iter().any(|entry| entry.range.overlaps(of)) {
+                let says = rule.describe(Some(&catalog.map(&map).await?.definition));
+                return Ok(Some(format!(
+                    "{says} by a rule of map {map}, and that would share shard {}",
+                    planned.to
+                )));
+            }
+        }
         if rules.is_empty() {
             return Ok(None);
         }

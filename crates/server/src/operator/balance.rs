@@ -1,6 +1,6 @@
 //! What operators ask about load: plans, isolation, rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use polyshard_admin::convert::range_view;
 use polyshard_admin::types::{
@@ -8,6 +8,7 @@ use polyshard_admin::types::{
     PlannedMove, RuleView, ShardLoad,
 };
 use polyshard_admin::{Answer, Balancer, ErrorCode, Problem};
+use polyshard_catalog::{OpState, ProcedureRecord};
 use polyshard_map::{KeyRange, MapName, ShardId, State};
 use polyshard_rebalance::measure::{self, Measured};
 use polyshard_rebalance::plan::{Aim, By, Place, Plan, Situation};
@@ -15,12 +16,17 @@ use polyshard_rebalance::procedure::TASKS_MAX;
 use polyshard_rebalance::{Procedure, Rule, Task};
 use polyshard_router::view::KnownMap;
 
-use super::Operations;
 use super::moves::{moved_range, steps};
+use super::{Operations, now_ms};
 use crate::problem;
 
 /// How far a shard may be above the mean unless the operator says otherwise.
 pub(super) const SLACK_PERCENT: u64 = 10;
+
+/// How long a shard that was emptied gets nothing from others that are: a day of moving out.
+const EMPTIED_FOR_MS: i64 = 24 * 3_600 * 1_000;
+/// Procedures looked at for that.
+const PROCEDURES_LOOKED_AT: u32 = 100;
 
 /// How a plan is made beside what is asked for.
 #[derive(Debug, Clone)]
@@ -84,14 +90,21 @@ impl Operations {
         let rules = self.rules_of(known).await?;
         let records = self.catalog.shards().await.map_err(|error| problem::of_catalog(&error))?;
         let heat = self.heat.get().map(|heat| heat()).unwrap_or_default();
-        let measured = measure::pieces(&self.router, &known.map, &heat).await;
+        let measured = measure::pieces(&self.router, &known.map, &heat, &rules).await;
         let measured = measured.map_err(|error| {
             Problem::unavailable(error.to_string()).with_remedy("bring the shard back, then plan again")
         })?;
         let mut places = measure::places(&self.router, &records).await;
+        self.keep_for_others(known.map.definition().name(), &mut places).await?;
         if let Some(drained) = &asked.drain {
             self.catalog.shard(drained).await.map_err(|error| problem::of_catalog(&error))?;
             places.iter_mut().filter(|place| place.shard == *drained).for_each(|place| place.takes = false);
+            let emptied = self.emptied().await?;
+            let is_left = |place: &Place| place.takes && !emptied.contains(&place.shard);
+            // Unless there is no other place at all.
+            if places.iter().any(is_left) {
+                places.iter_mut().for_each(|place| place.takes = is_left(place));
+            }
         }
         places
             .iter_mut()
@@ -119,6 +132,24 @@ impl Operations {
             None => situation.even_out(aim),
         };
         Ok(Planned { measured, places, plan })
+    }
+
+    /// Shards that are being emptied, or were lately and have nothing since: whoever empties one after the other is
+    /// about to take them out.
+    async fn emptied(&self) -> Result<BTreeSet<ShardId>, Problem> {
+        let latest = self.catalog.procedures(PROCEDURES_LOOKED_AT).await;
+        let latest = latest.map_err(|error| problem::of_catalog(&error))?;
+        let (ranges, since) = (self.ranges_by_shard(), now_ms() - EMPTIED_FOR_MS);
+        let emptied = |one: &ProcedureRecord| {
+            let shard = Procedure::read(&one.body).ok()?.drains().cloned()?;
+            let is_empty = ranges.get(&shard).copied().unwrap_or(0) == 0;
+            match one.state {
+                OpState::Running => Some(shard),
+                OpState::Done if is_empty && one.ended_ms >= since => Some(shard),
+                OpState::Done | OpState::RolledBack => None,
+            }
+        };
+        Ok(latest.iter().filter_map(emptied).collect())
     }
 
     /// The names of all maps.
@@ -298,6 +329,8 @@ fn shown(known: &KnownMap, planned: Planned) -> BalanceAnswer {
         });
         change(of);
     };
+    // Who looks for the shard that he has just added sees that it has nothing yet.
+    places.iter().filter(|place| place.takes).for_each(|place| load(&place.shard, &|_| {}));
     for piece in &measured.pieces {
         load(&piece.shard, &|of| {
             (of.rows, of.rows_after) = (of.rows + piece.rows, of.rows_after + piece.rows);

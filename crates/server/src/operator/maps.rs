@@ -56,15 +56,17 @@ impl Operations {
         self.map_view(&record.op.map).await
     }
 
-    /// The shards that new ranges may be put on: those that are online and not full.
+    /// The shards that new ranges may be put on: those that are online, not full, and nobody's alone.
     async fn placeable(&self) -> Result<Vec<ShardId>, Problem> {
         let shards = self.catalog.shards().await.map_err(|error| problem::of_catalog(&error))?;
         let online: Vec<_> = shards.into_iter().filter(|shard| shard.state == State::Online).collect();
-        let full = self.full_shards(&online).await;
+        let mut full = self.full_shards(&online).await;
+        let kept = self.kept_shards(None).await?;
+        full.extend(kept.into_iter().filter(|(kept, _)| online.iter().any(|shard| shard.id == *kept)));
         if !online.is_empty() && full.len() == online.len() {
             return Err(Problem::new(ErrorCode::Conflict, full.into_values().collect::<Vec<_>>().join("; "))
                 .with_remedy(
-                    "add a shard, raise a limit with 'polyshard shard set', or name shards with --shards",
+                    "add a shard, raise a limit with 'polyshard shard set', change a rule, or name shards by --shards",
                 ));
         }
         Ok(online.into_iter().map(|shard| shard.id).filter(|id| !full.contains_key(id)).collect())

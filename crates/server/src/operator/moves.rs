@@ -6,9 +6,9 @@ use polyshard_admin::types::{
     ProgressView, RangeView, RowsCheckAnswer, Unreachable,
 };
 use polyshard_admin::{Basis, ErrorCode, Problem};
-use polyshard_catalog::{CatalogError, MoveRequest, OpRecord, Wish};
+use polyshard_catalog::{CatalogError, MoveRequest, OpRecord, OpState, Wish};
 use polyshard_map::{Entry, KeyRange, Map, MapDefinition, MapName, ShardId, State};
-use polyshard_mover::{Load, MoveError};
+use polyshard_mover::{BUSY_SHARE_MIN, Load, MoveError};
 use polyshard_rebalance::stretch::{Stretch, stretches};
 use polyshard_rebalance::{Procedure, Task};
 use polyshard_router::view::KnownMap;
@@ -17,6 +17,13 @@ use polyshard_shard::OpId;
 use super::schema::of_journal;
 use super::{Operations, version, views};
 use crate::problem;
+
+/// Parts of a move that are made at once. Each watches the same tables, so that more of them hinder each other and are
+/// made one after the other.
+const PARTS_AT_ONCE: usize = 4;
+
+/// Ranges of an operation that are shown; one that takes a group along may have thousands.
+const RANGES_SHOWN: usize = 20;
 
 impl Operations {
     pub(super) async fn begin_move(
@@ -39,6 +46,19 @@ impl Operations {
                 let begun = self.procedures.begin("offline move", Some(&name), procedure).await;
                 answer.procedure = Some(begun.map_err(|error| problem::of_catalog(&error))?.id.to_string());
             }
+        } else if !asked.dry_run && parts.len() > PARTS_AT_ONCE {
+            let task = Task::Move {
+                map: name.clone(),
+                range,
+                to: asked.to.clone(),
+                keep_ms: asked.keep_ms,
+                arrives: None,
+                operation: None,
+                why: None,
+            };
+            self.require_version(&name, basis).await?;
+            let begun = self.procedures.begin("move in parts", Some(&name), Procedure::new(vec![task])).await;
+            answer.procedure = Some(begun.map_err(|error| problem::of_catalog(&error))?.id.to_string());
         } else if !asked.dry_run {
             for (index, (stretch, part)) in parts.iter_mut().enumerate() {
                 let request = MoveRequest {
@@ -91,7 +111,7 @@ impl Operations {
         self.journal.ready(to).await.map_err(|error| of_journal(&error))?;
         let mut parts = Vec::new();
         let mut bytes = 0;
-        for stretch in stretches(&entries, range, to) {
+        for stretch in stretches(definition.scheme(), &entries, range, to) {
             self.refuse_busy(definition.name(), &stretch.range).await?;
             self.check_rights(definition, &stretch.from, to).await?;
             let checked = self.mover.preflight(definition, &stretch.range, &stretch.from, to).await;
@@ -150,6 +170,7 @@ impl Operations {
             }
             MoveWish::Pause => Wish::Pause,
             MoveWish::Resume => Wish::Run,
+            MoveWish::Pace { share_percent } => self.paced(op, share_percent).await?,
             MoveWish::Cancel => Wish::Cancel,
             MoveWish::Clean => Wish::Clean,
         };
@@ -160,15 +181,35 @@ impl Operations {
         self.operation_view(&id).await
     }
 
+    /// How much a move is to work. A procedure has moves one after the other, each with its own pace.
+    async fn paced(&self, op: OpId, share: u32) -> Result<Wish, Problem> {
+        if !(BUSY_SHARE_MIN..=100).contains(&share) {
+            let why =
+                format!("a move works for {BUSY_SHARE_MIN} to 100 percent of the time, not for {share}");
+            return Err(Problem::invalid("share_percent", why).with_remedy("give a number between them"));
+        }
+        match self.procedure_of(op).await? {
+            Some(_) => Err(Problem::new(ErrorCode::Conflict, format!("operation {op} is no single move"))
+                .with_remedy("set the pace of the move that it is at; 'polyshard ops list' has its id")),
+            None => Ok(Wish::Pace(share)),
+        }
+    }
+
     /// An operation as it is shown; of a move also how far it is.
     pub(super) async fn shown(&self, record: &OpRecord) -> Result<OperationView, Problem> {
         let mut view = views::operation(record);
+        if let Some(known) = self.router.view().maps.get(&record.op.map) {
+            let touched = record.op.carry.as_ref().map_or(&record.op.touches, |carry| &carry.ranges);
+            let parts = touched.iter().filter(|range| **range != KeyRange::all()).take(RANGES_SHOWN);
+            view.ranges = parts.map(|range| range_view(known.map.definition(), range)).collect();
+        }
         let Some(carry) = &record.op.carry else { return Ok(view) };
         view.from = Some(carry.from.clone());
         view.to = Some(carry.to.clone());
         let status =
             self.catalog.move_status(record.op.id).await.map_err(|error| problem::of_catalog(&error))?;
         let Some(status) = status else { return Ok(view) };
+        view.paused = status.wish == Wish::Pause && record.state == OpState::Running;
         let progress = status.progress;
         view.progress = Some(ProgressView {
             total_rows: progress.total_rows,
@@ -179,6 +220,7 @@ impl Operations {
             cleaned_rows: progress.cleaned_rows,
             pause_ms: progress.pause_ms,
             left_ms: progress.left_ms,
+            works_percent: progress.works_percent.filter(|_| record.state == OpState::Running),
             paused: status.wish == Wish::Pause,
         });
         Ok(view)

@@ -62,7 +62,11 @@ impl Operations {
             ranges.push(read_range(definition, &entry.range, &format!("add.entries[{at}].range"))?);
         }
         let rules = if unnamed > 0 { self.rules_of(known).await? } else { Vec::new() };
-        let mut placing = Placing::new(known, measure::places(&self.router, &asked).await, rules);
+        let mut places = measure::places(&self.router, &asked).await;
+        if unnamed > 0 {
+            self.keep_for_others(definition.name(), &mut places).await?;
+        }
+        let mut placing = Placing::new(known, places, rules);
         let is_unnamed = |at: &usize| add.entries[*at].shard.is_none();
         let loose: Vec<KeyRange> =
             (0..ranges.len()).filter(is_unnamed).map(|at| ranges[at].clone()).collect();
@@ -253,6 +257,9 @@ impl<'a> Placing<'a> {
     /// The rule that a range would break on a place.
     fn breaks(&mut self, range: &KeyRange, at: usize) -> Option<String> {
         let (place, definition) = (&self.places[at], Some(self.known.map.definition()));
+        if let Some(kept) = &place.kept {
+            return Some(kept.clone());
+        }
         let looks = |rule: &Rule| matches!(rule, Rule::Apart { .. } | Rule::Alone { .. });
         // All of a large map is looked at once for a place, and only for a rule that does.
         let there: &[KeyRange] = match self.rules.iter().any(looks) {

@@ -2,7 +2,7 @@
 
 use polyshard_admin::Problem;
 use polyshard_admin::types::{OperationState, OperationView};
-use polyshard_catalog::{CatalogError, OpState, ProcedureRecord};
+use polyshard_catalog::{CatalogError, OpState, ProcedureRecord, Wish};
 use polyshard_rebalance::Procedure;
 use polyshard_shard::OpId;
 
@@ -26,9 +26,11 @@ impl Operations {
                 OpState::RolledBack => OperationState::RolledBack,
             },
             step: record.step.clone(),
+            ranges: Vec::new(),
             from: None,
             to: None,
             progress: None,
+            paused: record.wish == Wish::Pause && record.state == OpState::Running,
             started_ms: record.started_ms,
             message: record.message.clone(),
         };
@@ -42,6 +44,7 @@ impl Operations {
             let shown = self.shown(&operation).await?;
             view.step = format!("{} ({})", record.step, shown.step);
             (view.from, view.to, view.progress) = (shown.from, shown.to, shown.progress);
+            view.ranges = shown.ranges;
             view.message = view.message.or(shown.message);
         }
         Ok(view)

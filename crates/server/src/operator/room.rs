@@ -39,7 +39,8 @@ impl Operations {
     ) -> Result<(), Problem> {
         let rules = self.rules_of(known).await?;
         let record = self.catalog.shard(to).await.map_err(|error| problem::of_catalog(&error))?;
-        let places = measure::places(&self.router, std::slice::from_ref(&record)).await;
+        let mut places = measure::places(&self.router, std::slice::from_ref(&record)).await;
+        self.keep_for_others(known.map.definition().name(), &mut places).await?;
         let piece = |entry: polyshard_map::Entry| Piece {
             range: entry.range,
             shard: entry.shard,
@@ -47,6 +48,7 @@ impl Operations {
             bytes: 0,
             requests: 0.0,
             traffic: 0.0,
+            adjoins: false,
         };
         // Only rules look at what else is where.
         let pieces: Vec<Piece> = match rules.is_empty() {

@@ -1,10 +1,13 @@
 //! Rules of placement, as operators record and read them.
 
+use std::collections::BTreeMap;
+
 use polyshard_admin::convert::range_view;
 use polyshard_admin::types::{NewRule, RangeView, RuleView};
 use polyshard_admin::{ErrorCode, Problem};
-use polyshard_map::{KeyRange, MapDefinition, MapName};
+use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId};
 use polyshard_rebalance::Rule;
+use polyshard_rebalance::plan::Place;
 
 use super::Operations;
 use super::moves::moved_range;
@@ -56,9 +59,48 @@ impl Operations {
                 Rule::Apart { ranges }
             }
         };
+        for (id, _, body) in
+            self.catalog.rules(Some(&name)).await.map_err(|error| problem::of_catalog(&error))?
+        {
+            let other = Rule::read(&body).map_err(|why| Problem::new(ErrorCode::Internal, why))?;
+            if rule.contradicts(&other) {
+                let says = other.describe(Some(definition));
+                return Err(Problem::new(
+                    ErrorCode::Conflict,
+                    format!("no shard could heed it beside rule {id}: {says}"),
+                )
+                .with_remedy(format!("remove that one first, with 'polyshard rule remove {id}'")));
+            }
+        }
         let added = self.catalog.add_rule(&name, &rule.write()).await;
         let id = added.map_err(|error| problem::of_catalog(&error))?;
         Ok(rule_view(id.to_string(), name, &rule, definition))
+    }
+
+    /// The shards that a rule gives to keys of its map alone, each with the rule; those of one map are left out.
+    pub(super) async fn kept_shards(
+        &self,
+        but: Option<&MapName>,
+    ) -> Result<BTreeMap<ShardId, String>, Problem> {
+        let stored = self.catalog.rules(None).await.map_err(|error| problem::of_catalog(&error))?;
+        let view = self.router.view();
+        let mut kept = BTreeMap::new();
+        for (_, map, body) in stored.iter().filter(|(_, map, _)| Some(map) != but) {
+            let rule = Rule::read(body).map_err(|why| Problem::new(ErrorCode::Internal, why))?;
+            let (Rule::Alone { range }, Some(known)) = (&rule, view.maps.get(map)) else { continue };
+            let says = format!("{} by a rule of map {map}", rule.describe(Some(known.map.definition())));
+            for located in known.map.located(range) {
+                kept.entry(located.shard().clone()).or_insert_with(|| says.clone());
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Has these places say which of them another map has to itself.
+    pub(super) async fn keep_for_others(&self, map: &MapName, places: &mut [Place]) -> Result<(), Problem> {
+        let mut kept = self.kept_shards(Some(map)).await?;
+        places.iter_mut().for_each(|place| place.kept = kept.remove(&place.shard));
+        Ok(())
     }
 
     pub(super) async fn forget_rule(&self, id: String) -> Result<(), Problem> {

@@ -30,9 +30,11 @@ pub(super) fn operation(record: &OpRecord) -> OperationView {
             OpState::RolledBack => "rolled_back",
         }
         .to_owned(),
+        ranges: Vec::new(),
         from: None,
         to: None,
         progress: None,
+        paused: false,
         started_ms: record.started_ms,
         message: record.message.clone(),
     }

@@ -142,7 +142,7 @@ impl Watcher {
             if request.map.as_ref().is_some_and(|map| map != definition.name()) {
                 continue;
             }
-            let measured = measure::pieces(&self.router, &known.map, &heat).await;
+            let measured = measure::pieces(&self.router, &known.map, &heat, &[]).await;
             let measured = measured.map_err(|error| {
                 Problem::unavailable(error.to_string()).with_remedy("bring the shard back, then ask again")
             })?;
