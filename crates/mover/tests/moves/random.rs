@@ -103,8 +103,17 @@ async fn nothing_is_lost(place: Arc<Place>, seed: u64) {
     Arc::into_inner(first).unwrap().close().await;
 }
 
+/// `POLYSHARD_SEED` replays one seed; `POLYSHARD_FIRST_SEED` begins the long run with another.
 fn seeds(short: u64, long: u64) -> std::ops::Range<u64> {
-    0..if std::env::var_os("POLYSHARD_LONG").is_some() { long } else { short }
+    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = variable("POLYSHARD_SEED") {
+        return seed..seed + 1;
+    }
+    if std::env::var_os("POLYSHARD_LONG").is_none() {
+        return 0..short;
+    }
+    let first = variable("POLYSHARD_FIRST_SEED").unwrap_or(0);
+    first..first + long
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

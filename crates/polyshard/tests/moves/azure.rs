@@ -72,7 +72,8 @@ impl Azure {
         self.table_with(method, target, "", body)
     }
 
-    fn table_with(&mut self, method: &str, target: &str, more: &str, body: &str) -> io::Result<Reply> {
+    /// The same with more headers, each with its line end.
+    pub fn table_with(&mut self, method: &str, target: &str, more: &str, body: &str) -> io::Result<Reply> {
         let (date, path) = (date(), path(target));
         let signature = self.key.sign(&format!("{date}\n/{ACCOUNT}{path}"));
         let headers = format!(

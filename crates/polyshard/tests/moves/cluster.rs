@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use polyshard_testkit::process::{Server, Setup};
+use polyshard_testkit::process::{Server, Setup, StartFailure};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -25,6 +27,9 @@ pub const SOURCE: usize = 1;
 /// The server of the shard they go to.
 pub const TARGET: usize = 2;
 
+/// The signal of a process that has ended itself.
+const ABORTED: i32 = 6;
+
 /// A cluster under test.
 pub struct Cluster {
     /// None where the shards are files.
@@ -42,7 +47,12 @@ pub struct Cluster {
 impl Cluster {
     /// So many server processes on databases of one PostgreSQL server.
     pub fn together(processes: usize) -> Cluster {
-        Cluster::on(Some(Fleet::start(1, &[("a", 0), ("b", 0)])), processes)
+        Cluster::together_with(processes, &[])
+    }
+
+    /// The same, with settings of PostgreSQL.
+    pub fn together_with(processes: usize, settings: &[(&str, &str)]) -> Cluster {
+        Cluster::on(Some(Fleet::start_with(1, &[("a", 0), ("b", 0)], settings)), processes)
     }
 
     /// So many server processes, with catalog, source and target on PostgreSQL servers of their own.
@@ -91,10 +101,34 @@ impl Cluster {
     /// Starts a process, or starts it again.
     pub fn start(&mut self, process: usize) {
         let server = self.setups[process].start();
+        self.open_doors(process, &server);
+        self.processes[process] = Some(server);
+    }
+
+    fn open_doors(&self, process: usize, server: &Server) {
         self.addresses.set(process, server.door("sql"));
         self.tables.set(process, server.door("table"));
         self.queues.set(process, server.door("queue"));
-        self.processes[process] = Some(server);
+    }
+
+    /// Kills a process, starts it so that it dies by itself when it comes to this place, or is killed if it has not
+    /// after so long, and starts it again. True if it came there.
+    pub fn die_at(&mut self, process: usize, place: &str, patience: Duration) -> bool {
+        self.kill(process);
+        let came = match self.setups[process].clone().env("POLYSHARD_FAILPOINT", place).try_start() {
+            Ok(mut server) => {
+                self.open_doors(process, &server);
+                let deadline = Instant::now() + patience;
+                while TcpStream::connect(server.door("admin")).is_ok() && Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                server.kill9().signal() == Some(ABORTED)
+            }
+            Err(StartFailure::Ended(status, _)) if status.signal() == Some(ABORTED) => true,
+            Err(failure) => panic!("{failure}"),
+        };
+        self.start(process);
+        came
     }
 
     /// Kills a process.
@@ -254,11 +288,12 @@ impl Cluster {
         let found: Vec<(i64, i64)> =
             self.sql(&["SELECT tenant, id FROM entry"]).iter().map(numbers).collect();
         self.ledger.assert_found("entry", &found);
+        self.ledger.assert_together("entry", &found);
         let counters: Vec<(i64, i64)> =
             self.sql(&["SELECT tenant, n FROM counter"]).iter().map(numbers).collect();
         let last: BTreeMap<i64, i64> = counters.iter().copied().collect();
         assert_eq!((last.len(), counters.len()), (TENANTS as usize, TENANTS as usize));
-        self.ledger.assert_linear(&last);
+        self.ledger.assert_linear("counter", &last);
         if let Some(fleet) = &self.fleet {
             self.assert_shards(fleet, found.len());
         }

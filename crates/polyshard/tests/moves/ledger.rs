@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::history::History;
+
 /// How long traffic may stand still before that is a failure; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -22,28 +24,20 @@ pub enum Fate {
     Unknown,
 }
 
-/// A counter of a tenant, read or increased.
-#[derive(Debug, Clone, Copy)]
-struct Look {
-    /// When it was asked, and when it was answered.
-    from: Instant,
-    to: Instant,
-    value: i64,
-    bumped: bool,
-}
-
-/// The history of one counter: looks that were answered, and when increases without an answer were asked for.
-#[derive(Debug, Default)]
-struct History {
-    looks: Vec<Look>,
-    unknown: Vec<Instant>,
-}
+/// A counter: what it is kept in, and its tenant.
+pub type Counter = (&'static str, i64);
 
 /// All that callers were told.
 #[derive(Default)]
 pub struct Ledger {
     items: Mutex<BTreeMap<Item, Fate>>,
-    counters: Mutex<BTreeMap<i64, History>>,
+    counters: Mutex<BTreeMap<Counter, History>>,
+    /// Items that were written together by a write that nobody knows the end of.
+    together: Mutex<Vec<Vec<Item>>>,
+    /// When messages were handed to callers: asked and answered.
+    taken: Mutex<BTreeMap<Item, Vec<(Instant, Instant)>>>,
+    /// When deletions were acknowledged.
+    gone: Mutex<BTreeMap<Item, Instant>>,
     errors: Mutex<Vec<(usize, String)>>,
     /// Acknowledged writes, by tenant.
     writes: Mutex<BTreeMap<i64, u64>>,
@@ -59,25 +53,76 @@ impl Ledger {
     /// An item was put or deleted, or nobody knows.
     pub fn note(&self, item: Item, fate: Fate) {
         self.items.lock().unwrap().insert(item, fate);
+        if fate == Fate::Gone {
+            self.gone.lock().unwrap().entry(item).or_insert_with(Instant::now);
+        }
         if fate != Fate::Unknown {
             *self.writes.lock().unwrap().entry(item.1).or_default() += 1;
         }
     }
 
+    /// An item was put: it is there, unless somebody has deleted it before that was heard.
+    pub fn note_put(&self, item: Item) {
+        let gone = self.items.lock().unwrap().get(&item) == Some(&Fate::Gone);
+        if !gone {
+            self.note(item, Fate::There);
+        }
+    }
+
+    /// Nobody knows any more whether an item is there, unless it is known to be gone.
+    pub fn doubt(&self, item: Item) {
+        let mut items = self.items.lock().unwrap();
+        if items.get(&item) != Some(&Fate::Gone) {
+            items.insert(item, Fate::Unknown);
+        }
+    }
+
+    /// A message was handed to a caller, for whom alone it is for so long. Says what is wrong with that.
+    pub fn taken(&self, item: Item, from: Instant, hidden: Duration) -> Option<String> {
+        let to = Instant::now();
+        if self.gone.lock().unwrap().get(&item).is_some_and(|gone| *gone < from) {
+            return Some(format!("LOST: {item:?} is handed out after its deletion was acknowledged"));
+        }
+        let mut taken = self.taken.lock().unwrap();
+        let takes = taken.entry(item).or_default();
+        // Whichever of two was first, the other one was answered after its time.
+        let meets = |before: &&(Instant, Instant)| to < before.0 + hidden && before.1 < from + hidden;
+        let met = takes.iter().find(meets).map(|_| format!("LOST: {item:?} is handed out to two at a time"));
+        takes.push((from, to));
+        met
+    }
+
+    /// Items of this kind that were acknowledged and are not among those found.
+    pub fn missing(&self, kind: &str, found: &[(i64, i64)]) -> usize {
+        let all: BTreeSet<(i64, i64)> = found.iter().copied().collect();
+        let items = self.items.lock().unwrap();
+        let there = items.iter().filter(|((of, _, _), fate)| *of == kind && **fate == Fate::There);
+        there.filter(|((_, tenant, id), _)| !all.contains(&(*tenant, *id))).count()
+    }
+
+    /// Items were put or deleted by one write, or nobody knows: then all of them were, or none.
+    pub fn note_together(&self, items: &[Item], fate: Fate) {
+        items.iter().for_each(|item| self.note(*item, fate));
+        if fate == Fate::Unknown {
+            self.together.lock().unwrap().push(items.to_vec());
+        }
+    }
+
     /// A counter was increased to this value, or nobody knows.
-    pub fn bumped(&self, tenant: i64, from: Instant, value: Option<i64>) {
+    pub fn bumped(&self, counter: Counter, from: Instant, value: Option<i64>) {
+        let to = Instant::now();
         let mut counters = self.counters.lock().unwrap();
-        let history = counters.entry(tenant).or_default();
+        let history = counters.entry(counter).or_default();
         match value {
-            Some(value) => history.looks.push(Look { from, to: Instant::now(), value, bumped: true }),
-            None => history.unknown.push(from),
+            Some(value) => history.bumped(from, to, value),
+            None => history.unknown(from),
         }
     }
 
     /// A counter was read.
-    pub fn seen(&self, tenant: i64, from: Instant, value: i64) {
-        let look = Look { from, to: Instant::now(), value, bumped: false };
-        self.counters.lock().unwrap().entry(tenant).or_default().looks.push(look);
+    pub fn seen(&self, counter: Counter, from: Instant, value: i64) {
+        let to = Instant::now();
+        self.counters.lock().unwrap().entry(counter).or_default().seen(from, to, value);
     }
 
     /// A caller of this process was told of a failure.
@@ -123,50 +168,29 @@ impl Ledger {
         assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), items.len(), wrong.join("\n"));
     }
 
+    /// What was written together is there together, or not at all.
+    #[track_caller]
+    pub fn assert_together(&self, kind: &str, found: &[(i64, i64)]) {
+        let all: BTreeSet<(i64, i64)> = found.iter().copied().collect();
+        let (items, together) = (self.items.lock().unwrap(), self.together.lock().unwrap());
+        for group in together.iter() {
+            // What has been written again since, and is known, does not count.
+            let open = group.iter().filter(|item| item.0 == kind && items[*item] == Fate::Unknown);
+            let (there, gone): (Vec<&Item>, Vec<&Item>) =
+                open.partition(|(_, tenant, id)| all.contains(&(*tenant, *id)));
+            assert!(there.is_empty() || gone.is_empty(), "half of a write: {there:?} there, {gone:?} not");
+        }
+    }
+
     /// The histories are those of counters that one machine keeps: each increase gives the next number, whoever asks
     /// later sees no less, and what is there at the end is what was acknowledged, and perhaps what nobody knows of.
     #[track_caller]
-    pub fn assert_linear(&self, last: &BTreeMap<i64, i64>) {
+    pub fn assert_linear(&self, kind: &str, last: &BTreeMap<i64, i64>) {
         let counters = self.counters.lock().unwrap();
-        for (tenant, history) in counters.iter() {
-            let end = *last.get(tenant).unwrap_or_else(|| panic!("the counter of {tenant} is gone"));
-            history.assert_linear(*tenant, end);
-        }
-    }
-}
-
-impl History {
-    fn assert_linear(&self, tenant: i64, end: i64) {
-        let mut bumps: BTreeMap<i64, Look> = BTreeMap::new();
-        for look in self.looks.iter().filter(|look| look.bumped) {
-            let twice = bumps.insert(look.value, *look);
-            assert!(twice.is_none(), "counter of {tenant}: two increases gave {}", look.value);
-        }
-        let known = bumps.len();
-        let most = (known + self.unknown.len()) as i64;
-        assert!(
-            (known as i64..=most).contains(&end),
-            "counter of {tenant} is {end}, after {known} increases and {} unknown ones",
-            self.unknown.len()
-        );
-        // In the order in which they were asked: none may give less than what was answered before it was asked.
-        let mut by_answer: Vec<&Look> = self.looks.iter().collect();
-        by_answer.sort_by_key(|look| look.to);
-        let mut by_ask: Vec<&Look> = self.looks.iter().collect();
-        by_ask.sort_by_key(|look| look.from);
-        let (mut answered, mut floor) = (0, 0);
-        for look in by_ask {
-            while by_answer.get(answered).is_some_and(|before| before.to < look.from) {
-                floor = floor.max(by_answer[answered].value);
-                answered += 1;
-            }
-            let enough = if look.bumped { look.value > floor } else { look.value >= floor };
-            assert!(enough, "counter of {tenant} goes back: {} after {floor}", look.value);
-            assert!(look.value <= end, "counter of {tenant} was {} and is {end}", look.value);
-            // No value comes from the future: so many increases had been asked for.
-            let asked = bumps.values().filter(|bump| bump.from <= look.to).count()
-                + self.unknown.iter().filter(|from| **from <= look.to).count();
-            assert!(look.value <= asked as i64, "counter of {tenant} is {} after {asked} asked", look.value);
+        for ((_, tenant), history) in counters.iter().filter(|((of, _), _)| *of == kind) {
+            let end = *last.get(tenant).unwrap_or_else(|| panic!("the {kind} of {tenant} is gone"));
+            let fault = history.fault(end);
+            assert!(fault.is_none(), "{kind} of {tenant}: {}", fault.unwrap_or_default());
         }
     }
 }

@@ -7,12 +7,16 @@ mod cutover;
 #[allow(dead_code, reason = "these scenarios use a part of it")]
 mod fleet;
 mod grow_out_of_sqlite;
+mod history;
 mod killed;
 mod ledger;
 mod operator;
+mod outside;
 mod paused;
 mod random;
 mod scenario;
+mod several;
+mod store_callers;
 mod stores;
 #[path = "../e2e/support.rs"]
 #[allow(dead_code, reason = "these scenarios use a part of it")]

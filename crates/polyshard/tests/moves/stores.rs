@@ -1,27 +1,24 @@
 //! Callers of the table and queue doors at work, and what must be found of theirs.
 
-use std::io;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use std::time::{Duration, Instant};
 
 use crate::azure::{Azure, TABLE, queue};
 use crate::cluster::Cluster;
-use crate::ledger::{Fate, Ledger};
+use crate::store_callers::{COUNTS, entity, work};
 use crate::support::run;
-use crate::writers::{Addresses, TENANTS};
+use crate::writers::TENANTS;
+
+/// How long it may take until messages that were handed out and not deleted are there again.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tenants that have a queue: every fourth.
-fn with_queue() -> impl Iterator<Item = i64> {
+pub fn with_queue() -> impl Iterator<Item = i64> {
     (0..TENANTS).step_by(4)
 }
-
-/// How long a caller waits before he knocks again.
-const AGAIN: Duration = Duration::from_millis(20);
 
 /// Callers at work; they end with this, also when a test fails.
 pub struct StoreWriters {
@@ -47,7 +44,9 @@ impl Cluster {
     /// Binds a table and some queues to the map, and makes them.
     pub fn open_stores(&self) {
         let server = self.process(0);
-        run(server, &format!("bind table:{TABLE} --map tenants --rule before:-")).ok();
+        for table in [TABLE, COUNTS] {
+            run(server, &format!("bind table:{table} --map tenants --rule before:-")).ok();
+        }
         let mut queues = Azure::connect(server.door("queue")).expect("the door is open");
         for tenant in with_queue() {
             let name = queue(tenant);
@@ -56,9 +55,16 @@ impl Cluster {
             assert_eq!(made.expect("an answer").status, 201);
         }
         let mut tables = Azure::connect(server.door("table")).expect("the door is open");
-        let body = format!(r#"{{"TableName":"{TABLE}"}}"#);
-        let made = tables.table("POST", "/devstoreaccount1/Tables", &body).expect("an answer");
-        assert_eq!(made.status, 201, "{made:?}");
+        for table in [TABLE, COUNTS] {
+            let body = format!(r#"{{"TableName":"{table}"}}"#);
+            let made = tables.table("POST", "/devstoreaccount1/Tables", &body).expect("an answer");
+            assert_eq!(made.status, 201, "{made:?}");
+        }
+        for tenant in 0..TENANTS {
+            let body = format!(r#"{{"PartitionKey":"{tenant}-n","RowKey":"n","n":0}}"#);
+            let made = tables.table("POST", &format!("/devstoreaccount1/{COUNTS}"), &body);
+            assert_eq!(made.expect("an answer").status, 201);
+        }
     }
 
     /// Callers of both doors of these processes.
@@ -76,47 +82,31 @@ impl Cluster {
         StoreWriters { over, threads }
     }
 
-    /// Everything acknowledged is there once.
+    /// Everything acknowledged is there once, and every counter has one history.
     #[track_caller]
     pub fn assert_stores(&self) {
         let server = self.any();
         let mut tables = Azure::connect(server.door("table")).expect("the door is open");
         self.ledger.assert_found("entity", &tables.entities().expect("an answer"));
-        let mut queues = Azure::connect(server.door("queue")).expect("the door is open");
-        let messages: Vec<(i64, i64)> =
-            with_queue().flat_map(|tenant| queues.messages(tenant).expect("an answer")).collect();
-        self.ledger.assert_found("message", &messages);
-    }
-}
-
-fn work(ledger: &Ledger, doors: &Addresses, process: usize, kind: &'static str, over: &AtomicBool) {
-    let mut random = StdRng::seed_from_u64(process as u64);
-    let tenants: Vec<i64> = if kind == "entity" { (0..TENANTS).collect() } else { with_queue().collect() };
-    while !over.load(Ordering::SeqCst) {
-        let Ok(mut azure) = Azure::connect(&doors.get(process)) else {
-            std::thread::sleep(AGAIN);
-            continue;
+        let count = |tenant: i64, tables: &mut Azure| {
+            let reply = tables.table("GET", &entity(COUNTS, tenant, "n"), "").expect("an answer");
+            crate::store_callers::count(&reply).unwrap_or_else(|| panic!("the count of {tenant}: {reply:?}"))
         };
-        while !over.load(Ordering::SeqCst) {
-            let tenant = tenants[random.random_range(0..tenants.len())];
-            let id = ledger.number();
-            ledger.note((kind, tenant, id), Fate::Unknown);
-            match put(&mut azure, kind, tenant, id) {
-                Ok(()) => ledger.note((kind, tenant, id), Fate::There),
-                Err(error) => {
-                    ledger.failed(process, format!("{kind} {id} of {tenant}: {error}"));
-                    std::thread::sleep(AGAIN);
-                    break;
-                }
+        let last: BTreeMap<i64, i64> =
+            (0..TENANTS).map(|tenant| (tenant, count(tenant, &mut tables))).collect();
+        self.ledger.assert_linear("count", &last);
+        let mut queues = Azure::connect(server.door("queue")).expect("the door is open");
+        // Those that somebody has, or that were on their way to somebody who died, are there again after a while.
+        let (mut messages, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+        loop {
+            for tenant in with_queue() {
+                messages.extend(queues.messages(tenant).expect("an answer"));
             }
+            if self.ledger.missing("message", &messages) == 0 || Instant::now() > deadline {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
         }
-    }
-}
-
-fn put(azure: &mut Azure, kind: &str, tenant: i64, id: i64) -> io::Result<()> {
-    let reply = if kind == "entity" { azure.put_entity(tenant, id) } else { azure.put_message(tenant, id) }?;
-    match reply.status {
-        201 | 204 => Ok(()),
-        status => Err(io::Error::other(format!("{status} {}", reply.body))),
+        self.ledger.assert_found("message", &messages);
     }
 }

@@ -179,12 +179,13 @@ impl Writer {
             4..9 => {
                 let bumped = client.query_one(&prepared.bump, &[&tenant]).await;
                 let value = bumped.as_ref().ok().map(|row| row.get(0));
-                self.ledger.bumped(tenant, from, value);
+                self.ledger.bumped(("counter", tenant), from, value);
                 bumped.map_err(|error| said(&error))?;
             }
             _ => {
                 let seen = client.query_one(&prepared.read, &[&tenant]).await;
-                self.ledger.seen(tenant, from, seen.map_err(|error| said(&error))?.get(0));
+                let value = seen.map_err(|error| said(&error))?.get(0);
+                self.ledger.seen(("counter", tenant), from, value);
             }
         }
         Ok(())
@@ -192,7 +193,7 @@ impl Writer {
 }
 
 /// An error with its code, as a caller sees it.
-fn said(error: &tokio_postgres::Error) -> String {
+pub fn said(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} {}", db.code().code(), db.message()),
         None => error.to_string(),

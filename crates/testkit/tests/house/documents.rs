@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use crate::no_offences;
-use crate::tree::{File, files, root};
+use crate::tree::{File, files, root, rust_files};
 
 /// A text outside code blocks and code spans, where a bracket is a bracket.
 fn prose(text: &str) -> String {
@@ -143,6 +143,41 @@ fn the_architecture_names_every_crate_and_no_other() {
     let gone =
         named.difference(&there).map(|name| format!("ARCHITECTURE.md's table names {name}, which is gone"));
     no_offences("the table of crates is the list of crates:", unnamed.chain(gone).collect());
+}
+
+/// The paths that one with a list in braces stands for.
+fn expanded(path: &str) -> Vec<String> {
+    match path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+        Some((before, (list, after))) => list.split(',').map(|one| format!("{before}{one}{after}")).collect(),
+        None => vec![path.to_owned()],
+    }
+}
+
+#[test]
+fn every_test_that_is_said_to_show_something_is_there() {
+    let sources = rust_files();
+    let functions: BTreeSet<&str> = sources
+        .iter()
+        .flat_map(|file| file.text.split("fn ").skip(1))
+        .filter_map(|rest| rest.split(['(', '<']).next())
+        .collect();
+    let page = page("docs/moves-tests.md");
+    let mut offences = Vec::new();
+    for (number, line) in page.text.lines().enumerate() {
+        for name in line.split('`').skip(1).step_by(2).filter(|name| !name.contains(' ')) {
+            let is_there = if name.contains('/') {
+                expanded(name).iter().all(|path| root().join("crates").join(path).exists())
+            } else if let Some(beginning) = name.strip_suffix('…') {
+                functions.range(beginning..).next().is_some_and(|found| found.starts_with(beginning))
+            } else {
+                !name.contains('_') || functions.contains(name)
+            };
+            if !is_there {
+                offences.push(format!("{}:{}: {name}", page.path, number + 1));
+            }
+        }
+    }
+    no_offences("a test that is not there:", offences);
 }
 
 #[test]
