@@ -1,7 +1,7 @@
 //! `polyshard ops`: look at operations, and steer moves.
 
 use clap::Subcommand;
-use polyshard_admin::types::{MoveWish, OperationState, OperationView};
+use polyshard_admin::types::{MoveWish, OperationState, OperationView, RangeView};
 use polyshard_admin::{Client, Problem};
 
 use super::moves;
@@ -257,9 +257,19 @@ fn operation_table(operations: &[OperationView]) -> String {
 /// Ranges that are written out where there is room; more of them are only hinted at.
 const RANGES_SHOWN: usize = 10;
 
+/// Characters of a range in a table: keys may be long.
+const RANGE_CHARS_MAX: usize = 40;
+
 /// What an operation is about.
 fn ranges(op: &OperationView, most: usize) -> String {
-    let mut shown: Vec<String> = op.ranges.iter().take(most).map(ToString::to_string).collect();
+    let cut = |range: &RangeView| {
+        let text = range.to_string();
+        match text.char_indices().nth(RANGE_CHARS_MAX) {
+            Some((at, _)) if most == 1 => format!("{}…", &text[..at]),
+            _ => text,
+        }
+    };
+    let mut shown: Vec<String> = op.ranges.iter().take(most).map(cut).collect();
     if op.ranges.len() > most {
         shown.push("…".to_owned());
     }
