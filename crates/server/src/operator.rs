@@ -34,7 +34,7 @@ use polyshard_admin::{Answer, Basis, Data, Exported, Operator, Page, Problem};
 use polyshard_catalog::{Catalog, Driver};
 use polyshard_engine::Dialect;
 use polyshard_journal::Journal;
-use polyshard_map::{MapName, ShardId};
+use polyshard_map::{Epoch, MapName, ShardId};
 use polyshard_mover::Mover;
 use polyshard_rebalance::{Heat, Procedures};
 use polyshard_router::Router;
@@ -141,8 +141,18 @@ impl Operations {
         let records =
             self.catalog.operations(OPERATIONS_SHOWN).await.map_err(|error| problem::of_catalog(&error))?;
         let mut shown = Vec::with_capacity(records.len());
+        let mut made: BTreeMap<&MapName, Epoch> = BTreeMap::new();
+        for record in records.iter().filter(|record| record.op.kind == "create") {
+            let epoch = made.entry(&record.op.map).or_insert(record.op.epoch);
+            *epoch = record.op.epoch.max(*epoch);
+        }
         for record in &records {
-            shown.push(self.shown(record).await?);
+            let mut view = self.shown(record).await?;
+            if made.get(&record.op.map).is_some_and(|made| record.op.epoch < *made) {
+                // Of an earlier map of that name, whose keys may have been of another type.
+                view.ranges.clear();
+            }
+            shown.push(view);
         }
         self.add_procedures(&mut shown).await?;
         Ok(shown)

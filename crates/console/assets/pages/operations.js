@@ -17,6 +17,8 @@ const PROCEDURES = [
   "move old",
   "repair",
 ];
+// Characters of a range in a title: keys may be long.
+const WORDS_MAX = 40;
 const isProcedure = (op) => PROCEDURES.includes(op.kind);
 // The step of the move that is being made; of a procedure it stands behind its own.
 const moveStep = (op) => (isProcedure(op) ? /\((\w+)\)$/.exec(op.step)?.[1] : op.step);
@@ -95,7 +97,7 @@ function bar(op) {
   return h(
     "span",
     {},
-    h("progress", { max: Math.max(total, copied, 1), value: copied, "aria-label": label }),
+    total + copied > 0 ? h("progress", { max: Math.max(total, copied), value: copied, "aria-label": label }) : null,
     h("span", { className: "small dim line" }, behind(op)),
   );
 }
@@ -109,7 +111,8 @@ function behind({ state, progress }) {
 function title(op) {
   const kind = op.kind.replaceAll("_", " ");
   const [first, second] = op.ranges ?? [];
-  const what = first ? ` ${rangeText(first)}${second ? " …" : ""}` : "";
+  const words = first ? rangeText(first) : "";
+  const what = first ? ` ${words.slice(0, WORDS_MAX)}${second || words.length > WORDS_MAX ? " …" : ""}` : "";
   return op.from && op.to ? `${kind}${what} ${op.from} → ${op.to}` : `${kind}${what}`;
 }
 
