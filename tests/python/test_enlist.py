@@ -10,7 +10,7 @@ import asyncpg
 import psycopg
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.data.tables import TableServiceClient
 from azure.storage.queue import QueueServiceClient
 
@@ -494,3 +494,59 @@ def test_together_through_moves_and_a_kill(world):
     assert rows == set(messages) == entities
     assert set(acknowledged) <= rows
     assert doors.cli("check", "tenants")[0]["misplaced"] == []
+
+
+@pytest.mark.skipif(not os.environ.get("POLYSHARD_LONG"), reason="it takes long")
+def test_each_message_is_done_once_through_moves_and_kills(world):
+    """Consumers note what they did and delete the message in one transaction: each one is done, and once."""
+    doors, stop, wrong, messages = world.doors, threading.Event(), [], 200
+    queue = world.queues().get_queue_client("1-outbox")
+    queue.clear_messages()
+    with world.connect() as connection:
+        connection.execute("CREATE TABLE done (tenant bigint, id bigint, worker int, PRIMARY KEY (tenant, id, worker))")
+        connection.commit()
+        connection.execute("SELECT polyshard.shard_table('done', 'tenants', 'tenant')")
+    for number in range(messages):
+        queue.send_message(str(number), time_to_live=-1)
+
+    def work(worker):
+        while not stop.is_set():
+            try:
+                # Shorter than a kill takes, so that others get it meanwhile.
+                message = world.queues().get_queue_client("1-outbox").receive_message(visibility_timeout=2)
+                if message is None:
+                    time.sleep(0.1)
+                    continue
+                with world.connect(connect_timeout=5) as connection:
+                    connection.execute("INSERT INTO done VALUES (1, %s, %s)", (int(message.content), worker))
+                    connection.execute("SELECT polyshard.message_delete('1-outbox', %s, %s)",
+                                       (message.id, message.pop_receipt))
+            except (AzureError, psycopg.OperationalError):
+                time.sleep(0.05)  # killed, or moving
+            except (psycopg.errors.ObjectNotInPrerequisiteState, psycopg.errors.NoDataFound):
+                pass  # somebody else has it by now
+            except psycopg.Error as error:
+                wrong.append(repr(error))
+                return
+
+    workers = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for worker in workers:
+        worker.start()
+    for killed in [False, True, False, True]:
+        here = doors.cli("map", "locate", "tenants", "1")["shard"]
+        there = next(shard for shard in world.shards if shard != here)
+        part = doors.cli("move", "tenants", "--key", "1", "--to", there)["parts"][0]
+        if killed:
+            doors.kill()
+        ended(doors, part["operation"])
+    end = time.monotonic() + 180
+    while world.queues().get_queue_client("1-outbox").get_queue_properties().approximate_message_count > 0:
+        assert time.monotonic() < end and wrong == [], wrong
+        time.sleep(0.2)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+    with world.connect() as connection:
+        done = [row[0] for row in connection.execute("SELECT id FROM done WHERE tenant = 1").fetchall()]
+    assert sorted(done) == list(range(messages))
