@@ -203,9 +203,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes the binding back, so that the one before it holds again, unless a shard cannot be asked now: then it stays, to be finished or taken back when the
-    /// shard is there again. Nor is it taken back if somebody else has made another one since. The catalog stays
-    /// locked while the number is opened again, so that no other binding counts on it being closed.
+    /// Takes the binding back, so that the one before it holds again, unless a shard cannot be asked now: then it
+    /// stays, to be finished or taken back when the shard is there again. Nor is it taken back if somebody else has
+    /// made another one since. The catalog stays locked while the number is opened again, so that no other binding
+    /// counts on it being closed.
     async fn give_up(&self, binding: &Binding, dataset: &DatasetRecord) -> Reply<()> {
         let mut tx = self.catalog().begin().await?;
         tx.lock().await?;
