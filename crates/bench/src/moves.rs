@@ -32,6 +32,8 @@ const WRITES_PER_S: u64 = 500;
 const BUCKETS: u32 = 16;
 /// Keys that the rows are of.
 const KEYS: i64 = 1_000;
+/// The first id of rows that are written while something moves.
+const WRITTEN_FROM: i64 = 10_000_000;
 /// Rows written at once while a table is filled.
 const FILL_ROWS: i64 = 500;
 
@@ -130,12 +132,22 @@ async fn start(place: &Place, name: &str, share: u32) -> Result<Arc<Cluster>, Fa
     Ok(Arc::new(cluster))
 }
 
+const INSERT: &str = "INSERT INTO item (placement, id, n, body) VALUES ($1, $2, 0, $3)";
+const PUT: &str = "INSERT INTO item (placement, id, n, body) VALUES ($1, $2, 0, $3) \
+                   ON CONFLICT (placement, id) DO UPDATE SET n = item.n + 1";
+
 fn insert(definition: &MapDefinition, id: i64) -> Result<Statement, Failure> {
+    row(INSERT, definition, id)
+}
+
+/// A row that may be there already.
+fn put(definition: &MapDefinition, id: i64) -> Result<Statement, Failure> {
+    row(PUT, definition, id)
+}
+
+fn row(sql: &'static str, definition: &MapDefinition, id: i64) -> Result<Statement, Failure> {
     let placement = definition.placement(&Key::BigInt(id % KEYS))?.into_vec();
-    Ok(Statement::new("INSERT INTO item (placement, id, n, body) VALUES ($1, $2, 0, $3)")
-        .bind(placement)
-        .bind(id)
-        .bind("x".repeat(120)))
+    Ok(Statement::new(sql).bind(placement).bind(id).bind("x".repeat(120)))
 }
 
 async fn fill(cluster: &Cluster, rows: i64) -> Result<(), Failure> {
@@ -255,11 +267,12 @@ struct Seen {
 }
 
 async fn pause(place: &Place, effort: Effort, share: u32, table: &mut Table) -> Result<(), Failure> {
-    let (rows, moves) = effort.pick((50_000, 20), (5_000, 6));
+    let (rows, moves) = effort.pick((20_000, 20), (2_000, 6));
     let cluster = start(place, "pause", share).await?;
     fill(&cluster, rows).await?;
     let stop = Arc::new(AtomicBool::new(false));
-    let writing = tokio::spawn(write(cluster.clone(), stop.clone(), 0..BUCKETS));
+    // As many as there are: otherwise each move would have more to carry than the one before.
+    let writing = tokio::spawn(write(cluster.clone(), stop.clone(), 0..BUCKETS, rows));
     let began = Instant::now();
     let mut spans = Vec::new();
     for number in 0..moves {
@@ -294,17 +307,23 @@ async fn pause(place: &Place, effort: Effort, share: u32, table: &mut Table) -> 
     close(cluster).await
 }
 
-/// Writes to keys of some buckets at a steady rate, each write when it is due, whatever became of the one before.
-async fn write(cluster: Arc<Cluster>, stop: Arc<AtomicBool>, buckets: Range<u32>) -> Result<Seen, Failure> {
+/// Writes to keys of some buckets at a steady rate, each write when it is due, whatever became of the one before. After
+/// so many rows the first one comes again.
+async fn write(
+    cluster: Arc<Cluster>,
+    stop: Arc<AtomicBool>,
+    buckets: Range<u32>,
+    rows: i64,
+) -> Result<Seen, Failure> {
     let definition = Arc::new(tenants()?);
     let range = definition.buckets(buckets.start, buckets.end)?;
     let began = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     let mut due = tokio::time::interval(Duration::from_micros(1_000_000 / WRITES_PER_S));
-    let mut id = 10_000_000;
+    let (mut id, mut written) = (WRITTEN_FROM, 0);
     while !stop.load(Ordering::SeqCst) {
         due.tick().await;
-        id += 1;
+        (id, written) = if written == rows { (WRITTEN_FROM + 1, 1) } else { (id + 1, written + 1) };
         while !range.contains(definition.placement(&Key::BigInt(id % KEYS))?.as_slice()) {
             id += 1;
         }
@@ -312,7 +331,7 @@ async fn write(cluster: Arc<Cluster>, stop: Arc<AtomicBool>, buckets: Range<u32>
         tasks.spawn(async move {
             let at = ms_since(began);
             let started = Instant::now();
-            let statement = insert(&definition, id)?;
+            let statement = put(&definition, id)?;
             let key = [Key::BigInt(id % KEYS)];
             let work =
                 async move |ticket: &Ticket| ticket.write(Batch::from(statement.clone())).await.map(drop);

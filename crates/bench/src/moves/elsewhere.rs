@@ -46,7 +46,7 @@ pub(super) fn steps_table() -> Table {
     Table::new(
         "move_elsewhere_steps",
         title,
-        &["engine", "step", "writes", "p50", "of rest", "p99", "of rest p99"],
+        &["engine", "step", "writes", "p50", "of rest", "p99", "of rest p99", "longest"],
     )
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn measure(
     let cluster = start(place, "elsewhere", share).await?;
     fill(&cluster, rows).await?;
     let stop = Arc::new(AtomicBool::new(false));
-    let writing = tokio::spawn(write(cluster.clone(), stop.clone(), STAYING));
+    let writing = tokio::spawn(write(cluster.clone(), stop.clone(), STAYING, i64::MAX));
     let began = Instant::now();
     let (mut lasts_ms, mut last) = (500.0, None);
     let (mut resting, mut moving) = (Vec::new(), Vec::new());
@@ -178,6 +178,7 @@ fn by_step(place: &Place, seen: &Seen, doing: &[(Option<Step>, f64, f64)], table
             (half / at(&rest, 0.5)).into(),
             most.into(),
             (most / at(&rest, 0.99)).into(),
+            at(&waits, 1.0).into(),
         ]);
     }
 }

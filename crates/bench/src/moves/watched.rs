@@ -32,7 +32,7 @@ pub(super) async fn measure(
     let cluster = start(place, "watched", share).await?;
     fill(&cluster, 10_000).await?;
     let stop = Arc::new(AtomicBool::new(false));
-    let writing = tokio::spawn(write(cluster.clone(), stop.clone(), STAYING));
+    let writing = tokio::spawn(write(cluster.clone(), stop.clone(), STAYING, i64::MAX));
     let began = Instant::now();
     let (mut resting, mut watching) = (Vec::new(), Vec::new());
     for _ in 0..pairs {
