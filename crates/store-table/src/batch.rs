@@ -15,6 +15,9 @@ pub(crate) enum BatchError {
     /// The outer request says nothing of its parts.
     #[error("the Content-Type of a batch is multipart/mixed; boundary=…")]
     ContentType,
+    /// It has far more parts than a change set may have changes.
+    #[error("a change set has at most 100 changes")]
+    TooManyParts,
     /// A part is not what it must be.
     #[error("{0}")]
     Part(&'static str),
@@ -153,7 +156,7 @@ fn split<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, BatchError
                 return Ok(parts);
             }
             if parts.len() >= PARTS_MAX {
-                return Err(BatchError::Part("the batch has far too many parts"));
+                return Err(BatchError::TooManyParts);
             }
             start = Some(at + length);
         }

@@ -36,7 +36,7 @@ impl ChangeSet {
         for (at, part) in parts.into_iter().enumerate() {
             let numbered = |error| reply::numbered(at, error);
             if at >= CHANGES_MAX {
-                return Err(reply::numbered(CHANGES_MAX - 1, reply::too_many_changes()));
+                return Err(reply::too_many_changes());
             }
             if let Some(head) = part.head {
                 last = Some(Last { head, insert: None });

@@ -9,7 +9,7 @@ use polyshard_azure_http::{
 };
 use polyshard_router::rights::Right;
 
-use crate::batch::{self, Answers, Batch, Part, PartHead};
+use crate::batch::{self, Answers, Batch, BatchError, Part, PartHead};
 use crate::changeset::{self, ChangeSet};
 use crate::command::{Command, READ};
 use crate::entity::{Entity, EntityKey, Properties};
@@ -138,15 +138,14 @@ impl TableService {
             context.identity.require(READ)?;
         }
         let parsed = batch::parse(request, base_path(&context.base_url));
+        // Far too many changes are refused as a few too many are.
+        if parsed.as_ref().is_err_and(|error| *error == BatchError::TooManyParts) {
+            return Ok(refused_changes(context, &reply::too_many_changes()).finish());
+        }
         match parsed.map_err(|error| reply::invalid_input(&error.to_string()))? {
             Batch::Changes(parts) => {
-                let answers = self.changes(context, parts).await.unwrap_or_else(|error| {
-                    let response = error.to_response(BodyFormat::Json, context.request_id, context.now);
-                    let mut answers = Answers::new(context.request_id, 1);
-                    answers.push(None, &response);
-                    answers
-                });
-                Ok(answers.finish())
+                let answers = self.changes(context, parts).await;
+                Ok(answers.unwrap_or_else(|error| refused_changes(context, &error)).finish())
             }
             Batch::Query(mut part) => {
                 let PartHead { resource, mut request } = *part.head.take().expect("the first part has one");
@@ -241,6 +240,14 @@ impl Policies for TableService {
             }
         })
     }
+}
+
+/// The answer to changes of which none was made.
+fn refused_changes(context: &Context, error: &ServiceError) -> Answers {
+    let response = error.to_response(BodyFormat::Json, context.request_id, context.now);
+    let mut answers = Answers::new(context.request_id, 1);
+    answers.push(None, &response);
+    answers
 }
 
 /// Whether a signature allows a command.

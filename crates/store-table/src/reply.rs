@@ -11,7 +11,7 @@ use crate::etag::etag;
 use crate::filter::FilterError;
 use crate::name::NameError;
 use crate::odata::{self, Level, Place, Select};
-use crate::store::{Listed, Page, StoreError};
+use crate::store::{CHANGES_MAX, Listed, Page, StoreError};
 
 /// Whether a client wants to see what it has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,7 +334,8 @@ pub(crate) fn row_twice() -> ServiceError {
 /// More changes than a batch may have.
 pub(crate) fn too_many_changes() -> ServiceError {
     let message = "The batch request operation exceeds the maximum 100 changes per change set.";
-    ServiceError::new(400, "InvalidInput", message)
+    // The service counts it to the last one that fits.
+    numbered(CHANGES_MAX - 1, ServiceError::new(400, "InvalidInput", message))
 }
 
 /// The error of one operation of a batch, by its number.

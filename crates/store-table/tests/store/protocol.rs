@@ -200,11 +200,13 @@ async fn change_sets_are_answered_as_the_sdks_read_them(place: Place) {
         assert!(text.contains(&format!("x-ms-error-code: {code}\r\n")), "{text}");
         client.ok("GET /orders(PartitionKey='p',RowKey='b c')", &[], "").await;
     }
-    let many: Vec<_> = (0..101)
-        .map(|n| format!("PUT /acct/orders(PartitionKey='p',RowKey='{n}') HTTP/1.1\r\n\r\n{{}}"))
-        .collect();
-    let text = send(&many.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    assert!(text.contains("99:The batch request operation exceeds the maximum 100 changes"), "{text}");
+    for count in [101, 250] {
+        let many: Vec<_> = (0..count)
+            .map(|n| format!("PUT /acct/orders(PartitionKey='p',RowKey='{n}') HTTP/1.1\r\n\r\n{{}}"))
+            .collect();
+        let text = send(&many.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        assert!(text.contains("99:The batch request operation exceeds the maximum 100 changes"), "{text}");
+    }
     let query =
         "--b\r\nContent-Type: application/http\r\n\r\nGET /acct/orders()?$top=1 HTTP/1.1\r\n\r\n--b--\r\n";
     let (response, text) =
