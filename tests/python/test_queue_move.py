@@ -7,7 +7,7 @@ from azure.storage.queue import QueueServiceClient
 from conftest import ACCOUNT, KEY
 from test_move import ended
 
-MESSAGES = 300
+MESSAGES = 150
 HELD = 20
 CONSUMERS = 6
 
