@@ -17,7 +17,11 @@ use super::transaction::{Ask, Notices, run_all};
 use crate::group::{self, Answer, Counters, Op};
 use crate::{Batch, Durable, Error, Event, Options, guard};
 
-/// How long a group waits at most for those who are about to join it: no longer than a commit usually takes.
+/// How long a group waits at most for those who are about to join it: no longer than the last commit took, and as long
+/// as it takes to receive as many requests as there were. With several files fewer come, since callers change between
+/// them, and with few callers nobody has anything to do meanwhile.
+const GATHER_EACH: Duration = Duration::from_micros(15);
+const GATHER_MIN: Duration = Duration::from_micros(150);
 const GATHER_MAX: Duration = Duration::from_micros(500);
 
 /// What the queue carries.
@@ -164,7 +168,8 @@ impl Writer {
     /// waits. Answers with the command that comes after the group, if there is one already.
     fn gather(&self, ops: &mut Vec<Op>, queue: &mut mpsc::Receiver<Command>) -> Option<Command> {
         let wanted = self.company.batches.min(self.options.group_ops_max);
-        let end = Instant::now() + self.company.took.min(GATHER_MAX);
+        let receive = GATHER_EACH * u32::try_from(wanted).unwrap_or(u32::MAX);
+        let end = Instant::now() + self.company.took.min(receive.clamp(GATHER_MIN, GATHER_MAX));
         loop {
             while ops.len() < self.options.group_ops_max {
                 match queue.try_recv() {
