@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use polyshard_catalog::Step;
+use polyshard_catalog::{Step, Wish};
 use polyshard_engine::{Batch, Statement};
 use polyshard_map::Key;
 use polyshard_router::Access;
@@ -12,7 +12,10 @@ use polyshard_router::Access;
 use crate::cluster::{Cluster, Setup, dataset, keys, map, request};
 use crate::place::Place;
 
-on_both_engines!(a_move_that_steps_back_is_not_outrun_by_those_who_add_rows);
+on_both_engines!(
+    a_move_that_steps_back_is_not_outrun_by_those_who_add_rows,
+    an_operator_has_a_move_that_steps_back_work_more,
+);
 
 /// The customer whose rows move.
 const CUSTOMER: i64 = 50;
@@ -20,6 +23,8 @@ const CUSTOMER: i64 = 50;
 /// it looks again, if it does.
 const ROWS: i64 = 100;
 const ROWS_MORE: i64 = 500;
+/// Rows that a move which hardly works is not done with at once.
+const ROWS_MANY: i64 = 10_000;
 
 async fn add(cluster: &Cluster, first: i64, count: i64) {
     let sql = "WITH RECURSIVE g(n) AS (SELECT CAST($1 AS bigint) UNION ALL SELECT n + 1 FROM g WHERE n < $2) \
@@ -68,6 +73,33 @@ async fn a_move_that_steps_back_is_not_outrun_by_those_who_add_rows(place: Arc<P
     let found = ticket.read(Statement::new("SELECT count(*) FROM account")).await.unwrap();
     assert_eq!((ticket.shard().as_str(), found.one().unwrap().int(0).unwrap()), ("s2", rows));
     drop(ticket);
+    cluster.assert_healthy().await;
+    cluster.close().await;
+}
+
+async fn an_operator_has_a_move_that_steps_back_work_more(place: Arc<Place>) {
+    // Requests without end.
+    let served = AtomicU64::new(0);
+    let traffic: polyshard_mover::Traffic = Arc::new(move || Some(served.fetch_add(1, Ordering::SeqCst)));
+    let cluster = Cluster::with_maps(&place, Setup { paced: Some((traffic, 1)), ..Setup::default() }).await;
+    add(&cluster, 1, ROWS_MANY).await;
+    let id = cluster.start(request("customers", keys(0, 100), "s2")).await.unwrap().op.id;
+    let told = async {
+        loop {
+            let status = cluster.catalog.move_status(id).await.unwrap();
+            match status.and_then(|status| status.progress.works_percent) {
+                Some(percent) => return percent,
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let told = tokio::time::timeout(crate::cluster::PATIENCE, told).await.expect("it says why it is slow");
+    assert_eq!(told, 1);
+    cluster.driver.wish_for(id, Wish::Pace(100)).await.unwrap();
+    cluster.end_of(id).await.unwrap();
+    let status = cluster.catalog.move_status(id).await.unwrap().unwrap();
+    assert_eq!((status.wish, status.progress.works_percent), (Wish::Pace(100), None), "it was heard");
+    assert_eq!(status.progress.copied_rows, ROWS_MANY as u64);
     cluster.assert_healthy().await;
     cluster.close().await;
 }
