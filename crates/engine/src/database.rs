@@ -91,8 +91,8 @@ impl Database {
         }
     }
 
-    /// As [`Database::write`]. On SQLite it is applied by itself and need not be durable when it is answered: it is with
-    /// the next one that is, and never without those before it. PostgreSQL has sessions for that.
+    /// As [`Database::write`]. On SQLite it is applied by itself and need not be durable when it is answered: it is
+    /// with the next one that is, and never without those before it. PostgreSQL has sessions for that.
     pub async fn write_lazily(&self, batch: Batch) -> Result<Vec<Rows>, Error> {
         match &self.inner {
             Inner::Sqlite(engine) if !batch.is_empty() => {

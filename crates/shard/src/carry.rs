@@ -322,8 +322,8 @@ impl Shard {
         self.carry_write_as(op, capture, statements, Durable::Now).await
     }
 
-    /// As [`Shard::carry_write`]. Nobody waits for the disk if it need not be durable yet, neither the mover nor whoever
-    /// commits at the same time.
+    /// As [`Shard::carry_write`]. Nobody waits for the disk if it need not be durable yet, neither the mover nor
+    /// whoever commits at the same time.
     pub async fn carry_write_as(
         &self,
         op: OpRef,

@@ -43,8 +43,8 @@ pub enum OpsCommand {
     },
     /// Have a move under way work for another part of the time while requests are served
     #[command(
-        after_help = "Examples:\n  polyshard ops pace 8f14e45f --share 50\n\nWith 100 it never rests. It holds until the \
-                      move ends or is resumed; moves.busy_share_percent is for all moves."
+        after_help = "Examples:\n  polyshard ops pace 8f14e45f --share 50\n\nWith 100 it never rests. It holds until \
+                      the move ends or is resumed; moves.busy_share_percent is for all moves."
     )]
     Pace {
         /// Its id, or four characters or more of its beginning
