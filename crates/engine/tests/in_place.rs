@@ -2,8 +2,14 @@
 
 mod common;
 
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
 use common::{Bed, insert, options};
 use polyshard_engine::{Access, Batch, Error, Expect, Generation, Options, ScalarFunction, Statement, Value};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 const COUNT: &str = "SELECT count(*) FROM item";
 
@@ -115,5 +121,77 @@ async fn all_ways_of_writing_at_once_lose_nothing() {
         caller.await.unwrap();
     }
     assert_eq!(bed.count(COUNT).await, CALLERS * EACH);
+    bed.db.close().await;
+}
+
+/// A database with a function that does not return until it is told to, as a disk that hangs does not.
+async fn hanging() -> (Bed, Receiver<()>, SyncSender<()>) {
+    let ((entered, enters), (release, released)) = (sync_channel(1), sync_channel(1));
+    let (entered, released) = (Mutex::new(entered), Mutex::new(released));
+    let hang = ScalarFunction::new("hang", 1, move |_| {
+        entered.lock().unwrap().send(()).unwrap();
+        // Gone is as good as told to.
+        let _told = released.lock().unwrap().recv();
+        Ok(Value::Int(1))
+    });
+    let bed = Bed::sqlite_with(Options { functions: vec![hang], ..options() }).await;
+    bed.items().await;
+    (bed, enters, release)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_hangs_stops_nobody_else() {
+    let (bed, enters, release) = hanging().await;
+    // Quick ones before: this disk is known as one that does not hang.
+    let db = bed.db.clone();
+    let hangs = tokio::spawn(async move {
+        for id in 1..=50 {
+            db.write(Batch::from(insert(id)).in_place()).await.unwrap();
+        }
+        let hang =
+            Statement::new("INSERT INTO item (id, body, version) VALUES (1000, 'a', hang($1))").bind(1);
+        db.write(Batch::from(hang).in_place()).await
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::task::block_in_place(|| enters.recv().unwrap());
+
+    // Sockets, clocks, tasks and other files, all of them served by what is left of the runtime.
+    let other = tokio::spawn(async move {
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut byte = [0];
+            for _ in 0..50 {
+                stream.read_exact(&mut byte).await.unwrap();
+                stream.write_all(&byte).await.unwrap();
+            }
+        });
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut byte = [7];
+        for _ in 0..50 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            stream.write_all(&byte).await.unwrap();
+            stream.read_exact(&mut byte).await.unwrap();
+        }
+        served.await.unwrap();
+        let bed = Bed::sqlite().await;
+        bed.items().await;
+        for id in 1..=20 {
+            bed.db.write(Batch::from(insert(id)).in_place()).await.unwrap();
+        }
+        bed.count(COUNT).await
+    });
+    // Only a hang reaches this; the write that hangs is let go either way, so that the test ends.
+    let (done, is_done) = sync_channel(1);
+    let watcher = std::thread::spawn(move || {
+        let went_on = is_done.recv_timeout(Duration::from_secs(60)).is_ok();
+        drop(release);
+        went_on
+    });
+    assert_eq!(other.await.unwrap(), 20);
+    done.send(()).unwrap();
+    assert!(tokio::task::block_in_place(|| watcher.join().unwrap()), "others waited for the disk");
+    hangs.await.unwrap().unwrap();
+    assert_eq!(bed.count(COUNT).await, 51);
     bed.db.close().await;
 }
