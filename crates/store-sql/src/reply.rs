@@ -244,6 +244,12 @@ pub(crate) fn known_state(code: &str) -> SqlState {
     state
 }
 
+/// A statement's keys were on one shard when it was routed, and were moved apart while it waited: nothing was sent.
+pub(crate) fn apart() -> SqlError {
+    let message = "the statement's keys were moved to several shards while it waited for theirs";
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again.")
+}
+
 /// A router's refusal in PostgreSQL's terms.
 pub(crate) fn of_router(error: &RouterError) -> SqlError {
     let message = error.to_string();
@@ -251,7 +257,8 @@ pub(crate) fn of_router(error: &RouterError) -> SqlError {
         RouterError::Locate(_) => SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
             .hint("Add the key to the map, or give a key that it has: see 'polyshard map show'."),
         RouterError::NoSuchMap(_) => SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message),
-        RouterError::CrossShard(_) => SqlError::unsupported(message, "Name keys of one shard only."),
+        // They were on one when the statement was routed.
+        RouterError::CrossShard(_) => apart(),
         RouterError::ReadOnly(_) => SqlError::new(state::READ_ONLY, message),
         RouterError::Offline(_) => SqlError::new(state::CANNOT_CONNECT_NOW, message),
         RouterError::Moving(_) => SqlError::new(SqlState::SERIALIZATION_FAILURE, message),

@@ -239,6 +239,59 @@ fn a_copy_across_the_switch_is_whole_on_files() {
     a_copy_across_the_switch_is_whole(&Cluster::embedded());
 }
 
+/// A statement about two tenants of one shard waits for the switch of one of them, and finds them on two: it is looked
+/// at again, and written on both. At the most it may be tried again.
+fn keys_that_are_moved_apart_while_a_statement_waits_are_written(cluster: &Cluster) {
+    let waits = || {
+        let page = cluster.process(0).get("/metrics").body;
+        let line =
+            page.lines().find(|line| line.starts_with("polyshard_router_waits_total")).map(str::to_owned);
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).expect("a number")
+    };
+    cluster.hold("depart.before");
+    let operation = cluster.begin(&line(cluster));
+    cluster.await_held("depart.before");
+    let before = waits();
+    let bump = "UPDATE counter SET n = n + 1 WHERE tenant IN (3, 7)";
+    let code = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            with_client(cluster, async |client| {
+                client.batch_execute("SET polyshard.multi_shard = 'eventual'").await.unwrap();
+                let done = client.batch_execute(bump).await;
+                done.err().map(|error| error.code().map(|code| code.code().to_owned()))
+            })
+        });
+        // About to leave: whoever names one of its keys waits.
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while waits() == before && !writing.is_finished() {
+            assert!(std::time::Instant::now() < deadline, "nobody waits");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        cluster.let_go();
+        writing.join().expect("no panic")
+    });
+    assert_eq!(cluster.ended(&operation)["state"], "done");
+    if let Some(code) = code {
+        assert_eq!(code.as_deref(), Some("40001"), "only what may be tried again");
+        cluster.sql(&["SET polyshard.multi_shard = 'eventual'", bump]);
+    }
+    assert_ne!(cluster.owner(3), cluster.owner(7));
+    for tenant in [3, 7] {
+        assert_eq!(cluster.sql(&[&format!("SELECT n FROM counter WHERE tenant = {tenant}")]), [["1"]]);
+    }
+    cluster.assert_whole();
+}
+
+#[test]
+fn keys_that_are_moved_apart_while_a_statement_waits_are_written_on_databases() {
+    keys_that_are_moved_apart_while_a_statement_waits_are_written(&Cluster::together(1));
+}
+
+#[test]
+fn keys_that_are_moved_apart_while_a_statement_waits_are_written_on_files() {
+    keys_that_are_moved_apart_while_a_statement_waits_are_written(&Cluster::embedded());
+}
+
 /// Queries and COPY over all shards, again and again while a range goes to and fro: each sees every row once.
 fn queries_over_all_shards_see_every_row_once(cluster: &Cluster) {
     let sql = "SELECT count(*), sum(id), count(DISTINCT id) FROM entry";

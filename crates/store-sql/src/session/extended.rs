@@ -467,7 +467,7 @@ impl Session {
         }
         if self.embedded {
             let (types, said) = (self.types.clone(), self.client.said());
-            match self.run_lite(analysed, params, &types).await {
+            match self.run_lite_again(analysed, params, &types).await {
                 // The shard came to another engine while the statement waited: nothing was sent.
                 Err(Stop::Refused(error))
                     if self.client.said() == said && Box::pin(self.is_elsewhere(&error)).await => {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyshard_sql::{Context, Lane, Route, Schema, Shape};
 
-use super::place::{Wanted, outdated};
+use super::place::{Wanted, is_outdated};
 use super::{Session, Stop};
 use crate::cache::{Basis, KnownLane};
 use crate::door::ViewMaps;
@@ -56,7 +56,7 @@ impl Session {
             self.routed_by = Some(schema);
         }
         let done = self.run_here(&wanted, text, lane.statement(), lane.analysis()).await;
-        if matches!(&done, Err(Stop::Refused(error)) if *error == outdated()) && self.transaction.is_none() {
+        if matches!(&done, Err(Stop::Refused(error)) if is_outdated(error)) && self.transaction.is_none() {
             // Nothing was sent: it is looked at again as things are now.
             return Ok(Ran::Not);
         }

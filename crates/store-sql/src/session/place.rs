@@ -450,6 +450,11 @@ pub(super) fn outdated() -> SqlError {
     SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again.")
 }
 
+/// Whether nothing was sent because it was looked at too early: tables were changed since, or keys were moved apart.
+pub(super) fn is_outdated(error: &SqlError) -> bool {
+    *error == outdated() || *error == reply::apart()
+}
+
 /// The answer to a write whose shard was lost on the way.
 pub(super) fn unknown_outcome(error: &SqlError) -> SqlError {
     SqlError::new(

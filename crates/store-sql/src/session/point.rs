@@ -9,7 +9,7 @@ use polyshard_router::Access;
 use polyshard_sql::{Schema, Shape};
 
 use super::lane::Ran;
-use super::place::{Wanted, outdated};
+use super::place::{Wanted, is_outdated};
 use super::short::{Asked, Looked, Taken};
 use super::{Session, Stop};
 use crate::backend::{Expected, field, put_question};
@@ -62,7 +62,7 @@ impl Session {
                 self.routed_by = Some(schema.clone());
                 match self.acquire(wanted, Access::Read).await {
                     Ok(()) => {}
-                    Err(Stop::Refused(error)) if error == outdated() => return Ok(Ran::Not),
+                    Err(Stop::Refused(error)) if is_outdated(&error) => return Ok(Ran::Not),
                     Err(stop) => return Err(stop),
                 }
                 let Some(backend) = &mut self.backend else { return Ok(Ran::Not) };

@@ -9,7 +9,7 @@ use polyshard_sql::{
     Volatility,
 };
 
-use super::place::{Wanted, outdated, unknown_outcome};
+use super::place::{Wanted, is_outdated, unknown_outcome};
 use super::transaction::failed_transaction;
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
@@ -110,7 +110,7 @@ impl Session {
         }
         if self.embedded {
             let said = self.client.said();
-            match Box::pin(self.run_lite(analysed, &[], &[])).await {
+            match Box::pin(self.run_lite_again(analysed, &[], &[])).await {
                 // The shard came to another engine while the statement waited: nothing was sent.
                 Err(Stop::Refused(error))
                     if self.client.said() == said && Box::pin(self.is_elsewhere(&error)).await => {}
@@ -125,7 +125,30 @@ impl Session {
             match self.run_routed(analysed).await {
                 // Nothing was sent: it is looked at again as things are now.
                 Err(Stop::Refused(error))
-                    if error == outdated() && self.transaction.is_none() && tries < OUTDATED_TRIES_MAX =>
+                    if is_outdated(&error) && self.transaction.is_none() && tries < OUTDATED_TRIES_MAX =>
+                {
+                    tries += 1;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Carries out a statement on SQLite shards; looks at it again if its keys were moved apart while it waited.
+    pub(super) async fn run_lite_again(
+        &mut self,
+        analysed: &Analysed,
+        params: &[Param<'_>],
+        types: &[u32],
+    ) -> Done {
+        let (said, mut tries) = (self.client.said(), 0);
+        loop {
+            match self.run_lite(analysed, params, types).await {
+                Err(Stop::Refused(error))
+                    if is_outdated(&error)
+                        && self.transaction.is_none()
+                        && self.client.said() == said
+                        && tries < OUTDATED_TRIES_MAX =>
                 {
                     tries += 1;
                 }
