@@ -18,6 +18,9 @@ pub const TENANTS: i64 = 40;
 const STATEMENT_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a caller waits before he knocks again where nobody opened.
 const AGAIN: Duration = Duration::from_millis(20);
+/// How long a caller rests between two statements: a thousand a second of all of them is enough to be in the way of a
+/// move, and leaves it, and the tests beside it, some of the machine.
+const REST: Duration = Duration::from_millis(4);
 
 /// Where the doors of the processes are just now: a process that was started again has others.
 #[derive(Clone, Default)]
@@ -147,6 +150,7 @@ impl Writer {
         while !self.over.load(Ordering::SeqCst) {
             let doing = self.deed(client, &prepared);
             tokio::time::timeout(STATEMENT_PATIENCE, doing).await.map_err(|_| "no answer".to_owned())??;
+            tokio::time::sleep(REST).await;
         }
         Ok(())
     }
