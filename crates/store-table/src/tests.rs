@@ -69,6 +69,7 @@ proptest! {
         if let Ok(filter) = Filter::parse(&changed) {
             let _any = filter.matches(&|name| (name == "n").then_some(Scalar::Int(5)));
             let _any = filter.bounds();
+            let _any = filter.pushed_condition();
             if let Some(condition) = filter.whole_condition() {
                 let (sql, values) = condition.to_sql(5);
                 // Values are parameters: nothing of what a client wrote is in the text.

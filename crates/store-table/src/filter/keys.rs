@@ -1,7 +1,7 @@
 //! What a filter says of the keys: the part of it that the database can carry out exactly. The rest is asked of each
 //! row afterwards, so everything here may let more rows through than the filter, and never fewer.
 
-use super::{Expr, Filter, Op, Operand};
+use super::{Expr, Filter, Op, Operand, pushed};
 use crate::edm::EdmValue;
 
 /// Texts from `lo` to `hi`, both included; none is no limit.
@@ -116,19 +116,19 @@ impl KeyBounds {
     }
 }
 
-/// A condition on the columns `pk` and `rk`, with the texts of its parameters in order.
+/// A condition on the columns of a row, with the texts of its parameters in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyCondition {
+pub(crate) struct Condition {
     sql: Vec<Piece>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+pub(super) enum Piece {
     Sql(&'static str),
     Param(String),
 }
 
-impl KeyCondition {
+impl Condition {
     /// The SQL with parameters numbered from `first`, and their values.
     pub fn to_sql(&self, first: usize) -> (String, Vec<&str>) {
         let (mut sql, mut values) = (String::new(), Vec::new());
@@ -169,11 +169,11 @@ impl Filter {
     }
 
     /// The condition on the keys, where [`Filter::bounds`] does not say all that the filter says of them.
-    pub(crate) fn condition(&self) -> Option<KeyCondition> {
+    pub(crate) fn condition(&self) -> Option<Condition> {
         if is_plain(&self.root) {
             return None;
         }
-        weaken(&self.root, Sense::Kept).map(|sql| KeyCondition { sql })
+        weaken(&self.root, Sense::Kept, &|_, _| None).map(|sql| Condition { sql })
     }
 
     /// Whether it says anything of row keys.
@@ -181,9 +181,18 @@ impl Filter {
         names_rows(&self.root)
     }
 
+    /// The condition on keys and properties, for PostgreSQL; none if it says nothing of properties.
+    pub(crate) fn pushed_condition(&self) -> Option<Condition> {
+        let names_more = |name: &String| !matches!(name.as_str(), "PartitionKey" | "RowKey");
+        if !self.properties().iter().any(names_more) {
+            return None;
+        }
+        weaken(&self.root, Sense::Kept, &pushed::property).map(|sql| Condition { sql })
+    }
+
     /// The condition on the keys, whatever the bounds say.
-    pub(crate) fn whole_condition(&self) -> Option<KeyCondition> {
-        weaken(&self.root, Sense::Kept).map(|sql| KeyCondition { sql })
+    pub(crate) fn whole_condition(&self) -> Option<Condition> {
+        weaken(&self.root, Sense::Kept, &|_, _| None).map(|sql| Condition { sql })
     }
 }
 
@@ -292,25 +301,31 @@ fn any_comparison(expr: &Expr, test: &dyn Fn(&Expr) -> bool) -> bool {
 
 /// Whether a condition is asked for, or its contrary.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sense {
+pub(super) enum Sense {
     Kept,
     Negated,
 }
 
-/// The condition on keys that holds wherever the expression (or its contrary) does; none is no condition.
-fn weaken(expr: &Expr, sense: Sense) -> Option<Vec<Piece>> {
+/// What is made of a comparison that is not one of keys.
+type Other<'a> = &'a dyn Fn(&Expr, Sense) -> Option<Vec<Piece>>;
+
+/// The condition that holds wherever the expression (or its contrary) does; none is no condition.
+fn weaken(expr: &Expr, sense: Sense, other: Other<'_>) -> Option<Vec<Piece>> {
     match expr {
-        Expr::Not(inner) => weaken(inner, if sense == Sense::Kept { Sense::Negated } else { Sense::Kept }),
+        Expr::Not(inner) => {
+            let contrary = if sense == Sense::Kept { Sense::Negated } else { Sense::Kept };
+            weaken(inner, contrary, other)
+        }
         Expr::And(left, right) => {
-            let parts = (weaken(left, sense), weaken(right, sense));
+            let parts = (weaken(left, sense, other), weaken(right, sense, other));
             if sense == Sense::Kept { both(parts) } else { either(parts) }
         }
         Expr::Or(left, right) => {
-            let parts = (weaken(left, sense), weaken(right, sense));
+            let parts = (weaken(left, sense, other), weaken(right, sense, other));
             if sense == Sense::Kept { either(parts) } else { both(parts) }
         }
         Expr::Compare { .. } => {
-            let (column, op, value) = key_comparison(expr)?;
+            let Some((column, op, value)) = key_comparison(expr) else { return other(expr, sense) };
             // A key is a text and is always there, so the contrary of a comparison is a comparison.
             let EdmValue::String(text) = value else {
                 // A comparison with another type never holds.
@@ -325,7 +340,7 @@ fn weaken(expr: &Expr, sense: Sense) -> Option<Vec<Piece>> {
                 [Piece::Sql(column), Piece::Sql(op.sql()), Piece::Sql(" "), Piece::Param(text.clone())];
             Some(pieces.into())
         }
-        Expr::Truth(_) => None,
+        Expr::Truth(_) => other(expr, sense),
     }
 }
 

@@ -3,12 +3,13 @@
 mod keys;
 mod lex;
 mod parse;
+mod pushed;
 
 use std::cmp::Ordering;
 
 use crate::edm::{EdmValue, Relation, Scalar};
 
-pub(crate) use keys::{Interval, KeyBounds, KeyCondition, Spans};
+pub(crate) use keys::{Condition, Interval, KeyBounds, Spans};
 
 /// Comparisons in one filter. The service documents 15; a few more cost little, and clients do send them.
 pub const COMPARISONS_MAX: usize = 100;

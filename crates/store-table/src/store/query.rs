@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use polyshard_azure_http::Timestamp;
 use polyshard_catalog::DatasetRecord;
-use polyshard_engine::{self as engine, Row, Statement, Value};
+use polyshard_engine::{self as engine, Dialect, Row, Statement, Value};
 use polyshard_map::KeyRange;
 use polyshard_router::{Access, RouterError, Ticket};
 
@@ -19,7 +19,7 @@ use super::statements::{Asked, From, LONG_BYTES, Long, Over, PARTITIONS_AHEAD, U
 use super::{StoreError, TableStore, number, timestamp};
 use crate::edm::{EdmValue, Scalar};
 use crate::entity::{Entity, KEY_BYTES_MAX, Properties};
-use crate::filter::{Filter, Interval, KeyBounds, KeyCondition, Spans};
+use crate::filter::{Condition, Filter, Interval, KeyBounds, Spans};
 use crate::name::TableName;
 use crate::stored;
 
@@ -134,7 +134,9 @@ struct Plan {
     /// keys.
     spans: Spans,
     /// Of which rows to read more than their keys.
-    condition: Option<KeyCondition>,
+    condition: Option<Condition>,
+    /// The same for PostgreSQL, where properties tell as well.
+    pushed: Option<Condition>,
     after: Option<(String, String)>,
     top: usize,
 }
@@ -190,7 +192,9 @@ impl Plan {
         let spans = spans.unwrap_or_else(|| vec![Interval::default()]);
         let top = query.top.unwrap_or(PAGE_ROWS_MAX).min(PAGE_ROWS_MAX);
         let names = filter.as_ref().map(|filter| filter.properties()).unwrap_or_default();
-        Plan { dataset, filter, names, bounds, spans, condition, after: query.after.clone(), top }
+        let pushed =
+            filter.as_ref().and_then(|filter| filter.pushed_condition()).or_else(|| condition.clone());
+        Plan { dataset, filter, names, bounds, spans, condition, pushed, after: query.after.clone(), top }
     }
 
     /// A page from the shards of these tickets. An error of the store is an answer, since it is not one of the shard.
@@ -321,7 +325,11 @@ impl Plan {
             asked.rows.push_str(&format!("{text}{}", first + values.len()));
             values.push(bound);
         }
-        if let Some(condition) = &self.condition {
+        let condition = match source.ticket.dialect() {
+            Dialect::Sqlite => &self.condition,
+            Dialect::Postgres => &self.pushed,
+        };
+        if let Some(condition) = condition {
             let (wanted, more) = condition.to_sql(first + values.len());
             asked.wanted = wanted;
             values.extend(more);
