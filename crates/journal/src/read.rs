@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_catalog::JournalState;
-use polyshard_engine::{Dialect, Transaction};
+use polyshard_engine::{Dialect, Row, Statement, Transaction};
 use polyshard_map::{KeyType, MapName, ShardId};
 use polyshard_sql::{Function, NamedIndex, Placement, Schema, Table, TableName, Volatility};
 
@@ -122,6 +122,12 @@ impl Inner {
         Err(JournalError::Busy)
     }
 
+    /// Has the schema read anew by whoever needs it next.
+    pub(crate) fn forget_schema(&self) {
+        self.known.store(None);
+        self.known_of_files.store(None);
+    }
+
     /// What the first shard has that can be asked, and at which position: all have the same, and one that is down is
     /// not to keep the others from being read. Nor is one from which somebody has dropped a table past Polyshard: that
     /// would be asked of one shard alone, as what was never declared. Nothing if there is none.
@@ -184,6 +190,35 @@ impl Inner {
         };
         tx.rollback().await.map_err(wrong)?;
         Ok((position, found))
+    }
+
+    /// The tables that a shard has and their numbers, without what open transactions do to them; waits for nobody's
+    /// locks.
+    pub(crate) async fn tables_on(
+        &self,
+        id: &ShardId,
+    ) -> Result<BTreeMap<TableName, Option<i64>>, JournalError> {
+        let shard = self.shard(id).await?;
+        let mut tx = shard.control_snapshot().await.map_err(|error| JournalError::on(id, error))?;
+        let wrong = |error: polyshard_engine::Error| JournalError::on(id, error);
+        let names = match shard.dialect() {
+            Dialect::Postgres => {
+                let sql = "SELECT n.nspname::text, c.relname::text, c.oid::bigint FROM pg_catalog.pg_class c \
+                    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')";
+                let rows = tx.run(Statement::new(sql)).await.map_err(wrong)?;
+                let table = |row: &Row| {
+                    let (schema, name) = (row.text(0)?.to_owned(), row.text(1)?.to_owned());
+                    Ok((TableName { schema, name }, Some(row.int(2)?)))
+                };
+                rows.iter().map(table).collect::<Result<_, _>>().map_err(wrong)?
+            }
+            Dialect::Sqlite => {
+                let schema = self.embedded().schema(&mut tx).await?;
+                schema.tables.keys().map(|name| (name.clone(), None)).collect()
+            }
+        };
+        tx.rollback().await.map_err(wrong)?;
+        Ok(names)
     }
 
     pub(crate) async fn read_embedded(&self, tx: &mut Transaction) -> Result<Found, JournalError> {

@@ -149,10 +149,42 @@ impl Turn {
         let view = self.inner().router.view();
         let names: BTreeMap<String, String> =
             view.datasets_of(STORE).map(|record| (record.name.clone(), record.name_on_shards())).collect();
+        self.check_gone(&found).await?;
         let review = review(self.known(), &found, &maps, &names, acts)?;
         let statements = review.statements.clone();
         self.reviewed(review);
         Ok(statements)
+    }
+
+    /// A declared table that is not on the first shard after the change was dropped by it, if it was there before.
+    /// Otherwise somebody has dropped it there past Polyshard: it would be forgotten, and its rows on the other shards
+    /// with it.
+    async fn check_gone(&self, found: &Found) -> Result<(), JournalError> {
+        let is_everywhere = |table: &&Table| {
+            matches!(table.placement, Placement::Sharded { .. } | Placement::Reference { declared: true })
+        };
+        let Some(first) = self.shards().first() else { return Ok(()) };
+        let gone: Vec<&Table> = kept(self.known(), found).1.into_iter().filter(is_everywhere).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let before = self.inner().tables_on(first).await?;
+        let mut declared = self.schema().tables.values().map(|table| &**table).filter(is_everywhere);
+        if let Some(Table { name, .. }) = declared.find(|table| !before.contains_key(&table.name)) {
+            let message =
+                format!("table {name} is not on shard {first}: somebody has dropped it there past Polyshard");
+            let hint =
+                "make it there again as it is on the other shards, then try again; see 'polyshard check'";
+            return Err(SqlError::new(SqlState("55000"), message).hint(hint).into());
+        }
+        let number = |table: &Table| self.known().details.get(&table.name)?.number;
+        if let Some(Table { name, .. }) = gone.into_iter().find(|table| before[&table.name] != number(table))
+        {
+            self.inner().forget_schema();
+            let message = format!("somebody has made table {name} anew on shard {first} past Polyshard");
+            return Err(SqlError::new(SqlState("40001"), message).hint("try again").into());
+        }
+        Ok(())
     }
 }
 

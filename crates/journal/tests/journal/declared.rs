@@ -48,6 +48,33 @@ async fn rows_go_where_the_map_says(place: Arc<Place>) {
     cluster.close().await;
 }
 
+/// C7: a table that somebody has dropped in one database behind Polyshard's back is not forgotten with the next change of
+/// another one: its rows on the other shards would not be found any more.
+async fn a_table_that_is_missing_on_one_shard_stays_declared(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster.apply(&[ORDERS, "CREATE TABLE other (a int PRIMARY KEY)"]).await.unwrap();
+    cluster.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
+    cluster.journal.declare(Declaration::Reference { table: table("other") }).await.unwrap();
+    cluster.on("s1", "DROP TABLE orders").await;
+    let is_sharded = async || matches!(cluster.placement("orders").await, Placement::Sharded { .. });
+    for change in ["ALTER TABLE other ADD COLUMN b int", "CREATE TABLE third (a int)", "DROP TABLE other"] {
+        let error = refusal(cluster.apply(&[change]).await.map(drop));
+        assert!(error.message.contains("orders is not on shard s1"), "{change}: {}", error.message);
+        assert!(is_sharded().await, "{change}");
+    }
+    // Made again there, it goes on, and what is dropped by a change is forgotten.
+    cluster.on("s1", ORDERS).await;
+    let change = "ALTER TABLE other ADD COLUMN b int";
+    if cluster.apply(&[change]).await.is_err() {
+        // It has another number there, which is learnt by that.
+        cluster.apply(&[change]).await.unwrap();
+    }
+    cluster.apply(&["DROP TABLE other"]).await.unwrap();
+    assert!(is_sharded().await);
+    assert!(!cluster.journal.schema().await.unwrap().tables.contains_key(&table("other")));
+    cluster.close().await;
+}
+
 /// Rows whose key has no shard are refused before anything is deleted.
 async fn a_key_without_a_shard_is_refused(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
@@ -358,4 +385,11 @@ mod in_postgres {
         serial_ids_are_unique_over_shards,
         what_would_cross_shards_is_refused,
     );
+}
+
+/// Nobody else can change a file.
+mod databases {
+    use super::a_table_that_is_missing_on_one_shard_stays_declared;
+
+    on_postgres!(a_table_that_is_missing_on_one_shard_stays_declared);
 }
