@@ -48,8 +48,8 @@ async fn rows_go_where_the_map_says(place: Arc<Place>) {
     cluster.close().await;
 }
 
-/// C7: a table that somebody has dropped in one database behind Polyshard's back is not forgotten with the next change of
-/// another one: its rows on the other shards would not be found any more.
+/// C7: a table that somebody has dropped in one database behind Polyshard's back is not forgotten with the next change
+/// of another one: its rows on the other shards would not be found any more.
 async fn a_table_that_is_missing_on_one_shard_stays_declared(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
     cluster.apply(&[ORDERS, "CREATE TABLE other (a int PRIMARY KEY)"]).await.unwrap();
