@@ -181,8 +181,11 @@ impl Turn {
         if let Some(Table { name, .. }) = gone.into_iter().find(|table| before[&table.name] != number(table))
         {
             self.inner().forget_schema();
-            let message = format!("somebody has made table {name} anew on shard {first} past Polyshard");
-            return Err(SqlError::new(SqlState("40001"), message).hint("try again").into());
+            let message = format!(
+                "what was known of table {name} is not what shard {first} has: it was made anew there past \
+                 Polyshard, or another shard was asked"
+            );
+            return Err(SqlError::new(SqlState("40001"), message).hint("try again: it is known now").into());
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ pub type Traffic = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 /// The least part of the time that a mover works, in percent: a move always comes to its end.
 pub const BUSY_SHARE_MIN: u32 = 1;
 /// The usual part. With a quarter, the median of writes of other keys was a tenth to a quarter higher than at rest on
-/// two processors; with a tenth it was 8 % higher (SQLite) and the same (PostgreSQL).
+/// two processors; with a tenth it is within what two times at rest differ by.
 pub const BUSY_SHARE: u32 = 10;
 
 /// How long a look at the traffic counts: long enough that a few requests a second are seen, short enough that a

@@ -42,6 +42,18 @@ pub struct Captured {
     pub key: RowKey,
 }
 
+/// Writes a batch, and waits for the disk or not: on PostgreSQL sessions are set up for that.
+async fn write_as(
+    carrier: &Database,
+    batch: Batch,
+    durable: Durable,
+) -> Result<Vec<engine::Rows>, engine::Error> {
+    match durable {
+        Durable::Now => carrier.write(batch).await,
+        Durable::WithTheNext => carrier.write_lazily(batch).await,
+    }
+}
+
 impl Shard {
     /// The sessions that rows are carried on: apart from those of requests and of the protocol, so that neither waits
     /// for a long copy. An embedded shard has one database for all.
@@ -340,12 +352,7 @@ impl Shard {
         for statement in statements {
             batch = batch.push(statement);
         }
-        let carrier = self.carrier_as(durable).await?;
-        let written = match durable {
-            Durable::Now => carrier.write(batch).await,
-            Durable::WithTheNext => carrier.write_lazily(batch).await,
-        };
-        match written {
+        match write_as(self.carrier_as(durable).await?, batch, durable).await {
             Ok(answers) => Ok(answers.into_iter().skip(skip).collect()),
             Err(engine::Error::Expectation { statement: 0, .. }) => Err(ShardError::Superseded(op.id)),
             Err(error) => Err(error.into()),
@@ -422,14 +429,8 @@ impl Shard {
         durable: Durable,
     ) -> Result<Vec<engine::Rows>, ShardError> {
         let carrier = self.carrier_as(durable).await?;
-        match (self.dialect(), durable) {
-            (Dialect::Sqlite, Durable::Now) => {
-                return Ok(carrier.write(statements.into_iter().collect()).await?);
-            }
-            (Dialect::Sqlite, Durable::WithTheNext) => {
-                return Ok(carrier.write_lazily(statements.into_iter().collect()).await?);
-            }
-            (Dialect::Postgres, _) => {}
+        if self.dialect() == Dialect::Sqlite {
+            return Ok(write_as(carrier, statements.into_iter().collect(), durable).await?);
         }
         let mut tx = carrier.begin(Access::Write).await?;
         let answers = tx.run_known(statements).await?;

@@ -14,7 +14,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::cluster::Cluster;
 use crate::ledger::{Fate, Item, Ledger};
 use crate::support::json;
-use crate::writers::{Addresses, TENANTS, connect, said};
+use crate::writers::{Addresses, TENANTS, on_connections, said};
 
 /// How long one statement may take; only a hang reaches it.
 const STATEMENT_PATIENCE: Duration = Duration::from_secs(60);
@@ -165,18 +165,8 @@ struct Caller {
 
 impl Caller {
     async fn work(&mut self, addresses: &Addresses) {
-        while !self.over.load(Ordering::SeqCst) {
-            let Ok((client, connection)) = connect(&addresses.get(self.process)).await else {
-                tokio::time::sleep(AGAIN).await;
-                continue;
-            };
-            if let Err(error) = self.use_up(&client).await {
-                self.ledger.failed(self.process, error);
-                tokio::time::sleep(AGAIN).await;
-            }
-            drop(client);
-            connection.abort();
-        }
+        let (ledger, over, process) = (self.ledger.clone(), self.over.clone(), self.process);
+        on_connections(&ledger, process, addresses, &over, async |client| self.use_up(client).await).await;
     }
 
     async fn use_up(&mut self, client: &Client) -> Result<(), String> {

@@ -119,20 +119,32 @@ pub async fn connect(address: &str) -> Result<(Client, tokio::task::JoinHandle<(
     Ok((client, connection))
 }
 
+/// Uses up one connection to a process after the other until it is over. What went wrong with each is noted.
+pub async fn on_connections(
+    ledger: &Ledger,
+    process: usize,
+    addresses: &Addresses,
+    over: &AtomicBool,
+    mut use_up: impl AsyncFnMut(&Client) -> Result<(), String>,
+) {
+    while !over.load(Ordering::SeqCst) {
+        let Ok((client, connection)) = connect(&addresses.get(process)).await else {
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        };
+        if let Err(error) = use_up(&client).await {
+            ledger.failed(process, error);
+            tokio::time::sleep(AGAIN).await;
+        }
+        drop(client);
+        connection.abort();
+    }
+}
+
 impl Writer {
     async fn work(&mut self, addresses: &Addresses) {
-        while !self.over.load(Ordering::SeqCst) {
-            let Ok((client, connection)) = connect(&addresses.get(self.process)).await else {
-                tokio::time::sleep(AGAIN).await;
-                continue;
-            };
-            if let Err(error) = self.use_up(&client).await {
-                self.ledger.failed(self.process, error);
-                tokio::time::sleep(AGAIN).await;
-            }
-            drop(client);
-            connection.abort();
-        }
+        let (ledger, over, process) = (self.ledger.clone(), self.over.clone(), self.process);
+        on_connections(&ledger, process, addresses, &over, async |client| self.use_up(client).await).await;
     }
 
     /// Works on one connection until something fails; then a new one is made.
