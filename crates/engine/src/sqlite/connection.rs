@@ -73,7 +73,16 @@ impl Connection {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let raw = rusqlite::Connection::open_with_flags(path, flags).map_err(translate)?;
+        let raw = match role {
+            Role::Writer => {
+                let gathering = polyshard_logfile::register().map_err(|code| Error::Unavailable {
+                    message: format!("SQLite refused a file system (code {code})"),
+                })?;
+                rusqlite::Connection::open_with_flags_and_vfs(path, flags, gathering)
+            }
+            Role::Reader | Role::Checkpointer => rusqlite::Connection::open_with_flags(path, flags),
+        };
+        let raw = raw.map_err(translate)?;
         let mut connection = Connection {
             raw,
             columns: HashMap::new(),

@@ -356,7 +356,7 @@ impl Writer {
 
     fn commit(&mut self) -> Result<(), Error> {
         Counters::add(&self.counters.groups, 1);
-        match self.connection.control("COMMIT") {
+        match polyshard_logfile::commit(&self.connection.raw) {
             Ok(()) => Ok(()),
             Err(error) => {
                 let open = leaves_commit_open(&error);

@@ -15,6 +15,7 @@ const LAYERS: &[&str] = &[
     // Files without code: low, so that the server can serve them.
     "console",
     "map",
+    "logfile",
     "engine",
     "shard",
     "catalog",
@@ -46,7 +47,8 @@ const NARROW: &[(&str, &[&str], &str)] = &[
     ("meter", &[], "everything counts with it"),
     ("console", &[], "its pages use the admin API as any other client does, and no code of ours"),
     ("map", &[], "it is the pure core"),
-    ("engine", &[], "a database knows nothing of maps"),
+    ("logfile", &[], "it is a file system, and knows SQLite alone"),
+    ("engine", &["logfile"], "a database knows nothing of maps"),
     ("wire", &["meter"], "a listener knows no protocol and no store"),
     ("azure-http", &["meter", "wire"], "it is a protocol, and knows no store and no shard"),
     ("sql", &["map"], "it is pure: it parses and plans, and calls nobody"),
@@ -61,6 +63,9 @@ const NARROW: &[(&str, &[&str], &str)] = &[
 
 /// All that `map` may use from outside: crates that only compute.
 const MAP_OUTSIDE: &[&str] = &["serde", "serde_json", "thiserror", "uuid", "chrono"];
+
+/// The one crate that may have unsafe code, where a measured need for it is written down.
+const UNSAFE: (&str, &str) = ("logfile", "docs/decisions/0014-a-commit-is-written-with-one-call.md");
 
 /// The crates that put the whole together, and so may name more than one store.
 const WHOLE: &[&str] = &["server", "polyshard", "bench", "testkit"];
@@ -176,8 +181,14 @@ fn every_crate_follows_the_lints_and_the_one_list_of_dependencies() {
     let mut offences = Vec::new();
     for manifest in manifests() {
         let folder = &manifest.folder;
-        let lints = manifest.table.get("lints").and_then(|lints| lints.get("workspace"));
-        if lints.and_then(toml::Value::as_bool) != Some(true) {
+        let lints = manifest.table.get("lints");
+        let is_lawful = if folder == UNSAFE.0 {
+            assert!(root().join(UNSAFE.1).exists(), "{folder} has unsafe code, and no reason for it");
+            lints == Some(&lints_with_unsafe(&workspace))
+        } else {
+            lints.and_then(|lints| lints.get("workspace")?.as_bool()) == Some(true)
+        };
+        if !is_lawful {
             offences.push(format!("{folder} does not take the workspace's lints"));
         }
         for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
@@ -191,6 +202,19 @@ fn every_crate_follows_the_lints_and_the_one_list_of_dependencies() {
         }
     }
     no_offences("lints and versions are set once, in the root manifest:", offences);
+}
+
+/// The workspace's lints, but that unsafe code is allowed where a comment says why it is sound.
+fn lints_with_unsafe(workspace: &Table) -> toml::Value {
+    let mut lints = workspace["workspace"]["lints"].clone();
+    let set = |lints: &mut toml::Value, kind: &str, name: &str, level: &str| {
+        let kind = lints[kind].as_table_mut().expect("lints are tables");
+        kind.insert(name.to_owned(), level.into());
+    };
+    set(&mut lints, "rust", "unsafe_code", "allow");
+    set(&mut lints, "rust", "unsafe_op_in_unsafe_fn", "deny");
+    set(&mut lints, "clippy", "undocumented_unsafe_blocks", "warn");
+    lints
 }
 
 #[test]
