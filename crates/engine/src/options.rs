@@ -46,7 +46,8 @@ pub struct Options {
     /// How much of an SQLite file is mapped into memory. Default 1 GiB of address space, not of memory.
     pub sqlite_mmap_bytes: u64,
     /// Write-ahead log pages after which an SQLite checkpoint moves them, and waits for readers, so that the log starts
-    /// over. Default 4096 (16 MiB): overwriting what is there is quicker than making the file longer.
+    /// over. Default 16,384 (64 MiB): overwriting what is there is quicker than making the file longer, and each time
+    /// the log starts over the writer reads its pages anew.
     pub sqlite_wal_pages_max: u32,
     /// How long an SQLite database without commits keeps the file of its write-ahead log. Default 30 s: it makes the
     /// next commits quicker, and takes up space.
@@ -86,7 +87,7 @@ impl Default for Options {
             sqlite_writer_cache_kib: 8192,
             sqlite_reader_cache_kib: 1024,
             sqlite_mmap_bytes: 1 << 30,
-            sqlite_wal_pages_max: 4096,
+            sqlite_wal_pages_max: 16_384,
             sqlite_wal_keep: Duration::from_secs(30),
             postgres_readers: 8,
             postgres_pool_max: 16,

@@ -80,41 +80,50 @@ impl Signal {
 }
 
 pub(crate) fn start(path: &Path, options: &Options, signal: Arc<Signal>) -> Result<JoinHandle<()>, Error> {
-    let mut connection = Connection::open(path, Role::Checkpointer, options)?;
+    let connection = Connection::open(path, Role::Checkpointer, options)?;
+    let syncing = Connection::open(path, Role::Checkpointer, options)?;
     let (wal_pages_max, wal_keep) = (options.sqlite_wal_pages_max, options.sqlite_wal_keep);
+    let mut files = Files { connection, syncing };
     std::thread::Builder::new()
         .name("checkpointer".to_owned())
-        .spawn(move || run(&mut connection, &signal, wal_pages_max, wal_keep))
+        .spawn(move || run(&mut files, &signal, wal_pages_max, wal_keep))
         .map_err(|error| Error::Unavailable { message: format!("cannot start a thread ({error})") })
 }
 
-fn run(connection: &mut Connection, signal: &Signal, wal_pages_max: u32, wal_keep: Duration) {
+/// What the checkpointer works with.
+struct Files {
+    connection: Connection,
+    /// For syncing the database, and for nothing else: a failure to write it is told to each who has it open, and once.
+    syncing: Connection,
+}
+
+fn run(files: &mut Files, signal: &Signal, wal_pages_max: u32, wal_keep: Duration) {
     let mut restart_pages = wal_pages_max;
     loop {
         match wait(signal, wal_keep) {
             Work::Stop => {
                 // The last connection to close would do it, too; here it can be seen in the log.
-                checkpoint(connection, "TRUNCATE");
+                checkpoint(&mut files.connection, "TRUNCATE");
                 return;
             }
             Work::Truncate { commits } => {
-                if checkpoint(connection, "TRUNCATE").is_some() {
+                if checkpoint(&mut files.connection, "TRUNCATE").is_some() {
                     signal.unless_committed(commits, |state| state.wal_pages = 0);
                 }
             }
             Work::MoveAll { commits } => {
                 // Whoever writes just now waits for what is left of it only.
-                move_beside(connection, signal);
+                move_beside(files, signal);
                 // The file stays: a commit that overwrites what is there takes half the time of one that makes the
                 // file longer (92 µs instead of 180 on the machine of the benchmarks).
-                if checkpoint(connection, "RESTART").is_some() {
+                if checkpoint(&mut files.connection, "RESTART").is_some() {
                     signal.unless_committed(commits, |state| state.moved = true);
                 }
             }
             Work::Move { commits } => {
-                let pages = move_beside(connection, signal);
+                let pages = move_beside(files, signal);
                 if pages >= restart_pages {
-                    let restarted = checkpoint(connection, "RESTART").is_some();
+                    let restarted = checkpoint(&mut files.connection, "RESTART").is_some();
                     // A long read is in the way: writers shall not wait for it with every checkpoint.
                     restart_pages = if restarted { wal_pages_max } else { pages + wal_pages_max };
                 }
@@ -169,8 +178,22 @@ fn wait(signal: &Signal, wal_keep: Duration) -> Work {
 }
 
 /// Moves the log while others go on, until hardly anything is left of it; returns the pages in it.
-fn move_beside(connection: &mut Connection, signal: &Signal) -> u32 {
-    let mut pages = 0;
+///
+/// SQLite syncs the database only when nothing is left, which under load is when the log starts over and writers wait.
+/// So that is done here before, and what they have written meanwhile is moved once more.
+fn move_beside(files: &mut Files, signal: &Signal) -> u32 {
+    let pages = move_rounds(&mut files.connection, signal, 0);
+    match polyshard_logfile::sync_database(&files.syncing.raw) {
+        Ok(()) => move_rounds(&mut files.connection, signal, pages),
+        Err(code) => {
+            // SQLite's own sync, when the log starts over, says so again.
+            tracing::warn!(code, "a database could not be synced and will be tried again");
+            pages
+        }
+    }
+}
+
+fn move_rounds(connection: &mut Connection, signal: &Signal, mut pages: u32) -> u32 {
     for _ in 0..ROUNDS_MAX {
         match checkpoint(connection, "PASSIVE") {
             Some(now) if now > pages => pages = now,
