@@ -21,9 +21,9 @@ use crate::routers::SimRouter;
 use crate::world::World;
 
 /// Seeds run unless told otherwise: hundreds, in well under a minute.
-const SEEDS_DEFAULT: u64 = 400;
+const SEEDS_DEFAULT: u64 = 250;
 /// The same where rows move, which takes longer.
-const MOVE_SEEDS_DEFAULT: u64 = 200;
+const MOVE_SEEDS_DEFAULT: u64 = 120;
 /// Steps of a run before faults end.
 const STEPS: usize = 1_200;
 /// The same where rows move: a move takes many steps.

@@ -233,7 +233,7 @@ fn difference(mut expected: Answer, mut got: Answer, ordered: bool) -> Option<St
 fn queries_per_world() -> u64 {
     match std::env::var("POLYSHARD_LONG") {
         Ok(_) => 5_000,
-        Err(_) => 150,
+        Err(_) => 90,
     }
 }
 

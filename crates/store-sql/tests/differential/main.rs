@@ -244,7 +244,7 @@ fn asked(name: &str) -> Option<u64> {
 fn queries_per_world() -> u64 {
     asked("POLYSHARD_QUERIES").unwrap_or(match std::env::var("POLYSHARD_LONG") {
         Ok(_) => 5_000,
-        Err(_) => 260,
+        Err(_) => 160,
     })
 }
 
