@@ -1,14 +1,9 @@
 //! What a commit has written to the log that is not in the file yet.
 
-use crate::{NO_TURN, Turn};
+use crate::{FRAME_HEADER_BYTES, LOG_HEADER_BYTES, NO_TURN, Turn};
 
 /// The most that is written with one call: SQLite's own file system takes less than 128 KiB at a time.
 const CALL_BYTES_MAX: usize = 120 * 1024;
-
-/// The header of the log, and what it has of each page before the page:
-/// <https://sqlite.org/fileformat2.html#walformat>.
-const LOG_HEADER_BYTES: i64 = 32;
-const FRAME_HEADER_BYTES: usize = 24;
 
 /// The bytes of one commit, which lie one after the other in the log. `put` is always what writes bytes to a place.
 #[derive(Default)]
@@ -18,7 +13,7 @@ pub(crate) struct Gathered {
     bytes: Vec<u8>,
     /// What comes next is the last page of the commit.
     is_last: bool,
-    /// All of it is in the file; what comes still is for nobody to wait for.
+    /// All of it is in the file; what still comes, checksums or a filled sector, is written as it comes.
     is_done: bool,
 }
 
@@ -89,7 +84,7 @@ impl Gathered {
 
 /// Whether this is the header of a page that ends a commit: it says how many pages the database has then.
 fn ends_commit(bytes: &[u8], at: i64) -> bool {
-    at >= LOG_HEADER_BYTES && bytes.len() == FRAME_HEADER_BYTES && bytes[4..8] != [0; 4]
+    at >= LOG_HEADER_BYTES as i64 && bytes.len() == FRAME_HEADER_BYTES && bytes[4..8] != [0; 4]
 }
 
 #[cfg(test)]

@@ -17,6 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use vfs::{register, sync_database};
 
+/// The header of the log, and what it has of each page before the page:
+/// <https://sqlite.org/fileformat2.html#walformat>.
+pub const LOG_HEADER_BYTES: usize = 32;
+/// Likewise.
+pub const FRAME_HEADER_BYTES: usize = 24;
+
 /// Which [`commit`] this is, on this thread; 0 outside of one.
 type Turn = u64;
 

@@ -187,7 +187,10 @@ fn move_beside(files: &mut Files, signal: &Signal) -> u32 {
         Ok(()) => move_rounds(&mut files.connection, signal, pages),
         Err(code) => {
             // SQLite's own sync, when the log starts over, says so again.
-            tracing::warn!(code, "a database could not be synced and will be tried again");
+            tracing::warn!(
+                code,
+                "an SQLite database could not be synced: look at its disk; it will be tried again"
+            );
             pages
         }
     }

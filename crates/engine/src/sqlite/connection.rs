@@ -76,7 +76,7 @@ impl Connection {
         let raw = match role {
             Role::Writer => {
                 let gathering = polyshard_logfile::register().map_err(|code| Error::Unavailable {
-                    message: format!("SQLite refused a file system (code {code})"),
+                    message: format!("SQLite does not take the file system for logs (code {code})"),
                 })?;
                 rusqlite::Connection::open_with_flags_and_vfs(path, flags, gathering)
             }
