@@ -232,6 +232,29 @@ async fn a_server_that_hangs_does_not_hang_the_caller() {
     assert_eq!(bed.ids().await, [1, 3]);
 }
 
+/// A server runs what it was sent next when it has stopped a statement, or did not hear that it should, and does not
+/// notice that nobody is there any more.
+#[tokio::test]
+async fn a_session_that_is_thrown_away_runs_nothing_of_what_it_was_sent() {
+    let mut bed = Bed::postgres().await;
+    let mut lent = bed.db.raw().await.unwrap();
+    for text in ["SELECT pg_sleep(3601)", "SELECT pg_sleep(3602)", "SELECT pg_sleep(3603)"] {
+        let out = lent.outgoing();
+        out.extend_from_slice(b"Q");
+        out.extend_from_slice(&u32::try_from(text.len() + 5).unwrap().to_be_bytes());
+        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(b"\0");
+    }
+    lent.flush().await.unwrap();
+    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(360%' \
+                    AND state = 'active' AND pid <> pg_backend_pid()";
+    while bed.server().execute("postgres", sleeping) != "1" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    lent.abandon().await;
+    assert_eq!(bed.server().execute("postgres", sleeping), "0");
+}
+
 #[tokio::test]
 async fn a_transaction_pooler_is_refused() {
     let server = PgServer::start();

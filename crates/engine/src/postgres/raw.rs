@@ -23,6 +23,8 @@ const READ_BYTES: usize = 16 * 1024;
 const BUFFER_KEPT_BYTES_MAX: usize = 256 * 1024;
 /// How long a session that is thrown away may take to end its statement.
 const ABANDON_WAIT: Duration = Duration::from_secs(10);
+/// When it is told again to stop: first after so long, and at last as rarely as that.
+const CANCEL_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// A session in protocol messages. Messages to the server are appended to [`RawSession::outgoing`] and leave with
 /// [`RawSession::flush`]; what came from it is in [`RawSession::incoming`].
@@ -172,18 +174,37 @@ impl RawSession {
     }
 
     /// Stops what runs on the session and waits until the server has ended it, so that nothing it does comes later.
+    ///
+    /// A server does not hear a word to stop that comes between two messages, and then runs the second to its end
+    /// though nobody is there any more: it is said again until the session is over.
     pub async fn abandon(mut self) {
-        let end = async {
-            // It may have ended already; what counts is that the connection is over.
-            let _ = self.cancel.send().await;
+        let cancel = self.cancel.clone();
+        let saying = async {
+            let mut pause = CANCEL_AGAIN.0;
+            loop {
+                if let Err(error) = cancel.send().await {
+                    tracing::debug!(%error, "a session that is thrown away cannot be told to stop");
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(CANCEL_AGAIN.1);
+            }
+        };
+        let ending = async {
             self.outgoing.clear();
             self.outgoing.extend_from_slice(b"X\0\0\0\x04");
+            // It may have ended already; what counts is that the connection is over.
             let _ = self.flush().await;
             while self.fill().await.is_ok() {
                 self.incoming.clear();
             }
         };
-        if tokio::time::timeout(ABANDON_WAIT, end).await.is_err() {
+        let ended = async {
+            tokio::select! {
+                () = ending => {}
+                () = saying => {}
+            }
+        };
+        if tokio::time::timeout(ABANDON_WAIT, ended).await.is_err() {
             tracing::warn!(target = %self.target, "a session did not end its statement when it was asked to");
         }
     }
