@@ -258,13 +258,20 @@ pub const TEMPORARY: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d 
 const BUSY: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname IN ('s1', 's2', 's3') \
                     AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND application_name NOT LIKE 'psql%'";
 
+/// What [`BUSY`] counts.
+const OPEN: &str = "SELECT datname, pid, backend_type, state, wait_event, now() - xact_start, now() - state_change, query \
+                    FROM pg_stat_activity WHERE datname IN ('s1', 's2', 's3') \
+                    AND pid <> pg_backend_pid() AND xact_start IS NOT NULL";
+
 async fn until_nothing_is_open(cluster: &Cluster) {
     let closed = async {
         while cluster.on_shard("s1", BUSY) != "0" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), closed).await.is_ok(), "something is left open");
+    if tokio::time::timeout(Duration::from_secs(60), closed).await.is_err() {
+        panic!("something is left open:\n{}", cluster.on_shard("s1", OPEN));
+    }
 }
 
 // C2, C3: a fetch size, and a cursor: the rows stay on their shards until they are wanted.
