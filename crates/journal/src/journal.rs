@@ -93,6 +93,8 @@ pub(crate) struct Known {
     pub changing: bool,
     /// Whether a PostgreSQL shard has told it: of functions, triggers and types an SQLite file knows less.
     pub of_postgres: bool,
+    /// Whether no shard was there to tell: there are only declarations.
+    pub of_nobody: bool,
 }
 
 /// How far a shard is.
@@ -154,16 +156,17 @@ impl Journal {
         Some(known.schema.position)
     }
 
-    /// The tables as SQLite shards describe them, beside PostgreSQL ones: for whoever translates for one.
-    pub async fn schema_of_files(&self) -> Result<Arc<Schema>, JournalError> {
+    /// The tables as SQLite shards describe them, beside PostgreSQL ones: for whoever translates for one. Nothing if
+    /// there is none.
+    pub async fn schema_of_files(&self) -> Result<Option<Arc<Schema>>, JournalError> {
         let want = self.inner.position();
         if let Some(known) = self.inner.known_of_files.load().as_ref()
             && known.schema.position >= want
         {
-            return Ok(known.schema.clone());
+            return Ok(Some(known.schema.clone()));
         }
         let known = Box::pin(self.inner.read_schema_of_files(want)).await?;
-        Ok(known.schema.clone())
+        Ok((!known.of_nobody).then(|| known.schema.clone()))
     }
 
     /// Whether some shard that serves is a PostgreSQL database: then it is one of those that says what tables are like,

@@ -104,17 +104,22 @@ impl Inner {
             self.learn_position(state.position);
             let serving = self.serving();
             let found = match self.told(teller, &state).await {
-                Ok(found) => found.unwrap_or_else(|| (state.position, Found::default())),
+                Ok(found) => found,
                 // One that is being taken out says so.
                 Err(_) if self.serving() != serving => continue,
                 Err(error) => return Err(error),
             };
+            let of_nobody = found.is_none();
+            let (at, found) = found.unwrap_or_else(|| (state.position, Found::default()));
             // A decision in between: both must be of the same position.
-            if found.0 == state.position && (of_postgres == self.has_postgres() || teller == Teller::File) {
-                let known = self.join(found.1, &state).await?;
-                let known = Arc::new(Known { of_postgres, ..known });
+            if at == state.position && (of_postgres == self.has_postgres() || teller == Teller::File) {
+                let known = self.join(found, &state).await?;
+                let known = Arc::new(Known { of_postgres, of_nobody, ..known });
                 self.register().await?;
-                kept.store(Some(known.clone()));
+                // The first file that comes does so at no other position: it is to be asked then.
+                if !of_nobody || teller == Teller::Any {
+                    kept.store(Some(known.clone()));
+                }
                 return Ok(known);
             }
             tokio::time::sleep(LOOKS.1).await;
@@ -256,7 +261,13 @@ impl Inner {
             }
         }
         let changing = state.declarations.iter().any(|(name, _)| name == CHANGING);
-        Ok(Known { schema: Arc::new(schema), details: found.details, changing, of_postgres: false })
+        Ok(Known {
+            schema: Arc::new(schema),
+            details: found.details,
+            changing,
+            of_postgres: false,
+            of_nobody: false,
+        })
     }
 
     pub(crate) async fn key_type(&self, map: &MapName) -> Result<KeyType, JournalError> {

@@ -58,7 +58,7 @@ impl Session {
 
     /// A statement may have waited long for its shard: what was true of the tables then must still be so.
     pub(crate) async fn check_routed(&mut self, by: &Arc<Schema>) -> Done {
-        let now = self.door.schema().await?;
+        let now = self.schema_by_engine().await?;
         if now.tables == by.tables && now.views == by.views && now.functions == by.functions {
             return Ok(());
         }
@@ -436,6 +436,12 @@ pub(crate) fn other_file(mine: &ShardId, other: &ShardId) -> SqlError {
 /// A shard on another engine than the one that the session speaks to.
 pub(crate) fn other_engine(shard: &ShardId) -> SqlError {
     let message = format!("shard {shard} {OTHER_ENGINE} than those that the transaction began with");
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try the transaction again.")
+}
+
+/// The session speaks to SQLite files, and the last one was taken out.
+pub(super) fn no_files() -> SqlError {
+    let message = format!("every shard {OTHER_ENGINE} than those that the transaction began with");
     SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try the transaction again.")
 }
 

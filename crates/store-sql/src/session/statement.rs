@@ -9,7 +9,7 @@ use polyshard_sql::{
     Volatility,
 };
 
-use super::place::{Wanted, is_outdated, unknown_outcome};
+use super::place::{Wanted, is_outdated, no_files, unknown_outcome};
 use super::transaction::failed_transaction;
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
@@ -37,20 +37,31 @@ impl Session {
         if let Some(schema) = &self.transaction.schema {
             return Ok(schema.clone());
         }
-        // A transaction that has begun on a file stays as it began when the first PostgreSQL shard comes: it does not
-        // wait for that one to be brought up, while others wait for the file's only writer.
-        let on_file = || {
-            let begun = self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some());
-            begun || self.transaction.lite_turn.is_some()
-        };
-        if self.under.is_some() || (self.embedded && self.door.journal.has_postgres() && on_file()) {
-            return self.door.journal.schema_of_files().await.map_err(|error| error.to_sql());
-        }
-        let schema = self.door.schema().await?;
+        let schema = self.schema_by_engine().await?;
         for name in &self.transaction.temporary {
             check_hides(name, &schema)?;
         }
         Ok(schema)
+    }
+
+    /// The tables as the engine tells them that the session speaks to: each has words of its own for defaults.
+    ///
+    /// One that speaks to files keeps to them when the first PostgreSQL shard comes, until it takes that up. It does not
+    /// wait for that one to be brought up, while others wait for the only writer of a file that it has.
+    pub(super) async fn schema_by_engine(&self) -> Result<Arc<Schema>, SqlError> {
+        let journal = &self.door.journal;
+        if self.under.is_none() {
+            let beside_servers = || self.embedded && journal.has_postgres();
+            if !beside_servers() {
+                let schema = self.door.schema().await?;
+                // It may have come while the tables were read, and told what they are like.
+                if !beside_servers() {
+                    return Ok(schema);
+                }
+            }
+        }
+        let schema = journal.schema_of_files().await.map_err(|error| error.to_sql())?;
+        schema.ok_or_else(no_files)
     }
 
     /// Where a statement goes with these parameters.

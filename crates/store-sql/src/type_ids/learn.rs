@@ -94,7 +94,7 @@ impl TypeIds {
     async fn types_of_files(&self) -> Result<Types, SqlError> {
         let schema = self.journal.schema_of_files().await.map_err(|error| error.to_sql())?;
         let mut types = Types::new();
-        for made in schema.enums.values() {
+        for made in schema.iter().flat_map(|schema| schema.enums.values()) {
             let (within, name) = (made.name.schema.clone(), made.name.name.clone());
             if let Some(TypeOid(array)) = polyshard_lite::array_of(made.type_oid) {
                 types.insert((within.clone(), format!("_{name}")), (array, "a".to_owned(), 0));

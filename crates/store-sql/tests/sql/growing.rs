@@ -259,6 +259,29 @@ async fn transactions_on_all_files_go_on_while_the_first_postgresql_shard_is_bro
     cluster.close().await;
 }
 
+/// A session that must stay with the files goes by what they say of tables: PostgreSQL has other words for the default
+/// of an id, and tells them when its first shard is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_stays_with_the_files_gives_ids_in_their_words() {
+    let cluster = small().await;
+    let (staying, other) = (cluster.connect().await, cluster.connect().await);
+    rows(&staying, "BEGIN").await;
+    rows(&staying, "SET LOCAL search_path TO public, elsewhere").await;
+    cluster.add_shard("p1").await;
+    // It has taken that up, and has it known.
+    let tenant = tenants_on(&cluster, "s1")[0];
+    rows(&other, "SELECT count(*) FROM countries").await;
+    rows(&other, &format!("INSERT INTO numbered (tenant) VALUES ({tenant})")).await;
+    for table in NUMBERED {
+        rows(&staying, &format!("INSERT INTO {table} (tenant) VALUES ({tenant})")).await;
+    }
+    rows(&staying, "COMMIT").await;
+    let numbers = rows(&other, "SELECT count(*), count(DISTINCT id) FROM numbered").await;
+    assert_eq!(numbers, [["2", "2"]]);
+    drop((staying, other));
+    cluster.close().await;
+}
+
 /// PostgreSQL finds the name of a sequence taken and chooses another one, and files do not: ids are counted for the
 /// column. Those of a reference table go on as well.
 #[tokio::test(flavor = "multi_thread")]
