@@ -46,8 +46,8 @@ impl Session {
 
     /// The tables as the engine tells them that the session speaks to: each has words of its own for defaults.
     ///
-    /// One that speaks to files keeps to them when the first PostgreSQL shard comes, until it takes that up. It does not
-    /// wait for that one to be brought up, while others wait for the only writer of a file that it has.
+    /// One that speaks to files keeps to them when the first PostgreSQL shard comes, until it takes that up. It does
+    /// not wait for that one to be brought up, while others wait for the only writer of a file that it has.
     pub(super) async fn schema_by_engine(&self) -> Result<Arc<Schema>, SqlError> {
         let journal = &self.door.journal;
         if self.under.is_none() {

@@ -259,7 +259,7 @@ const BUSY: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname IN ('s1'
                     AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND application_name NOT LIKE 'psql%'";
 
 /// What [`BUSY`] counts.
-const OPEN: &str = "SELECT datname, pid, backend_type, state, wait_event, now() - xact_start, now() - state_change, query \
+const OPEN: &str = "SELECT datname, pid, backend_type, state, wait_event, now() - xact_start, query \
                     FROM pg_stat_activity WHERE datname IN ('s1', 's2', 's3') \
                     AND pid <> pg_backend_pid() AND xact_start IS NOT NULL";
 
