@@ -27,13 +27,16 @@ const DEPTH_MAX: u32 = 16;
 
 /// Why a function of the schema `polyshard` cannot be part of a statement, if it cannot.
 pub(crate) fn refused_inside(function: &str) -> Option<SqlError> {
-    OF_STORES.contains(&function).then(|| {
-        SqlError::unsupported(
-            format!("polyshard.{function}() cannot be a part of another statement"),
-            "Call it as a statement of its own, SELECT polyshard.function(…), whose arguments are literals or \
-             parameters: let the client work them out.",
-        )
-    })
+    OF_STORES.contains(&function).then(|| refused(function))
+}
+
+/// What a statement is told that such a call is a part of: EXPLAIN, PREPARE, DECLARE and COPY have one, too.
+pub(crate) fn refused(function: &str) -> SqlError {
+    SqlError::unsupported(
+        format!("polyshard.{function}() cannot be a part of another statement"),
+        "Call it as a statement of its own, SELECT polyshard.function(…), whose arguments are literals or \
+         parameters: let the client work them out. Drivers may prepare it.",
+    )
 }
 
 /// Reads the statement if it is such a call, and nothing else.
@@ -209,6 +212,23 @@ fn number(chars: &mut Peekable<Chars<'_>>, radix: u32, digits_max: usize) -> u32
 #[cfg(test)]
 mod tests {
     use super::unescaped;
+
+    #[test]
+    fn a_call_is_a_statement_of_its_own_and_no_part_of_another() {
+        let call = "SELECT polyshard.enqueue('jobs', 'a')";
+        let read = crate::statements(call).unwrap();
+        assert!(matches!(read[0].kind(), crate::Kind::Polyshard(call) if call.function == "enqueue"));
+        for around in [
+            format!("PREPARE p AS {call}"),
+            format!("EXPLAIN (ANALYZE) {call}"),
+            format!("DECLARE c CURSOR FOR {call}"),
+            format!("COPY ({call}) TO STDOUT"),
+        ] {
+            let refused = crate::statements(&around).unwrap_err();
+            assert_eq!(refused.state.0, "0A000", "{around}");
+            assert_eq!(refused.message, "polyshard.enqueue() cannot be a part of another statement");
+        }
+    }
 
     #[test]
     fn escapes_are_read_as_postgresql_reads_them() {

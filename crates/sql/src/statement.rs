@@ -128,7 +128,10 @@ pub fn statements(text: &str) -> Result<Vec<Arc<Statement>>, SqlError> {
 pub(crate) fn nested(text: &str) -> Result<Arc<Statement>, SqlError> {
     let mut all = statements(text)?;
     match (all.pop(), all.is_empty()) {
-        (Some(one), true) => Ok(one),
+        (Some(one), true) => match one.kind() {
+            Kind::Polyshard(call) => Err(crate::call::refused(&call.function)),
+            _ => Ok(one),
+        },
         _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "syntax error: one statement was expected")),
     }
 }
