@@ -276,7 +276,7 @@ impl Connector {
                 "SET statement_timeout = {}; SET lock_timeout = {}; SET client_min_messages = warning; \
                  SET default_transaction_isolation = 'read committed'; \
                  SELECT set_config('synchronous_commit', 'on', false) \
-                 WHERE current_setting('synchronous_commit') = 'off'; {IDENTITY}",
+                 WHERE current_setting('synchronous_commit') = 'off'; {LOOKS_FOR_US}; {IDENTITY}",
                 options.statement_timeout.as_millis(),
                 options.lock_timeout.as_millis(),
             ))
@@ -334,6 +334,11 @@ impl Connector {
         }
     }
 }
+
+/// Has the server look every second whether we are still there, so that a statement does not go on for nobody when this
+/// process is killed; where its system cannot tell it that, asking for it would be an error.
+pub(super) const LOOKS_FOR_US: &str =
+    "SELECT set_config('client_connection_check_interval', '1s', false) WHERE version() LIKE '%linux%'";
 
 /// The version, then the fields of [`Identity`]; a standby has no current log position.
 pub(crate) const IDENTITY: &str = "SELECT current_setting('server_version_num'), pg_backend_pid(), \

@@ -192,8 +192,10 @@ impl RawSession {
         let ending = async {
             self.outgoing.clear();
             self.outgoing.extend_from_slice(b"X\0\0\0\x04");
-            // It may have ended already; what counts is that the connection is over.
+            // It may have ended already; what counts is that the connection is over. A message of which the server has
+            // only a part would take these bytes for its own: the end of the stream is an end to that, too.
             let _ = self.flush().await;
+            let _ = self.stream.shutdown().await;
             while self.fill().await.is_ok() {
                 self.incoming.clear();
             }

