@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use polyshard_catalog::Decision;
 use polyshard_shard::RouterId;
-use polyshard_sql::{Schema, SqlError, SqlState};
+use polyshard_sql::{SqlError, SqlState};
 
 use crate::JournalError;
 use crate::entry::EntryKind;
-use crate::journal::{Inner, Journal};
+use crate::journal::{Inner, Journal, Known};
+use crate::read::Teller;
 use crate::turn::Change;
 
 /// Stands among the declarations while a table is changing; no table is called so, since it has no schema before it.
@@ -29,12 +30,12 @@ pub(crate) fn declarations(all: &[(String, String)]) -> impl Iterator<Item = &(S
 }
 
 impl Inner {
-    /// The schema, once no table is changing.
-    pub(crate) async fn settled_schema(&self) -> Result<Arc<Schema>, JournalError> {
+    /// The schema as somebody tells it, once no table is changing.
+    pub(crate) async fn settled(&self, teller: Teller) -> Result<Arc<Known>, JournalError> {
         for _ in 0..LOOKS.0 {
-            let known = self.read_schema(self.position()).await?;
+            let known = self.read_schema_as(self.position(), teller).await?;
             if !known.changing {
-                return Ok(known.schema.clone());
+                return Ok(known);
             }
             tokio::time::sleep(LOOKS.1).await;
         }

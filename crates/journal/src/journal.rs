@@ -18,6 +18,7 @@ use crate::JournalError;
 use crate::blocks::Ids;
 use crate::embedded::{Embedded, Lite};
 use crate::introspect::Details;
+use crate::read::Teller;
 
 /// How a journal is set up.
 #[derive(Clone)]
@@ -142,7 +143,7 @@ impl Journal {
             return Ok(known.schema.clone());
         }
         // Boxed, here and below: the usual answer needs no room for how the others are found.
-        Box::pin(self.inner.settled_schema()).await
+        Ok(Box::pin(self.inner.settled(Teller::Any)).await?.schema.clone())
     }
 
     /// The position of what [`Journal::schema`] would answer by this view, if it could answer at once.
@@ -166,6 +167,19 @@ impl Journal {
             return Ok(Some(known.schema.clone()));
         }
         let known = Box::pin(self.inner.read_schema_of_files(want)).await?;
+        Ok((!known.of_nobody).then(|| known.schema.clone()))
+    }
+
+    /// Likewise, once no table is changing: for whoever holds nothing that such a change could wait for.
+    pub async fn settled_schema_of_files(&self) -> Result<Option<Arc<Schema>>, JournalError> {
+        let want = self.inner.position();
+        if let Some(known) = self.inner.known_of_files.load().as_ref()
+            && known.schema.position >= want
+            && !known.changing
+        {
+            return Ok(Some(known.schema.clone()));
+        }
+        let known = Box::pin(self.inner.settled(Teller::File)).await?;
         Ok((!known.of_nobody).then(|| known.schema.clone()))
     }
 

@@ -68,7 +68,7 @@ const STABLE: &[&str] = &[
 
 /// Who tells what tables are like.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Teller {
+pub(crate) enum Teller {
     /// A PostgreSQL shard if there is one, or else a file.
     Any,
     /// An SQLite file.
@@ -86,7 +86,7 @@ impl Inner {
         self.read_schema_as(want, Teller::File).await
     }
 
-    async fn read_schema_as(&self, want: u64, teller: Teller) -> Result<Arc<Known>, JournalError> {
+    pub(crate) async fn read_schema_as(&self, want: u64, teller: Teller) -> Result<Arc<Known>, JournalError> {
         let (reading, kept) = match teller {
             Teller::Any => (&self.reading, &self.known),
             Teller::File => (&self.reading_of_files, &self.known_of_files),
@@ -116,8 +116,8 @@ impl Inner {
                 let known = self.join(found, &state).await?;
                 let known = Arc::new(Known { of_postgres, of_nobody, ..known });
                 self.register().await?;
-                // The first file that comes does so at no other position: it is to be asked then.
-                if !of_nobody || teller == Teller::Any {
+                // The first shard that comes does so at no other position: it is to be asked then.
+                if !of_nobody {
                     kept.store(Some(known.clone()));
                 }
                 return Ok(known);

@@ -88,8 +88,9 @@ impl Cancels {
         let Some(running) = found else { return };
         running.here.notify_waiters();
         let (asking, sessions) = running.ask();
-        for session in &sessions {
-            if let Err(error) = session.send().await {
+        // All at once: one that does not answer is no reason for the others to go on.
+        for sent in futures_util::future::join_all(sessions.iter().map(RawCancel::send)).await {
+            if let Err(error) = sent {
                 tracing::debug!(%error, "a statement could not be cancelled");
             }
         }

@@ -10,7 +10,7 @@ use super::translate::statement_of;
 use crate::across::motion::Motion;
 use crate::cache::Analysed;
 use crate::reply;
-use crate::session::{Done, Session, Stop};
+use crate::session::{Done, Session, Stop, only_files};
 
 /// Times that a statement is begun anew because moves began or ended meanwhile: they do so rarely.
 pub(super) const TRIES_MAX: u32 = 8;
@@ -48,6 +48,7 @@ impl Session {
                 tickets.insert(shard.clone(), vec![ticket.map_err(|error| reply::of_router(&error))?]);
             }
         }
+        only_files(tickets.values().flatten())?;
         for shard in tickets.keys() {
             self.door.journal.ready(shard).await.map_err(|error| error.to_sql())?;
         }

@@ -18,7 +18,7 @@ use crate::reply::{self, state};
 use crate::rows::Form;
 use crate::session::{
     CopyTarget, Done, Session, Spool, Stop, Wanted, check_client, check_plain, given_columns, only,
-    table_called,
+    only_files, table_called,
 };
 
 /// Rows given to a shard at once.
@@ -71,6 +71,7 @@ impl Session {
         let schema = self.current_schema().await?;
         let prepared = self.lite_prepared(&into.insert, &schema, &into.types)?;
         let mut tickets = self.copy_tickets(route).await?;
+        only_files(tickets.values().flatten())?;
         // Which shards there are is known first, so that all who copy take them in the same order.
         let mut wanted = BTreeSet::new();
         let mut rows = spool.rows()?;

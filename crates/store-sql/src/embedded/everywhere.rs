@@ -14,7 +14,7 @@ use super::run::{Solo, savepoint};
 use super::translate::statement_of;
 use crate::cache::Analysed;
 use crate::reply::{self, Severity};
-use crate::session::{Done, Extent, Session, Stop};
+use crate::session::{Done, Extent, Session, Stop, only_files};
 
 /// What a transaction on every shard has done.
 pub(crate) struct LiteTurn {
@@ -187,9 +187,7 @@ impl Session {
         for shard in turn.shards() {
             let ticket = self.door.router.enter_unmapped(shard, Access::Write).await;
             let ticket = ticket.map_err(|error| reply::of_router(&error))?;
-            if ticket.dialect() != Dialect::Sqlite {
-                return Err(crate::session::other_engine(shard).into());
-            }
+            only_files([&ticket])?;
             let wrong = |error: polyshard_engine::Error| reply::of_engine(&error);
             let mut transaction = ticket.begin().await.map_err(wrong)?;
             for name in self.transaction.savepoint_names() {

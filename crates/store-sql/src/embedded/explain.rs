@@ -15,8 +15,9 @@ use super::translate::statement_of;
 use crate::across::motion::Motion;
 use crate::cache::Analysed;
 use crate::cancel::Running;
+use crate::client::Client;
 use crate::reply::{self, Field};
-use crate::session::{Done, Session, Stop};
+use crate::session::{Done, Session, Stop, only_files};
 
 /// Files that one statement reads, and what each has said about moves.
 struct Files<'t> {
@@ -112,6 +113,7 @@ impl Session {
         for shard in &ids {
             let ticket = router.enter_unmapped(shard, Access::Read).await;
             tickets.push(ticket.map_err(|error| reply::of_router(&error))?);
+            only_files(&tickets)?;
             self.door.journal.ready(shard).await.map_err(|error| error.to_sql())?;
         }
         let mut lines = Vec::new();
@@ -147,7 +149,8 @@ impl Session {
             let moment = self.moment(&prepared, of[0].shard()).await?;
             let statement = statement_of(&prepared, prepared.bind(asked.params, &moment)?);
             let began = self.door.now_micros();
-            match read_all(of, statement, &self.running()).await {
+            let running = self.running();
+            match read_all(of, statement, &running, &mut self.client).await {
                 Err(Stop::Refused(error))
                     if error.state == SqlState::SERIALIZATION_FAILURE && tries < TRIES_MAX =>
                 {
@@ -223,12 +226,17 @@ fn only_reads() -> SqlError {
 }
 
 /// Reads everything, and keeps nothing.
-async fn read_all(tickets: &[&Ticket], statement: EngineStatement, running: &Running) -> Result<usize, Stop> {
+async fn read_all(
+    tickets: &[&Ticket],
+    statement: EngineStatement,
+    running: &Running,
+    client: &mut Client,
+) -> Result<usize, Stop> {
     let mut stopped = std::pin::pin!(running.stopped());
     stopped.as_mut().enable();
     let mut scan = tickets[0].scan_attached(&others(tickets), statement, PAGE_ROWS).await.map_err(wrong)?;
     let mut rows = 0;
-    while let Some(page) = next_page(&mut scan, &Schema::default(), stopped.as_mut()).await? {
+    while let Some(page) = next_page(&mut scan, &Schema::default(), stopped.as_mut(), client).await? {
         rows += page.len();
     }
     Ok(rows)

@@ -8,6 +8,7 @@ use polyshard_lite::Prepared;
 use polyshard_sql::{Schema, SqlError};
 
 use crate::cancel::Running;
+use crate::client::Client;
 use crate::reply;
 use crate::session::{Done, Session, Stop};
 
@@ -52,14 +53,14 @@ impl Session {
         let mut pages = began.await.map_err(wrong)?;
         let formats = self.formats.clone();
         let mut count = 0;
-        let mut page = next_page(&mut pages, schema, stopped.as_mut()).await?;
+        let mut page = next_page(&mut pages, schema, stopped.as_mut(), &mut self.client).await?;
         self.tell_columns(prepared);
         *told = true;
         while let Some(rows) = page {
             count += rows.len();
             self.put_rows(prepared, &rows, &formats)?;
             self.client.flush_if_full().await?;
-            page = next_page(&mut pages, schema, stopped.as_mut()).await?;
+            page = next_page(&mut pages, schema, stopped.as_mut(), &mut self.client).await?;
         }
         self.tell_selected(count as u64);
         Ok(())
@@ -101,17 +102,20 @@ pub(super) async fn run_stoppable(
     }
 }
 
-/// The next rows, unless the client wants no more of them. The query is then dropped, which stops it.
+/// The next rows, unless the client wants no more of them, or is gone. The query is then dropped, which stops it.
 pub(super) async fn next_page(
     pages: &mut impl Pages,
     schema: &Schema,
     stopped: impl Future<Output = ()>,
+    client: &mut Client,
 ) -> Result<Option<Rows>, Stop> {
     tokio::select! {
+        biased;
         page = pages.next_page() => {
             page.map_err(|error| Stop::Refused(polyshard_lite::error(&error, schema)))
         }
         () = stopped => Err(canceled()),
+        gone = client.gone() => Err(gone.into()),
     }
 }
 

@@ -16,7 +16,7 @@ use super::translate::statement_of;
 use crate::cache::{Analysed, Description, Prepared as Known};
 use crate::out_form::OutForm;
 use crate::reply::{self, Field};
-use crate::session::{Done, Session, Stop, Wanted, locks_rows, write_ticket};
+use crate::session::{Done, Session, Stop, Wanted, locks_rows, only_files, write_ticket};
 
 /// How long a transaction that has begun on a file waits for a range: as long as a switch that goes well takes.
 const HELD_WAIT: Duration = Duration::from_millis(500);
@@ -254,9 +254,7 @@ impl Session {
             tokio::time::sleep(std::time::Duration::from_millis(5 << tries.min(6))).await;
         };
         let shard = tickets[0].shard().clone();
-        if tickets[0].dialect() != polyshard_engine::Dialect::Sqlite {
-            return Err(crate::session::other_engine(&shard).into());
-        }
+        only_files(&tickets)?;
         // In a turn of our own the shard has everything, and asking would wait for ourselves.
         if self.transaction.lite_turn.is_none() {
             self.door.journal.ready(&shard).await.map_err(|error| error.to_sql())?;

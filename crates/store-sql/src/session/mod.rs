@@ -66,7 +66,7 @@ pub(crate) use activity::About;
 use extended::Portal;
 pub(crate) use inside::{Leave, open as open_inside, write_ticket};
 pub(crate) use load::{check_client, given_columns};
-pub(crate) use place::{Wanted, other_engine, other_file};
+pub(crate) use place::{Wanted, only_files, other_file};
 pub(crate) use recorded::locks_rows;
 pub(crate) use rights::Who;
 pub(crate) use savepoint::Extent;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use polyshard_engine::Dialect;
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Analysis, Kind, Route, Schema, SqlError, SqlState, Statement};
@@ -437,6 +438,13 @@ pub(crate) fn other_file(mine: &ShardId, other: &ShardId) -> SqlError {
 pub(crate) fn other_engine(shard: &ShardId) -> SqlError {
     let message = format!("shard {shard} {OTHER_ENGINE} than those that the transaction began with");
     SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try the transaction again.")
+}
+
+/// Whether all of these are for SQLite files, for a session that speaks to those: its words mean something else on a
+/// server.
+pub(crate) fn only_files<'t>(tickets: impl IntoIterator<Item = &'t Ticket>) -> Result<(), SqlError> {
+    let other = tickets.into_iter().find(|ticket| ticket.dialect() != Dialect::Sqlite);
+    other.map_or(Ok(()), |ticket| Err(other_engine(ticket.shard())))
 }
 
 /// The session speaks to SQLite files, and the last one was taken out.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::eventual::Lasting;
 use super::global::{quietly, two_sessions};
 use super::moving::in_motion;
-use super::place::Wanted;
+use super::place::{Wanted, only_files};
 use super::{Done, Session, Stop};
 use crate::backend::Backend;
 use crate::cache::Analysed;
@@ -199,6 +199,9 @@ impl Session {
 
     /// Makes the session to a shard the current one; the transaction begins there if it has not.
     pub(super) async fn turn_to(&mut self, shard: &ShardId, tickets: Vec<Ticket>) -> Done {
+        if self.embedded && self.under.is_none() {
+            only_files(&tickets)?;
+        }
         if self.switch_to(shard) {
             if let Some(backend) = &mut self.backend {
                 backend.hold(tickets);

@@ -46,8 +46,8 @@ impl Session {
 
     /// The tables as the engine tells them that the session speaks to: each has words of its own for defaults.
     ///
-    /// One that speaks to files keeps to them when the first PostgreSQL shard comes, until it takes that up. It does
-    /// not wait for that one to be brought up, while others wait for the only writer of a file that it has.
+    /// One that speaks to files keeps to them when the first PostgreSQL shard comes, until it takes that up: it may
+    /// have the only writer of a file, for which others wait, and is not to wait for that shard to be brought up.
     pub(super) async fn schema_by_engine(&self) -> Result<Arc<Schema>, SqlError> {
         let journal = &self.door.journal;
         if self.under.is_none() {
@@ -60,8 +60,14 @@ impl Session {
                 }
             }
         }
-        let schema = journal.schema_of_files().await.map_err(|error| error.to_sql())?;
-        schema.ok_or_else(no_files)
+        // Whoever has a file's writer is waited for by those who change a table there, and waits for nobody.
+        let begun = self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some());
+        let on_writer = begun || self.transaction.lite_turn.is_some() || self.is_on_backends();
+        let schema = match self.under.is_some() || on_writer {
+            true => journal.schema_of_files().await,
+            false => journal.settled_schema_of_files().await,
+        };
+        schema.map_err(|error| error.to_sql())?.ok_or_else(no_files)
     }
 
     /// Where a statement goes with these parameters.

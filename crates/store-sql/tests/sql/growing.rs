@@ -282,6 +282,32 @@ async fn a_session_that_stays_with_the_files_gives_ids_in_their_words() {
     cluster.close().await;
 }
 
+/// The same in a transaction of several shards, which may meet one on a server: there the words of files would count
+/// ids by what only that server knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_of_files_does_not_write_on_a_server_in_their_words() {
+    let cluster = small().await;
+    let (client, other) = (cluster.connect().await, cluster.connect().await);
+    let (stays, goes) = (tenants_on(&cluster, "s1")[0], tenants_on(&cluster, "s2")[0]);
+    let insert = |tenant: i64| format!("INSERT INTO numbered (tenant) VALUES ({tenant})");
+    rows(&other, &insert(goes)).await;
+    rows(&client, "SET polyshard.multi_shard = 'eventual'").await;
+    rows(&client, "BEGIN").await;
+    rows(&client, &insert(stays)).await;
+    cluster.add_shard("p1").await;
+    cluster.journal.ready(&polyshard_map::ShardId::new("p1").unwrap()).await.unwrap();
+    cluster.move_all("tenants", "s2", "p1").await;
+    assert_eq!(refusal(&client, &insert(goes)).await.0, "40001");
+    rows(&client, "ROLLBACK").await;
+    for tenant in [stays, goes, goes] {
+        rows(&client, &insert(tenant)).await;
+    }
+    let numbers = rows(&other, "SELECT count(*), count(DISTINCT id) FROM numbered").await;
+    assert_eq!(numbers, [["4", "4"]], "ids are given once, on either engine");
+    drop((client, other));
+    cluster.close().await;
+}
+
 /// PostgreSQL finds the name of a sequence taken and chooses another one, and files do not: ids are counted for the
 /// column. Those of a reference table go on as well.
 #[tokio::test(flavor = "multi_thread")]

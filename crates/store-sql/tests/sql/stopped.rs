@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
+
 use crate::support::{Cluster, refusal, rows};
 
 /// Rows that end where no row is, after a time that no test waits for. What the shards do for it is done at once.
@@ -81,5 +83,53 @@ async fn a_client_that_leaves_while_it_fetches_leaves_nothing_behind() {
     let client = cluster.connect().await;
     assert_eq!(rows(&client, "SELECT count(*) FROM notes").await, [["8"]]);
     drop(client);
+    cluster.close().await;
+}
+
+/// C3: what a file works out for a client that is gone ends: it would keep a reader, and a core.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_while_a_file_works_leaves_nothing_behind() {
+    let cluster = Cluster::start_embedded().await;
+    cluster.make_tables().await;
+    let watcher = cluster.connect().await;
+    for tenant in 0..8 {
+        let many = format!("INSERT INTO notes SELECT {tenant}, n, 'x' FROM generate_series(1, 400) n");
+        rows(&watcher, &many).await;
+    }
+    let names = ["a", "b", "c", "d", "e"];
+    let tables = names.map(|name| format!("notes {name}")).join(", ");
+    let together: Vec<String> = names.iter().map(|name| format!("{name}.tenant = 1")).collect();
+    // All but one of the ids are 1: hundreds of such rows are found at once, the next ones after minutes.
+    let pairs =
+        names.iter().enumerate().flat_map(|(at, one)| names[at + 1..].iter().map(move |two| (one, two)));
+    let pairs: Vec<String> = pairs.map(|(one, two)| format!("({one}.id - 1) * ({two}.id - 1)")).collect();
+    let by_key = format!(
+        "SELECT repeat('x', 2000) FROM {tables} WHERE {} AND {} = 0",
+        together.join(" AND "),
+        pairs.join(" + ")
+    );
+    let across = by_key.replace("a.tenant = 1", "a.tenant IN (1, 2, 3, 4, 5, 6, 7)");
+    let across = across.replace(".tenant = 1", ".tenant = a.tenant");
+    for endless in [by_key, across] {
+        let gone = format!("{} application_name=gone", cluster.connect_string());
+        let (gone, connection) = tokio_postgres::connect(&gone, tokio_postgres::NoTls).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let mut found = std::pin::pin!(gone.simple_query_raw(&endless).await.unwrap());
+        // Eight pages: while the ninth is looked for, nothing is sent, and so nobody finds out by sending.
+        let mut seen = 0;
+        while seen < 800 {
+            let message = found.try_next().await.unwrap();
+            seen += usize::from(matches!(message, Some(tokio_postgres::SimpleQueryMessage::Row(_))));
+        }
+        connection.abort();
+        let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'gone'";
+        let ended = async {
+            while rows(&watcher, left).await != [["0"]] {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(60), ended).await.is_ok(), "{endless} goes on");
+    }
+    drop(watcher);
     cluster.close().await;
 }
