@@ -111,10 +111,11 @@ pub(super) async fn next_page(
 ) -> Result<Option<Rows>, Stop> {
     tokio::select! {
         biased;
+        // First: rows may come without a pause.
+        () = stopped => Err(canceled()),
         page = pages.next_page() => {
             page.map_err(|error| Stop::Refused(polyshard_lite::error(&error, schema)))
         }
-        () = stopped => Err(canceled()),
         gone = client.gone() => Err(gone.into()),
     }
 }
