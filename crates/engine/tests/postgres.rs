@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::{Bed, hold, insert, options, write};
 use polyshard_engine::{Access, Database, Error, Event, Options, Secret, Statement, Target};
 use polyshard_testkit::postgres::{PgOptions, PgServer};
+use postgres_protocol::message::frontend;
 
 /// Callers that write as fast as they can and note what they were told.
 struct Load {
@@ -232,24 +233,15 @@ async fn a_server_that_hangs_does_not_hang_the_caller() {
     assert_eq!(bed.ids().await, [1, 3]);
 }
 
-fn ask(session: &mut polyshard_engine::RawSession, text: &str) {
-    let out = session.outgoing();
-    out.extend_from_slice(b"Q");
-    out.extend_from_slice(&u32::try_from(text.len() + 5).unwrap().to_be_bytes());
-    out.extend_from_slice(text.as_bytes());
-    out.extend_from_slice(b"\0");
-}
+/// How many sleep for an hour.
+const SLEEPING: &str = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(360%' \
+                        AND state = 'active' AND pid <> pg_backend_pid()";
 
 /// Nobody tells the server to stop then, and it would not notice before it has something to say.
 #[test]
 fn a_statement_of_a_process_that_is_gone_ends() {
     let server = PgServer::start();
     let target = Target::parse(&server.url("postgres")).unwrap();
-    let working = |session: &str| {
-        let count =
-            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(360%' AND state = 'active'";
-        server.execute("postgres", &format!("{count} AND pid <> pg_backend_pid()")) == session
-    };
     // Time limits are for statements of our own, and may be long.
     let options = Options { statement_timeout: Duration::from_secs(3600), ..options() };
     for raw in [true, false] {
@@ -259,20 +251,20 @@ fn a_statement_of_a_process_that_is_gone_ends() {
         let mut lent = None;
         if raw {
             let session = lent.insert(runtime.block_on(db.raw()).unwrap());
-            ask(session, "SELECT pg_sleep(3601)");
+            frontend::query("SELECT pg_sleep(3601)", session.outgoing()).unwrap();
             runtime.block_on(session.flush()).unwrap();
         } else {
             let db = db.clone();
             runtime.spawn(async move { db.read(Statement::new("SELECT 1 FROM pg_sleep(3602)")).await });
         }
-        while !working("1") {
+        while server.execute("postgres", SLEEPING) != "1" {
             std::thread::sleep(Duration::from_millis(5));
         }
         // All connections are cut.
         runtime.shutdown_background();
         drop((lent, db));
         let began = std::time::Instant::now();
-        while !working("0") {
+        while server.execute("postgres", SLEEPING) != "0" {
             assert!(began.elapsed() < Duration::from_secs(60), "it goes on for nobody");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -286,16 +278,14 @@ async fn a_session_that_is_thrown_away_runs_nothing_of_what_it_was_sent() {
     let mut bed = Bed::postgres().await;
     let mut lent = bed.db.raw().await.unwrap();
     for text in ["SELECT pg_sleep(3601)", "SELECT pg_sleep(3602)", "SELECT pg_sleep(3603)"] {
-        ask(&mut lent, text);
+        frontend::query(text, lent.outgoing()).unwrap();
     }
     lent.flush().await.unwrap();
-    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(360%' \
-                    AND state = 'active' AND pid <> pg_backend_pid()";
-    while bed.server().execute("postgres", sleeping) != "1" {
+    while bed.server().execute("postgres", SLEEPING) != "1" {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     lent.abandon().await;
-    assert_eq!(bed.server().execute("postgres", sleeping), "0");
+    assert_eq!(bed.server().execute("postgres", SLEEPING), "0");
 }
 
 #[tokio::test]

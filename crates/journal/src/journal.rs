@@ -158,28 +158,19 @@ impl Journal {
     }
 
     /// The tables as SQLite shards describe them, beside PostgreSQL ones: for whoever translates for one. Nothing if
-    /// there is none.
-    pub async fn schema_of_files(&self) -> Result<Option<Arc<Schema>>, JournalError> {
+    /// there is none. Whoever holds something that a change of a table could wait for has them though one is changing.
+    pub async fn schema_of_files(&self, though_changing: bool) -> Result<Option<Arc<Schema>>, JournalError> {
         let want = self.inner.position();
         if let Some(known) = self.inner.known_of_files.load().as_ref()
             && known.schema.position >= want
+            && (though_changing || !known.changing)
         {
             return Ok(Some(known.schema.clone()));
         }
-        let known = Box::pin(self.inner.read_schema_of_files(want)).await?;
-        Ok((!known.of_nobody).then(|| known.schema.clone()))
-    }
-
-    /// Likewise, once no table is changing: for whoever holds nothing that such a change could wait for.
-    pub async fn settled_schema_of_files(&self) -> Result<Option<Arc<Schema>>, JournalError> {
-        let want = self.inner.position();
-        if let Some(known) = self.inner.known_of_files.load().as_ref()
-            && known.schema.position >= want
-            && !known.changing
-        {
-            return Ok(Some(known.schema.clone()));
-        }
-        let known = Box::pin(self.inner.settled(Teller::File)).await?;
+        let known = match though_changing {
+            true => Box::pin(self.inner.read_schema_of_files(want)).await?,
+            false => Box::pin(self.inner.settled(Teller::File)).await?,
+        };
         Ok((!known.of_nobody).then(|| known.schema.clone()))
     }
 

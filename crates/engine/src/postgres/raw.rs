@@ -200,14 +200,12 @@ impl RawSession {
                 self.incoming.clear();
             }
         };
-        let ended = async {
-            tokio::select! {
-                () = ending => {}
-                () = saying => {}
+        tokio::select! {
+            () = ending => {}
+            () = saying => {}
+            () = tokio::time::sleep(ABANDON_WAIT) => {
+                tracing::warn!(target = %self.target, "a session did not end its statement when it was asked to");
             }
-        };
-        if tokio::time::timeout(ABANDON_WAIT, ended).await.is_err() {
-            tracing::warn!(target = %self.target, "a session did not end its statement when it was asked to");
         }
     }
 

@@ -434,9 +434,9 @@ pub(crate) fn other_file(mine: &ShardId, other: &ShardId) -> SqlError {
     }
 }
 
-/// A shard on another engine than the one that the session speaks to.
-pub(crate) fn other_engine(shard: &ShardId) -> SqlError {
-    let message = format!("shard {shard} {OTHER_ENGINE} than those that the transaction began with");
+/// Something is on another engine than the one that the session speaks to.
+fn other_engine(what: &str) -> SqlError {
+    let message = format!("{what} {OTHER_ENGINE} than those that the transaction began with");
     SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try the transaction again.")
 }
 
@@ -444,13 +444,12 @@ pub(crate) fn other_engine(shard: &ShardId) -> SqlError {
 /// server.
 pub(crate) fn only_files<'t>(tickets: impl IntoIterator<Item = &'t Ticket>) -> Result<(), SqlError> {
     let other = tickets.into_iter().find(|ticket| ticket.dialect() != Dialect::Sqlite);
-    other.map_or(Ok(()), |ticket| Err(other_engine(ticket.shard())))
+    other.map_or(Ok(()), |ticket| Err(other_engine(&format!("shard {}", ticket.shard()))))
 }
 
 /// The session speaks to SQLite files, and the last one was taken out.
 pub(super) fn no_files() -> SqlError {
-    let message = format!("every shard {OTHER_ENGINE} than those that the transaction began with");
-    SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try the transaction again.")
+    other_engine("every shard")
 }
 
 /// Whether an error is of that kind.

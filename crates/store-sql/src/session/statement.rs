@@ -50,23 +50,18 @@ impl Session {
     /// have the only writer of a file, for which others wait, and is not to wait for that shard to be brought up.
     pub(super) async fn schema_by_engine(&self) -> Result<Arc<Schema>, SqlError> {
         let journal = &self.door.journal;
-        if self.under.is_none() {
-            let beside_servers = || self.embedded && journal.has_postgres();
-            if !beside_servers() {
-                let schema = self.door.schema().await?;
-                // It may have come while the tables were read, and told what they are like.
-                if !beside_servers() {
-                    return Ok(schema);
-                }
+        let by_files = || self.under.is_some() || (self.embedded && journal.has_postgres());
+        if !by_files() {
+            let schema = self.door.schema().await?;
+            // A server may have come while the tables were read, and told what they are like.
+            if !by_files() {
+                return Ok(schema);
             }
         }
         // Whoever has a file's writer is waited for by those who change a table there, and waits for nobody.
         let begun = self.lite.as_ref().is_some_and(|lite| lite.transaction.is_some());
         let on_writer = begun || self.transaction.lite_turn.is_some() || self.is_on_backends();
-        let schema = match self.under.is_some() || on_writer {
-            true => journal.schema_of_files().await,
-            false => journal.settled_schema_of_files().await,
-        };
+        let schema = journal.schema_of_files(self.under.is_some() || on_writer).await;
         schema.map_err(|error| error.to_sql())?.ok_or_else(no_files)
     }
 

@@ -92,7 +92,7 @@ impl TypeIds {
 
     /// The enums of files, whose numbers follow from their names.
     async fn types_of_files(&self) -> Result<Types, SqlError> {
-        let schema = self.journal.schema_of_files().await.map_err(|error| error.to_sql())?;
+        let schema = self.journal.schema_of_files(true).await.map_err(|error| error.to_sql())?;
         let mut types = Types::new();
         for made in schema.iter().flat_map(|schema| schema.enums.values()) {
             let (within, name) = (made.name.schema.clone(), made.name.name.clone());

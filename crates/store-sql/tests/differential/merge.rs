@@ -255,22 +255,18 @@ async fn what_is_not_in_the_order_of_its_bytes_is_sorted_by_postgresql() {
 pub const TEMPORARY: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
                          WHERE d.datname = current_database() AND l.mode = 'AccessExclusiveLock' \
                          AND NOT EXISTS (SELECT 1 FROM pg_class c WHERE c.oid = l.relation)";
-const BUSY: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname IN ('s1', 's2', 's3') \
+const BUSY: &str = "FROM pg_stat_activity WHERE datname IN ('s1', 's2', 's3') \
                     AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND application_name NOT LIKE 'psql%'";
-
-/// What [`BUSY`] counts.
-const OPEN: &str = "SELECT datname, pid, backend_type, state, wait_event, now() - xact_start, query \
-                    FROM pg_stat_activity WHERE datname IN ('s1', 's2', 's3') \
-                    AND pid <> pg_backend_pid() AND xact_start IS NOT NULL";
 
 async fn until_nothing_is_open(cluster: &Cluster) {
     let closed = async {
-        while cluster.on_shard("s1", BUSY) != "0" {
+        while cluster.on_shard("s1", &format!("SELECT count(*) {BUSY}")) != "0" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     if tokio::time::timeout(Duration::from_secs(60), closed).await.is_err() {
-        panic!("something is left open:\n{}", cluster.on_shard("s1", OPEN));
+        let open = format!("SELECT datname, pid, state, wait_event, now() - xact_start, query {BUSY}");
+        panic!("something is left open:\n{}", cluster.on_shard("s1", &open));
     }
 }
 

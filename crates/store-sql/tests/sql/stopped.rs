@@ -1,4 +1,5 @@
-//! Cursors over several shards whose FETCH is stopped, by word or because the client is gone. C1, C3.
+//! Cursors over several shards whose FETCH is stopped, by word or because the client is gone, and what files work out
+//! for such a client. C1, C3.
 
 use std::time::Duration;
 
