@@ -6,7 +6,7 @@ use polyshard_azure_http::{Context, ServiceError, Timestamp};
 
 use crate::batch::{Alike, Answers, Part, PartHead};
 use crate::command::Command;
-use crate::entity::EntityKey;
+use crate::entity::PartitionKey;
 use crate::handler::{authorize, changed_reply};
 use crate::name::TableName;
 use crate::odata::Level;
@@ -16,7 +16,7 @@ use crate::store::{CHANGES_MAX, Change, ChangeKind};
 /// The changes of a change set, found to belong together.
 pub(crate) struct ChangeSet {
     pub table: TableName,
-    pub keys: Vec<EntityKey>,
+    pub partition: PartitionKey,
     pub changes: Vec<Change>,
     pub asked: Vec<Asked>,
 }
@@ -31,8 +31,19 @@ pub(crate) struct Asked {
 impl ChangeSet {
     /// Reads the parts of a batch; an error has the number of its part.
     pub fn parse(context: &Context, parts: Vec<Part<'_>>) -> Result<ChangeSet, ServiceError> {
-        let (count, mut set, mut last) = (parts.len(), None, None);
-        let mut rows = HashSet::with_capacity(count);
+        let mut set = None;
+        let read = ChangeSet::read(context, parts, &mut set);
+        // What comes twice is told before what is wrong with a part after it.
+        if let Some(at) = set.as_ref().and_then(ChangeSet::comes_twice) {
+            return Err(reply::numbered(at, reply::row_twice()));
+        }
+        read?;
+        set.ok_or_else(|| reply::invalid_input("the change set is empty"))
+    }
+
+    /// Reads parts as far as they can be read.
+    fn read(context: &Context, parts: Vec<Part<'_>>, to: &mut Option<ChangeSet>) -> Result<(), ServiceError> {
+        let (count, mut last) = (parts.len(), None);
         for (at, part) in parts.into_iter().enumerate() {
             let numbered = |error| reply::numbered(at, error);
             if at >= CHANGES_MAX {
@@ -45,24 +56,26 @@ impl ChangeSet {
             let command = last.command(context, part.body).map_err(numbered)?;
             authorize(context, &command).map_err(numbered)?;
             let not_change = || numbered(reply::invalid_input("a change set holds changes of entities only"));
-            let (table, key, change, level, prefer) = command.into_change().ok_or_else(not_change)?;
-            let set: &mut ChangeSet = set.get_or_insert_with(|| ChangeSet {
+            let (table, partition, change, level, prefer) = command.into_change().ok_or_else(not_change)?;
+            let set = to.get_or_insert_with(|| ChangeSet {
                 table: table.clone(),
-                keys: Vec::with_capacity(count),
+                partition: partition.clone(),
                 changes: Vec::with_capacity(count),
                 asked: Vec::with_capacity(count),
             });
-            if set.table != table || set.keys.first().is_some_and(|first| first.partition != key.partition) {
+            if set.table != table || set.partition != partition {
                 return Err(numbered(reply::other_partition()));
             }
-            if !rows.insert(key.row.clone()) {
-                return Err(numbered(reply::row_twice()));
-            }
-            set.keys.push(key);
             set.changes.push(change);
             set.asked.push(Asked { content_id: part.content_id, level, prefer });
         }
-        set.ok_or_else(|| reply::invalid_input("the change set is empty"))
+        Ok(())
+    }
+
+    /// The first change of an entity that another one before it changes as well.
+    fn comes_twice(&self) -> Option<usize> {
+        let mut rows = HashSet::with_capacity(self.changes.len());
+        self.changes.iter().position(|change| !rows.insert(&change.row))
     }
 }
 
@@ -92,7 +105,7 @@ impl Last {
 pub(crate) fn answer(
     context: &Context,
     table: &TableName,
-    keys: Vec<EntityKey>,
+    partition: &PartitionKey,
     changes: &[Change],
     asked: &[Asked],
     times: &[Timestamp],
@@ -100,16 +113,17 @@ pub(crate) fn answer(
     let mut answers = Answers::new(context.request_id, times.len());
     // Of the inserts that are not sent back, by their time.
     let mut alike: Option<(Timestamp, Alike)> = None;
-    let mut url = reply::UrlOf::new(context, table.name(), &keys[0].partition);
-    for (((key, change), asked), time) in keys.into_iter().zip(changes).zip(asked).zip(times) {
+    let mut url = reply::UrlOf::new(context, table.name(), partition);
+    for ((change, asked), time) in changes.iter().zip(asked).zip(times) {
         let content_id = asked.content_id.as_deref();
         let is_plain = matches!(change.kind, ChangeKind::Insert(_)) && !asked.prefer.wants_content();
         if let Some((_, alike)) = alike.as_ref().filter(|(own, _)| is_plain && own == time) {
-            answers.push_alike(content_id, alike, url.of(&key.row));
+            answers.push_alike(content_id, alike, url.of(&change.row));
             continue;
         }
-        let own_url = url.of(&key.row);
-        let response = changed_reply(context, table, key, &change.kind, *time, asked.level, asked.prefer);
+        let own_url = url.of(&change.row);
+        let response =
+            changed_reply(context, table, partition.clone(), change, *time, asked.level, asked.prefer);
         let response = reply::with_location(response, own_url);
         if is_plain {
             alike = Some((*time, Alike::new(&response, own_url)));

@@ -8,7 +8,7 @@ use polyshard_azure_http::{
 };
 
 use crate::continuation;
-use crate::entity::EntityKey;
+use crate::entity::{EntityKey, PartitionKey};
 use crate::etag::IfMatch;
 use crate::filter::Filter;
 use crate::name::TableName;
@@ -124,11 +124,10 @@ impl Command {
     }
 
     /// The change as the store takes it, with what is needed to answer it.
-    pub fn into_change(self) -> Option<(TableName, EntityKey, Change, Level, Prefer)> {
+    pub fn into_change(self) -> Option<(TableName, PartitionKey, Change, Level, Prefer)> {
         match self {
-            Command::Change { table, key, kind, level, prefer } => {
-                let change = Change { row: key.row.clone(), kind };
-                Some((table, key, change, level, prefer))
+            Command::Change { table, key: EntityKey { partition, row }, kind, level, prefer } => {
+                Some((table, partition, Change { row, kind }, level, prefer))
             }
             _ => None,
         }

@@ -12,7 +12,7 @@ use polyshard_router::rights::Right;
 use crate::batch::{self, Answers, Batch, BatchError, Part, PartHead};
 use crate::changeset::{self, ChangeSet};
 use crate::command::{Command, READ};
-use crate::entity::{Entity, EntityKey, Properties};
+use crate::entity::{Entity, EntityKey, PartitionKey, Properties};
 use crate::filter::Filter;
 use crate::name::TableName;
 use crate::odata::Level;
@@ -62,11 +62,12 @@ impl TableService {
                 Ok(reply::entity(context, table.name(), &entity, level, &select))
             }
             command @ Command::Change { .. } => {
-                let (table, key, change, level, prefer) = command.into_change().expect("it is a change");
+                let (table, partition, change, level, prefer) =
+                    command.into_change().expect("it is a change");
                 let changes: Arc<[Change]> = [change].into();
-                let changed = self.store.change(&table, &key.partition, changes.clone()).await;
+                let changed = self.store.change(&table, &partition, changes.clone()).await;
                 let times = changed.map_err(|(_, error)| store_error(&error))?;
-                Ok(changed_reply(context, &table, key, &changes[0].kind, times[0], level, prefer))
+                Ok(changed_reply(context, &table, partition, &changes[0], times[0], level, prefer))
             }
             other => {
                 let other: Answer<'_> = Box::pin(self.carry_out_other(context, other));
@@ -168,13 +169,13 @@ impl TableService {
     }
 
     async fn changes(&self, context: &Context, parts: Vec<Part<'_>>) -> Result<Answers, ServiceError> {
-        let ChangeSet { table, keys, changes, asked } = ChangeSet::parse(context, parts)?;
-        let doing = Doing::Table(Right::Write, &table, Some(keys[0].partition.as_str()));
+        let ChangeSet { table, partition, changes, asked } = ChangeSet::parse(context, parts)?;
+        let doing = Doing::Table(Right::Write, &table, Some(partition.as_str()));
         Box::pin(self.permit_doing(context, doing)).await?;
         let changes: Arc<[Change]> = changes.into();
-        let changed = self.store.change(&table, &keys[0].partition, changes.clone()).await;
+        let changed = self.store.change(&table, &partition, changes.clone()).await;
         let times = changed.map_err(|(at, error)| reply::numbered(at, store_error(&error)))?;
-        Ok(changeset::answer(context, &table, keys, &changes, &asked, &times))
+        Ok(changeset::answer(context, &table, &partition, &changes, &asked, &times))
     }
 
     /// Whether the account itself may do this, however the request was signed.
@@ -288,16 +289,17 @@ fn limited(context: &Context, filter: Option<Arc<Filter>>) -> Option<Arc<Filter>
 pub(crate) fn changed_reply(
     context: &Context,
     table: &TableName,
-    key: EntityKey,
-    kind: &ChangeKind,
+    partition: PartitionKey,
+    change: &Change,
     timestamp: Timestamp,
     level: Level,
     prefer: Prefer,
 ) -> Response {
-    match kind {
+    match &change.kind {
         ChangeKind::Insert(properties) => {
             // Most clients do not want it back: no need to copy it then.
             let properties = if prefer.wants_content() { properties.clone() } else { Properties::default() };
+            let key = EntityKey { partition, row: change.row.clone() };
             let entity = Entity { key, timestamp, properties };
             reply::inserted(context, table.name(), &entity, level, prefer)
         }

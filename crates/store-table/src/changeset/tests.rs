@@ -70,28 +70,28 @@ fn answers_that_are_alike_are_as_if_each_were_written_by_itself() {
         part("", "DELETE /acct/tab(PartitionKey='p''q',RowKey='7')", "x\r\nIf-Match: *", ""),
         insert("", quiet, "8"),
     ]);
-    let ChangeSet { table, keys, changes, asked } = read(&request).unwrap();
-    assert_eq!(keys.len(), 8);
-    assert_eq!(keys[1].row.as_str(), "2 '");
+    let ChangeSet { table, partition, changes, asked } = read(&request).unwrap();
+    assert_eq!(changes.len(), 8);
+    assert_eq!(changes[1].row.as_str(), "2 '");
     let times: Vec<_> = [5, 5, 5, 5, 5, 5, 5, 6].map(|ticks| Timestamp::from_ticks(ticks).unwrap()).into();
     let context = context();
-    let written = answer(&context, &table, keys.clone(), &changes, &asked, &times).finish();
+    let written = answer(&context, &table, &partition, &changes, &asked, &times).finish();
 
     let mut expected = Answers::new(context.request_id, 0);
-    for (at, key) in keys.into_iter().enumerate() {
+    for (at, change) in changes.iter().enumerate() {
         let url = format!(
             "{}/tab(PartitionKey='p%27%27q',RowKey='{}')",
             context.base_url,
             match at {
                 1 => "2%20%27%27",
-                _ => key.row.as_str(),
+                _ => change.row.as_str(),
             }
         );
         let response = changed_reply(
             &context,
             &table,
-            key,
-            &changes[at].kind,
+            partition.clone(),
+            change,
             times[at],
             asked[at].level,
             asked[at].prefer,
@@ -113,6 +113,8 @@ fn parts_that_share_a_head_are_checked_one_by_one() {
     let other = read(&batch(&[insert("", quiet, "1"), other]));
     assert!(other.err().unwrap().message().starts_with("1:All commands in a batch must operate on same"));
     let broken = insert("", quiet, "2").replace("\"a\":1", "\"a\":");
+    let twice_first = read(&batch(&[insert("", quiet, "1"), insert("", quiet, "1"), broken.clone()]));
+    assert!(twice_first.err().unwrap().message().starts_with("1:The batch request contains multiple"));
     let broken = read(&batch(&[insert("", quiet, "1"), broken]));
     assert!(broken.err().unwrap().message().starts_with("1:An error occurred"));
     let many: Vec<_> = (0..101).map(|row| insert("", quiet, &row.to_string())).collect();
