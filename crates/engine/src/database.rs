@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::guard::{self, Guard, Guarded};
 use crate::transaction::check_no_control;
 use crate::{
-    Access, Batch, Dialect, Error, Listener, Options, RawLent, Rows, Scan, SessionHook, Statement, Target,
-    Transaction, postgres, sqlite,
+    Access, Batch, Dialect, Error, Listener, Look, Options, RawLent, Rows, Scan, SessionHook, Statement,
+    Target, Transaction, postgres, sqlite,
 };
 
 /// How many SQLite files a query can see beside its own: the most that SQLite can be built for. The number
@@ -127,12 +127,20 @@ impl Database {
     /// Runs one query on a snapshot of its own; it sees every write acknowledged before. Meant for few rows:
     /// SQLite runs it on the calling thread. For many, use [`Database::scan`].
     pub async fn read(&self, statement: Statement) -> Result<Rows, Error> {
-        self.read_under(statement, None).await
+        self.read_under(statement, None, None).await
+    }
+
+    /// The same, where rows that nobody wants are not copied: `look` sees each row of a file where it lies, and those
+    /// it does not want are not among the answer's, though [`Rows::affected`] counts them. A server sends what it
+    /// finds: there `look` is not asked.
+    pub async fn read_wanted(&self, statement: Statement, look: &mut Look<'_>) -> Result<Rows, Error> {
+        self.read_under(statement, Some(look), None).await
     }
 
     pub(crate) async fn read_under(
         &self,
         statement: Statement,
+        look: Option<&mut Look<'_>>,
         guard: Option<&Guard>,
     ) -> Result<Rows, Error> {
         check_no_control(&statement)?;
@@ -141,7 +149,10 @@ impl Database {
                 // The read itself never waits: a caller in a loop would keep its thread from all others.
                 tokio::task::coop::consume_budget().await;
                 guard::check(guard)?;
-                engine.read(&statement)
+                match look {
+                    Some(look) => engine.read_wanted(&statement, look),
+                    None => engine.read(&statement),
+                }
             }
             Inner::Postgres(engine) => engine.read(&statement, guard).await,
         }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Access, Batch, Database, Error, RawLent, Rows, Scan, Statement, Transaction};
+use crate::{Access, Batch, Database, Error, Look, RawLent, Rows, Scan, Statement, Transaction};
 
 /// Counts up when everything guarded so far becomes void. Clones share the count.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +62,12 @@ impl Guarded<'_> {
 
     /// See [`Database::read`].
     pub async fn read(&self, statement: Statement) -> Result<Rows, Error> {
-        self.db.read_under(statement, Some(self.guard)).await
+        self.db.read_under(statement, None, Some(self.guard)).await
+    }
+
+    /// See [`Database::read_wanted`].
+    pub async fn read_wanted(&self, statement: Statement, look: &mut Look<'_>) -> Result<Rows, Error> {
+        self.db.read_under(statement, Some(look), Some(self.guard)).await
     }
 
     /// See [`Database::scan`].

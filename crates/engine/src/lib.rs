@@ -34,6 +34,7 @@ pub use scan::{SCAN_PAGE_ROWS_MAX, Scan};
 pub use secret::Secret;
 pub use session::{HookFuture, SessionHandle, SessionHook};
 pub use snapshot::{CopyProgress, Snapshot, Version};
+pub use sqlite::{Glimpse, Look, Seen};
 pub use statement::{Batch, Expect, NOTIFY_CHANNEL_BYTES_MAX, NOTIFY_PAYLOAD_BYTES_MAX, Statement};
 pub use target::{PostgresTarget, SqliteTarget, SslMode, Target};
 pub use transaction::{Access, Stopper, Transaction, TransactionScan};

@@ -32,7 +32,8 @@ impl Rows {
         self.rows
     }
 
-    /// Rows returned if the statement returns columns, otherwise rows changed.
+    /// Rows returned if the statement returns columns, also those that nobody wanted
+    /// ([`crate::Database::read_wanted`]); otherwise rows changed.
     pub fn affected(&self) -> u64 {
         self.affected
     }

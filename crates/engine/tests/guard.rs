@@ -27,6 +27,7 @@ async fn refuses_everything(bed: Bed) {
     for error in [
         guarded.write(Batch::new().push(insert(2))).await.map(drop).unwrap_err(),
         guarded.read(query()).await.map(drop).unwrap_err(),
+        guarded.read_wanted(query(), &mut |_| panic!("nothing is read")).await.map(drop).unwrap_err(),
         guarded.scan(query(), 1).await.map(drop).unwrap_err(),
         guarded.begin(Access::Read).await.map(drop).unwrap_err(),
         guarded.begin(Access::Write).await.map(drop).unwrap_err(),

@@ -47,6 +47,7 @@ on_every_engine! {
     concurrent_writes_are_grouped,
     a_full_queue_says_busy,
     ordered_batches_run_in_order,
+    rows_that_nobody_wants_are_counted,
     scans_come_in_pages_of_one_snapshot,
     a_dropped_scan_frees_its_place,
     scans_in_a_transaction_see_its_snapshot,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use polyshard_engine::{self as engine, Batch, Database, Guard, RawLent, Rows, Scan, Statement, Transaction};
+use polyshard_engine::{
+    self as engine, Batch, Database, Guard, Look, RawLent, Rows, Scan, Statement, Transaction,
+};
 use polyshard_map::{Epoch, KeyRange, MapName, ShardId};
 use tokio::time::Instant;
 
@@ -54,12 +56,28 @@ impl Ticket {
 
     /// Reads a few rows.
     pub async fn read(&self, statement: Statement) -> Result<Rows, engine::Error> {
-        let Some(sample) = &self.sample else {
-            return self.noted(self.data.guarded(&self.guard).read(statement).await);
-        };
-        sample.carried(value_bytes(statement.params()));
-        let rows = self.noted(self.data.guarded(&self.guard).read(statement).await);
-        rows.inspect(|rows| sample.carried(rows_bytes(rows)))
+        self.asks(&statement);
+        self.answered(self.data.guarded(&self.guard).read(statement).await)
+    }
+    /// Reads a few rows of many: see [`Database::read_wanted`].
+    pub async fn read_wanted(
+        &self,
+        statement: Statement,
+        look: &mut Look<'_>,
+    ) -> Result<Rows, engine::Error> {
+        self.asks(&statement);
+        self.answered(self.data.guarded(&self.guard).read_wanted(statement, look).await)
+    }
+    fn asks(&self, statement: &Statement) {
+        if let Some(sample) = &self.sample {
+            sample.carried(value_bytes(statement.params()));
+        }
+    }
+    fn answered(&self, rows: Result<Rows, engine::Error>) -> Result<Rows, engine::Error> {
+        if let (Some(sample), Ok(rows)) = (&self.sample, &rows) {
+            sample.carried(rows_bytes(rows));
+        }
+        self.noted(rows)
     }
     /// Reads many rows, page by page.
     pub async fn scan(&self, statement: Statement, page_rows: usize) -> Result<Scan, engine::Error> {

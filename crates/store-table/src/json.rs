@@ -6,19 +6,19 @@ use std::borrow::Cow;
 /// Deeper objects than these mean nothing in an entity, on the wire or stored.
 const DEPTH_MAX: usize = 2;
 
-/// A value that may occur in an entity.
+/// A value that may occur in an entity. Most texts are where they were read, and are not copied.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Json {
+pub(crate) enum Json<'a> {
     Null,
     Bool(bool),
     /// The number's own text.
-    Number(String),
-    Text(String),
-    Object(Members),
+    Number(&'a str),
+    Text(Cow<'a, str>),
+    Object(Members<'a>),
 }
 
 /// The members of an object, in order; names may repeat.
-pub(crate) type Members = Vec<(String, Json)>;
+pub(crate) type Members<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
 
 /// What is wrong with a text, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,19 +29,27 @@ pub(crate) struct JsonError {
 }
 
 /// Reads one object that is the whole text.
-pub(crate) fn read_object(text: &str) -> Result<Members, JsonError> {
-    read_members(text, &|_| true)
+pub(crate) fn read_object(text: &str) -> Result<Members<'_>, JsonError> {
+    read_members(text, &|_| true, usize::MAX)
 }
 
 /// Reads those members of one object, which is the whole text, that are wanted by name; the others are passed over.
-pub(crate) fn read_members(text: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<Members, JsonError> {
+/// What comes after so many is not looked at.
+pub(crate) fn read_members<'a>(
+    text: &'a str,
+    is_wanted: &dyn Fn(&str) -> bool,
+    members_max: usize,
+) -> Result<Members<'a>, JsonError> {
     let mut reader = Reader { text, at: 0 };
     // Some .NET writers begin with a byte order mark.
     if let Some(rest) = text.strip_prefix('\u{FEFF}') {
         reader.at = text.len() - rest.len();
     }
     reader.space();
-    let members = reader.object(1, is_wanted)?;
+    let members = reader.object(1, is_wanted, members_max)?;
+    if members.len() == members_max {
+        return Ok(members);
+    }
     reader.space();
     if reader.at < text.len() {
         return Err(reader.wrong("something follows the object"));
@@ -120,7 +128,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn object(&mut self, depth: usize, is_wanted: &dyn Fn(&str) -> bool) -> Result<Members, JsonError> {
+    fn object(
+        &mut self,
+        depth: usize,
+        is_wanted: &dyn Fn(&str) -> bool,
+        members_max: usize,
+    ) -> Result<Members<'a>, JsonError> {
         self.take(b'{', "an object is expected")?;
         let mut members = Members::new();
         self.space();
@@ -135,7 +148,10 @@ impl<'a> Reader<'a> {
             self.take(b':', "a colon is expected")?;
             self.space();
             if is_wanted(&name) {
-                members.push((name.into_owned(), self.value(depth)?));
+                members.push((name, self.value(depth)?));
+                if members.len() == members_max {
+                    return Ok(members);
+                }
             } else {
                 self.pass_over(depth)?;
             }
@@ -151,10 +167,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Json, JsonError> {
+    fn value(&mut self, depth: usize) -> Result<Json<'a>, JsonError> {
         match self.peek() {
-            Some(b'"') => self.text().map(|text| Json::Text(text.into_owned())),
-            Some(b'{') if depth < DEPTH_MAX => self.object(depth + 1, &|_| true).map(Json::Object),
+            Some(b'"') => self.text().map(Json::Text),
+            Some(b'{') if depth < DEPTH_MAX => {
+                self.object(depth + 1, &|_| true, usize::MAX).map(Json::Object)
+            }
             Some(b'{') => Err(self.wrong("objects are nested too deep")),
             Some(b'[') => Err(self.wrong("a property cannot be an array")),
             Some(b'-' | b'0'..=b'9') => self.number(),
@@ -165,16 +183,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A value that nobody wants: what costs, a text, is not copied.
+    /// A value that nobody wants.
     fn pass_over(&mut self, depth: usize) -> Result<(), JsonError> {
         match self.peek() {
-            Some(b'"') => self.text().map(drop),
-            Some(b'{') if depth < DEPTH_MAX => self.object(depth + 1, &|_| false).map(drop),
+            Some(b'{') if depth < DEPTH_MAX => self.object(depth + 1, &|_| false, usize::MAX).map(drop),
             _ => self.value(depth).map(drop),
         }
     }
 
-    fn word(&mut self, word: &str, value: Json) -> Result<Json, JsonError> {
+    fn word(&mut self, word: &str, value: Json<'a>) -> Result<Json<'a>, JsonError> {
         if !self.text[self.at..].starts_with(word) {
             return Err(self.wrong("a value is expected"));
         }
@@ -193,7 +210,7 @@ impl<'a> Reader<'a> {
     }
 
     /// RFC 8259, section 6.
-    fn number(&mut self) -> Result<Json, JsonError> {
+    fn number(&mut self) -> Result<Json<'a>, JsonError> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
@@ -215,7 +232,7 @@ impl<'a> Reader<'a> {
             }
             self.digits()?;
         }
-        Ok(Json::Number(self.text[start..self.at].to_owned()))
+        Ok(Json::Number(&self.text[start..self.at]))
     }
 
     /// A text; most have nothing escaped and are not copied.
@@ -314,14 +331,14 @@ mod tests {
             \"c\":-2E+3 ,\"d\":\"\\u00e9\\ud83d\\ude00\\n\", \"e\":null,\"f\":{}} ";
         let members = read_object(text).unwrap();
         let expected = [
-            ("b", Json::Number("1.0".into())),
-            ("a", Json::Number("1".into())),
-            ("c", Json::Number("-2E+3".into())),
+            ("b", Json::Number("1.0")),
+            ("a", Json::Number("1")),
+            ("c", Json::Number("-2E+3")),
             ("d", Json::Text("é😀\n".into())),
             ("e", Json::Null),
             ("f", Json::Object(vec![])),
         ];
-        assert_eq!(members, expected.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(members, expected.map(|(name, value)| (name.into(), value)));
     }
 
     #[test]
@@ -363,7 +380,7 @@ mod tests {
             let mut json = "{\"t\":".to_owned();
             write_text(&text, &mut json);
             json.push('}');
-            prop_assert_eq!(&read_object(&json).unwrap()[0].1, &Json::Text(text.clone()));
+            prop_assert_eq!(&read_object(&json).unwrap()[0].1, &Json::Text(text.as_str().into()));
             let other: serde_json::Value = serde_json::from_str(&json).unwrap();
             prop_assert_eq!(other["t"].as_str(), Some(text.as_str()));
         }

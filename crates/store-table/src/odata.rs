@@ -80,19 +80,22 @@ impl Draft {
             if name.contains("odata.") || name == "Timestamp" || value == Json::Null {
                 continue;
             }
-            let slot = match name.as_str() {
+            let slot = match name.as_ref() {
                 "PartitionKey" => &mut partition,
                 "RowKey" => &mut row,
                 _ => {
-                    let value = read_value(&name, value, types.get(&name).copied())?;
-                    list.push((name, value));
+                    let value = read_value(&name, value, types.get(name.as_ref()).copied())?;
+                    list.push((name.into_owned(), value));
                     continue;
                 }
             };
             match value {
-                Json::Text(text) if slot.is_none() => *slot = Some(text),
-                Json::Text(_) => return Err(InputError::PropertyTwice(name)),
-                _ => return Err(InputError::ValueType { name, edm: "Edm.String".to_owned() }),
+                Json::Text(text) if slot.is_none() => *slot = Some(text.into_owned()),
+                Json::Text(_) => return Err(InputError::PropertyTwice(name.into_owned())),
+                _ => {
+                    let (name, edm) = (name.into_owned(), "Edm.String".to_owned());
+                    return Err(InputError::ValueType { name, edm });
+                }
             }
         }
         Ok(Draft { partition, row, properties: Properties::new(list)? })
@@ -111,24 +114,22 @@ fn unreadable(reason: &str) -> InputError {
 }
 
 /// A value with the type its annotation gives it, or that JSON shows.
-fn read_value(name: &str, value: Json, edm: Option<EdmType>) -> Result<EdmValue, InputError> {
+fn read_value(name: &str, value: Json<'_>, edm: Option<EdmType>) -> Result<EdmValue, InputError> {
     let mismatch = |edm: &str| InputError::ValueType { name: name.to_owned(), edm: edm.to_owned() };
     let Some(edm) = edm else {
         return match value {
             Json::Bool(value) => Ok(EdmValue::Boolean(value)),
-            Json::Text(text) => Ok(EdmValue::String(text)),
-            Json::Number(text) => bare_number(&text).ok_or_else(|| mismatch("Edm.Double")),
+            Json::Text(text) => Ok(EdmValue::String(text.into_owned())),
+            Json::Number(text) => bare_number(text).ok_or_else(|| mismatch("Edm.Double")),
             Json::Null | Json::Object(_) => {
                 Err(unreadable(&format!("property '{name}' cannot be an object")))
             }
         };
     };
     let value = match (edm, value) {
-        (EdmType::String, Json::Text(text)) => Some(EdmValue::String(text)),
+        (EdmType::String, Json::Text(text)) => Some(EdmValue::String(text.into_owned())),
         (EdmType::Boolean, Json::Bool(value)) => Some(EdmValue::Boolean(value)),
-        (EdmType::Int32 | EdmType::Int64 | EdmType::Double, Json::Number(text)) => {
-            EdmValue::parse(edm, &text)
-        }
+        (EdmType::Int32 | EdmType::Int64 | EdmType::Double, Json::Number(text)) => EdmValue::parse(edm, text),
         (_, Json::Text(text)) => EdmValue::parse(edm, &text),
         _ => None,
     };
@@ -417,7 +418,7 @@ pub(crate) fn read_table_name(body: &[u8]) -> Result<String, InputError> {
     let text = std::str::from_utf8(body).map_err(|_| unreadable("the body is not UTF-8"))?;
     let members = json::read_object(text).map_err(|error| unreadable(&error.to_string()))?;
     let name = members.into_iter().find_map(|(name, value)| match value {
-        Json::Text(text) if name == "TableName" => Some(text),
+        Json::Text(text) if name == "TableName" => Some(text.into_owned()),
         _ => None,
     });
     name.ok_or(InputError::KeyMissing("TableName"))

@@ -2,11 +2,13 @@
 //!
 //! Format 1 is one object. Strings, booleans, `Int32` (`1`) and finite doubles (`1.0`, always with a point or an
 //! exponent) are plain; the other types are an object of one member, such as `{"Int64": "5"}`. A later format is told
-//! by a member `$format`, which no property can be called.
+//! by its first member `$format`, which no property can be called.
+
+use std::borrow::Cow;
 
 use crate::edm::{EdmType, EdmValue, parse_double, write_binary, write_double};
 use crate::entity::Properties;
-use crate::json::{self, Json, JsonError, Members};
+use crate::json::{self, Json};
 
 /// Tells that a text is of a later format.
 const FORMAT: &str = "$format";
@@ -60,33 +62,41 @@ fn write_value(value: &EdmValue, out: &mut String) {
 
 /// The properties of a text; an error says what is damaged.
 pub(crate) fn read(text: &str) -> Result<Properties, String> {
-    read_members(json::read_object(text))
+    let members = json::read_object(text).map_err(|error| error.to_string())?;
+    let owned = |(name, value): (Cow<'_, str>, EdmValue)| (name.into_owned(), value);
+    let list: Result<_, String> = members.into_iter().map(|member| read_member(member).map(owned)).collect();
+    list.map(Properties::stored)
 }
 
-/// Those properties of a text that have one of these names.
-pub(crate) fn read_named(text: &str, names: &[String]) -> Result<Properties, String> {
-    let is_wanted = |name: &str| name == FORMAT || names.iter().any(|own| own == name);
-    read_members(json::read_members(text, &is_wanted))
-}
-
-fn read_members(members: Result<Members, JsonError>) -> Result<Properties, String> {
-    let members = members.map_err(|error| error.to_string())?;
-    let mut list = Vec::with_capacity(members.len());
-    for (name, value) in members {
-        if name == FORMAT {
-            return Err("it was written by a newer version of this program".to_owned());
-        }
-        let value = read_value(value).ok_or_else(|| format!("property {name} has no value of any type"))?;
-        list.push((name, value));
+/// Those properties of a text that have one of these names, no two of which are the same; what comes after the last of
+/// them is not looked at.
+pub(crate) fn read_named<'a>(
+    text: &'a str,
+    names: &[String],
+) -> Result<Vec<(Cow<'a, str>, EdmValue)>, String> {
+    if names.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(Properties::stored(list))
+    let is_wanted = |name: &str| name == FORMAT || names.iter().any(|own| own == name);
+    let members = json::read_members(text, &is_wanted, names.len()).map_err(|error| error.to_string())?;
+    members.into_iter().map(read_member).collect()
 }
 
-fn read_value(value: Json) -> Option<EdmValue> {
+fn read_member<'a>((name, value): (Cow<'a, str>, Json<'_>)) -> Result<(Cow<'a, str>, EdmValue), String> {
+    if name == FORMAT {
+        return Err("it was written by a newer version of this program".to_owned());
+    }
+    match read_value(value) {
+        Some(value) => Ok((name, value)),
+        None => Err(format!("property {name} has no value of any type")),
+    }
+}
+
+fn read_value(value: Json<'_>) -> Option<EdmValue> {
     Some(match value {
-        Json::Text(text) => EdmValue::String(text),
+        Json::Text(text) => EdmValue::String(text.into_owned()),
         Json::Bool(value) => EdmValue::Boolean(value),
-        Json::Number(text) if text.contains(['.', 'e', 'E']) => EdmValue::Double(parse_double(&text)?),
+        Json::Number(text) if text.contains(['.', 'e', 'E']) => EdmValue::Double(parse_double(text)?),
         Json::Number(text) => EdmValue::Int32(text.parse().ok()?),
         Json::Null => return None,
         Json::Object(members) => match <[_; 1]>::try_from(members).ok()? {
@@ -123,6 +133,7 @@ mod tests {
     #[test]
     fn damage_and_later_formats_are_named() {
         assert!(read("{\"$format\":2,\"x\":1}").unwrap_err().contains("newer"));
+        assert!(read_named("{\"$format\":2,\"x\":1}", &["x".to_owned()]).unwrap_err().contains("newer"));
         for damaged in [
             "",
             "{\"a\":null}",
@@ -158,10 +169,14 @@ mod tests {
             let properties = Properties::new(list).unwrap();
             let text = write(&properties);
             prop_assert_eq!(&read(&text).unwrap(), &properties);
-            let names = ["p1".to_owned(), "p4".to_owned(), "none".to_owned()];
-            let named = read_named(&text, &names).unwrap();
-            let expected: Vec<_> = properties.iter().filter(|(name, _)| names.iter().any(|own| own == name)).collect();
-            prop_assert_eq!(named.iter().collect::<Vec<_>>(), expected);
+            for names in [&["p1", "p4", "none"][..], &["p4", "p1"], &["p0"], &[]] {
+                let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+                let named = read_named(&text, &names).unwrap();
+                let is_named = |(name, _): &(&str, &EdmValue)| names.iter().any(|own| own == name);
+                let expected: Vec<_> = properties.iter().filter(is_named).collect();
+                let named: Vec<_> = named.iter().map(|(name, value)| (name.as_ref(), value)).collect();
+                prop_assert_eq!(named, expected);
+            }
         }
     }
 }

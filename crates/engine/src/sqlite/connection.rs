@@ -11,6 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use super::error::translate;
+use super::seen::Seen;
 use crate::{Error, Options, Row, Rows, Value};
 
 /// How often a running statement looks at its time limit, in steps of SQLite's virtual machine: often enough
@@ -200,8 +201,18 @@ impl Connection {
     }
 
     pub fn run(&mut self, text: &Arc<str>, params: &[Value]) -> Result<Rows, Error> {
+        self.run_wanted(text, params, |_| true)
+    }
+
+    /// The rows that are wanted; all are counted.
+    pub fn run_wanted(
+        &mut self,
+        text: &Arc<str>,
+        params: &[Value],
+        look: impl FnMut(&Seen<'_>) -> bool,
+    ) -> Result<Rows, Error> {
         let mut rows = None;
-        self.run_pages(text, params, usize::MAX, |page| {
+        self.run_pages(text, params, look, usize::MAX, |page| {
             rows = Some(page);
             Go::On
         })?;
@@ -213,6 +224,7 @@ impl Connection {
         &mut self,
         text: &Arc<str>,
         params: &[Value],
+        mut look: impl FnMut(&Seen<'_>) -> bool,
         page_rows: usize,
         mut page: impl FnMut(Rows) -> Go,
     ) -> Result<(), Error> {
@@ -226,6 +238,10 @@ impl Connection {
         let mut count = 0u64;
         let mut cursor = statement.raw_query();
         while let Some(row) = cursor.next().map_err(translate)? {
+            count += 1;
+            if !look(&Seen(row)) {
+                continue;
+            }
             let columns = match &columns {
                 Some(columns) => columns,
                 None => {
@@ -237,7 +253,6 @@ impl Connection {
                 values.push(value(row.get_ref(index).map_err(translate)?)?);
             }
             pending.push(Row { columns: columns.clone(), values });
-            count += 1;
             if pending.len() == page_rows {
                 let rows = std::mem::take(&mut pending);
                 let affected = rows.len() as u64;

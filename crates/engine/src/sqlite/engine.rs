@@ -18,6 +18,7 @@ use super::lock::FileLock;
 use super::readers::Readers;
 use super::room::{LogPages, LogRoom};
 use super::scan::SqliteScan;
+use super::seen::Look;
 use super::transaction::{ReadTransaction, WriteTransaction};
 use super::version::Watch;
 use super::writer::{self, Channels, Command, Seat, Writer};
@@ -25,7 +26,9 @@ use crate::group::{Answer, Counters, Op};
 use crate::listener::LISTENER_EVENTS_MAX;
 use crate::session::{SessionHandle, SessionInner};
 use crate::statement::Action;
-use crate::{Batch, Durable, Error, Listener, Options, Rows, SessionHook, SqliteTarget, Statement, Stats};
+use crate::{
+    Batch, Durable, Error, Listener, Options, Rows, SessionHook, SqliteTarget, Statement, Stats, Value,
+};
 
 pub(crate) struct Engine {
     // Dropped in this order: the queue ends, then the threads, then the lock is released.
@@ -180,6 +183,19 @@ impl Engine {
     }
 
     pub fn read(&self, statement: &Statement) -> Result<Rows, Error> {
+        self.read_with(statement, |connection, text, params| connection.run(text, params))
+    }
+
+    /// The rows that are wanted; all are counted.
+    pub fn read_wanted(&self, statement: &Statement, look: &mut Look<'_>) -> Result<Rows, Error> {
+        self.read_with(statement, |connection, text, params| connection.run_wanted(text, params, look))
+    }
+
+    fn read_with(
+        &self,
+        statement: &Statement,
+        run: impl FnOnce(&mut Connection, &Arc<str>, &[Value]) -> Result<Rows, Error>,
+    ) -> Result<Rows, Error> {
         self.check_open()?;
         self.readers.count();
         let Action::Sql { text, params } = &statement.action else {
@@ -187,7 +203,7 @@ impl Engine {
         };
         let mut connection = self.readers.take()?;
         connection.limit(Some(self.options.statement_timeout));
-        let result = connection.run(text, params).map_err(writes_in_read);
+        let result = run(&mut connection, text, params).map_err(writes_in_read);
         self.readers.give_back(connection);
         let rows = result?;
         crate::group::check(0, statement.expect, rows.affected)?;

@@ -79,9 +79,15 @@ impl SqliteScan {
         let stopper = connection.begin_turn();
         let (sender, pages) = mpsc::channel(PAGES_AHEAD);
         let reader = tokio::task::spawn_blocking(move || {
-            let result = connection.run_pages(&text, &params, page_rows, |page| {
-                if page.is_empty() || sender.blocking_send(Ok(page)).is_ok() { Go::On } else { Go::Stop }
-            });
+            let result = connection.run_pages(
+                &text,
+                &params,
+                |_| true,
+                page_rows,
+                |page| {
+                    if page.is_empty() || sender.blocking_send(Ok(page)).is_ok() { Go::On } else { Go::Stop }
+                },
+            );
             // Whoever drops the scan from here on does not stop the next one.
             drop(connection.begin_turn());
             match after {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polyshard_engine::{Access, Database, Dialect, Error, Options, Statement};
+use polyshard_engine::{Access, Database, Dialect, Error, Glimpse, Options, Seen, Statement, Value};
 
 use crate::common::{Bed, insert, options, write};
 
@@ -112,4 +112,38 @@ async fn until_endless_runs(db: &Database, wanted: bool) {
     while (db.read(Statement::new(running)).await.unwrap().one().unwrap().int(0).unwrap() > 0) != wanted {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A file's rows are looked at before they are copied; a server's all come, unasked.
+pub async fn rows_that_nobody_wants_are_counted(bed: Bed) {
+    let d = bed.db.dialect();
+    bed.ddl(&format!("CREATE TABLE v (i {}, t {}, b {}, r {})", d.bigint(), d.text(), d.blob(), d.real()))
+        .await;
+    let insert = "INSERT INTO v VALUES ($1, $2, $3, $4)";
+    for number in 0..5i64 {
+        let row = Statement::new(insert).bind(number).bind(format!("é{number}")).bind(vec![number as u8]);
+        write(&bed.db, row.bind(if number == 0 { Value::Null } else { Value::Real(0.5) })).await.unwrap();
+    }
+    let mut seen = Vec::new();
+    let query = || Statement::new("SELECT i, t, b, r, NULL FROM v ORDER BY i");
+    let mut look = |row: &Seen<'_>| {
+        let Glimpse::Int(number) = row.get(0) else { panic!("{:?}", row.get(0)) };
+        let text = format!("é{number}");
+        assert_eq!((row.get(1), row.text(1)), (Glimpse::Text(&text), Some(text.as_str())));
+        assert_eq!(row.get(2), Glimpse::Blob(&[number as u8]));
+        assert_eq!(row.get(3), if number == 0 { Glimpse::Null } else { Glimpse::Other });
+        assert_eq!((row.get(4), row.get(5), row.text(0)), (Glimpse::Null, Glimpse::Other, None));
+        seen.push(number);
+        number % 2 == 1
+    };
+    let rows = bed.db.read_wanted(query(), &mut look).await.unwrap();
+    let wanted: Vec<i64> = rows.iter().map(|row| row.int(0).unwrap()).collect();
+    let (looked_at, expected): (&[i64], &[i64]) = match d {
+        Dialect::Sqlite => (&[0, 1, 2, 3, 4], &[1, 3]),
+        Dialect::Postgres => (&[], &[0, 1, 2, 3, 4]),
+    };
+    assert_eq!((seen.as_slice(), wanted.as_slice(), rows.affected()), (looked_at, expected, 5));
+    // Of none there are still the names.
+    let none = bed.db.read_wanted(query(), &mut |_| false).await.unwrap();
+    assert_eq!(none.columns()[..2], ["i", "t"]);
 }

@@ -3,6 +3,8 @@
 //! Rows are read in chunks by key, so that nothing is held open, a page takes bounded memory and work, and one that
 //! goes on later needs nothing but the last key: continuation outlives restarts and moves.
 
+mod sieve;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +16,12 @@ use polyshard_engine::{self as engine, Dialect, Row, Statement, Value};
 use polyshard_map::KeyRange;
 use polyshard_router::{Access, RouterError, Ticket};
 
+use self::sieve::Sieve;
 use super::entities::read_properties;
 use super::statements::{Asked, From, LONG_BYTES, Long, Over, PARTITIONS_AHEAD, Until, texts};
 use super::{StoreError, TableStore, number, timestamp};
-use crate::edm::{EdmValue, Scalar};
-use crate::entity::{Entity, KEY_BYTES_MAX, Properties};
+use crate::edm::Scalar;
+use crate::entity::{Entity, KEY_BYTES_MAX};
 use crate::filter::{Condition, Filter, Interval, KeyBounds, Spans};
 use crate::name::TableName;
 use crate::stored;
@@ -31,7 +34,8 @@ const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const EXAMINED_ROWS_MAX: usize = 10_000;
 /// Rows of the first chunk at most: it is not known yet how long they are.
 const FIRST_CHUNK_ROWS_MAX: usize = 64;
-/// Rows of later chunks at most: SQLite reads them on the thread that serves others, for about a millisecond.
+/// Rows of later chunks at most: SQLite reads them on the thread that serves others, for a fraction of a millisecond if
+/// they are in memory. Each may be on a page of its own (decision 16).
 const CHUNK_ROWS_MAX: usize = 512;
 /// Bytes that later chunks should not exceed by much.
 const CHUNK_BYTES: usize = 512 * 1024;
@@ -162,6 +166,8 @@ struct Found {
     properties: Text,
     /// Whether the shard has it by right, and not from or for a move.
     is_owned: bool,
+    /// Whether the filter has let it through.
+    is_sure: bool,
     /// How many rows or partitions were looked at to find it.
     looked: usize,
 }
@@ -191,7 +197,9 @@ impl Plan {
         });
         let spans = spans.unwrap_or_else(|| vec![Interval::default()]);
         let top = query.top.unwrap_or(PAGE_ROWS_MAX).min(PAGE_ROWS_MAX);
-        let names = filter.as_ref().map(|filter| filter.properties()).unwrap_or_default();
+        let mut names = filter.as_ref().map(|filter| filter.properties()).unwrap_or_default();
+        // These are columns of their own.
+        names.retain(|name| !matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp"));
         let pushed =
             filter.as_ref().and_then(|filter| filter.pushed_condition()).or_else(|| condition.clone());
         Plan { dataset, filter, names, bounds, spans, condition, pushed, after: query.after.clone(), top }
@@ -251,14 +259,7 @@ impl Plan {
             let ahead = self.ahead(source, partition, span).await?;
             let last = ahead.as_ref().or(span.hi.as_ref()).map(String::as_str);
             let statement = self.statement(source, partition, (span, last), rows_max);
-            let rows = source.ticket.read(statement).await?.into_rows();
-            let is_whole = rows.len() < rows_max;
-            for row in rows {
-                let found = read_row(row, shared.as_ref(), source.ticket.ranges())?;
-                source.bytes += found.bytes();
-                source.count += 1;
-                source.rows.push_back(found);
-            }
+            let is_whole = self.read_chunk(source, shared.as_ref(), statement).await? < rows_max;
             match ahead {
                 Some(partition) if is_whole => source.rows.push_back(Found::end_of(partition)),
                 None if is_whole => source.span += 1,
@@ -269,6 +270,40 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Adds the rows of a statement. Answers how many there were, also of those that are passed over.
+    async fn read_chunk(
+        &self,
+        source: &mut Source<'_>,
+        partition: Option<&Arc<str>>,
+        statement: Statement,
+    ) -> Result<usize, engine::Error> {
+        let (ticket, ranges) = (source.ticket, source.ticket.ranges());
+        if self.filter.is_none() || ticket.dialect() == Dialect::Postgres {
+            let rows = ticket.read(statement).await?.into_rows();
+            let count = rows.len();
+            for row in rows {
+                let found = read_row(row, partition, ranges)?;
+                source.bytes += found.bytes();
+                source.rows.push_back(found);
+            }
+            source.count += count;
+            return Ok(count);
+        }
+        let mut sieve = Sieve::new(self, partition.map(AsRef::as_ref), ranges);
+        let rows = ticket.read_wanted(statement, &mut |row| sieve.look(row)).await?;
+        let count = usize::try_from(rows.affected()).expect("chunks are small");
+        for (row, wanted) in rows.into_iter().zip(&sieve.wanted) {
+            let found = read_row(row, partition, ranges)?;
+            source.rows.push_back(Found { looked: wanted.looked, is_sure: wanted.is_sure, ..found });
+        }
+        // What was read counts as load, whether it is sent or not.
+        ticket.carried(sieve.passed_bytes as u64);
+        source.bytes += sieve.bytes;
+        source.count += count;
+        source.rows.extend(sieve.last_passed());
+        Ok(count)
     }
 
     /// The span that a shard's next rows are in; those before the last key read are done with.
@@ -361,25 +396,37 @@ impl Plan {
         Ok(next.filter(|next| next.key() == found.key()).map_or(Text::Unasked, |next| next.properties))
     }
 
-    /// The entity of a row, if it is there by right and the filter lets it through. Of a row that is passed over, only
-    /// what the filter looks at is read.
+    /// The entity of a row, if it is there by right and the filter lets it through.
     fn matching(&self, found: Found) -> Result<Looked, StoreError> {
         let text = match found.properties {
             Text::Read(text) if found.is_owned => text,
             _ => return Ok(Looked::Passed(found.partition, found.row)),
         };
         let time = timestamp(found.ticks)?;
-        if let Some(filter) = &self.filter {
-            let named = stored::read_named(&text, &self.names);
-            let named = named.map_err(|detail| StoreError::Damaged { what: "entity", detail })?;
-            let value = |name: &str| scalar(name, &found.partition, &found.row, time, &named);
-            if !filter.matches(&value) {
-                return Ok(Looked::Passed(found.partition, found.row));
-            }
+        if !found.is_sure && !self.lets_through((&found.partition, &found.row), &|| Some(time), &text)? {
+            return Ok(Looked::Passed(found.partition, found.row));
         }
         let properties = read_properties(&text)?;
         let entity = Entity::stored(found.partition.to_string(), found.row, time, properties);
         Ok(Looked::Found(Box::new(entity)))
+    }
+
+    /// Whether the filter lets an entity through. Only what it looks at is read.
+    fn lets_through(
+        &self,
+        (partition, row): (&str, &str),
+        time: &dyn Fn() -> Option<Timestamp>,
+        text: &str,
+    ) -> Result<bool, StoreError> {
+        let Some(filter) = &self.filter else { return Ok(true) };
+        let named = stored::read_named(text, &self.names);
+        let named = named.map_err(|detail| StoreError::Damaged { what: "entity", detail })?;
+        Ok(filter.matches(&|name: &str| match name {
+            "PartitionKey" => Some(Scalar::String(partition)),
+            "RowKey" => Some(Scalar::String(row)),
+            "Timestamp" => time().map(Scalar::DateTime),
+            _ => named.iter().find(|(own, _)| own == name).map(|(_, value)| value.scalar()),
+        }))
     }
 }
 
@@ -416,7 +463,7 @@ impl Found {
         // One character more than the longest key has of the last of all characters, which takes four bytes in UTF-16.
         let row = "\u{10FFFF}".repeat(KEY_BYTES_MAX / 4 + 1);
         let (partition, looked) = (partition.into(), PARTITIONS_AHEAD);
-        Found { partition, row, ticks: 0, properties: Text::Unasked, is_owned: false, looked }
+        Found { partition, row, ticks: 0, properties: Text::Unasked, is_owned: false, is_sure: false, looked }
     }
 
     /// How long it is, as far as that is known.
@@ -430,22 +477,6 @@ impl Found {
 
     fn key(&self) -> (&str, &str) {
         (&self.partition, &self.row)
-    }
-}
-
-/// A property of an entity by name, as filters see it.
-fn scalar<'a>(
-    name: &str,
-    partition: &'a str,
-    row: &'a str,
-    time: Timestamp,
-    properties: &'a Properties,
-) -> Option<Scalar<'a>> {
-    match name {
-        "PartitionKey" => Some(Scalar::String(partition)),
-        "RowKey" => Some(Scalar::String(row)),
-        "Timestamp" => Some(Scalar::DateTime(time)),
-        _ => properties.get(name).map(EdmValue::scalar),
     }
 }
 
@@ -464,7 +495,7 @@ fn read_row(row: Row, partition: Option<&Arc<str>>, ranges: &[KeyRange]) -> Resu
         (Some(Value::Text(row)), Some(Value::Null)) => (row, Text::Unasked),
         _ => return Err(engine::Error::invalid("a key or the properties of an entity are no text")),
     };
-    Ok(Found { partition, row, ticks, properties, is_owned, looked: 1 })
+    Ok(Found { partition, row, ticks, properties, is_owned, is_sure: false, looked: 1 })
 }
 
 /// Whether a placement is in one of these ranges, which are in order.

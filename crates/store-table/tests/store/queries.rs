@@ -2,7 +2,7 @@
 
 use polyshard_engine::{Dialect, Statement};
 use polyshard_map::ShardId;
-use polyshard_store_table::{ChangeKind, EdmValue, Filter};
+use polyshard_store_table::{ChangeKind, EdmValue, Filter, Query, StoreError};
 
 use crate::place::Place;
 use crate::tools::{change, properties, table};
@@ -12,6 +12,7 @@ on_both_engines! {
     pages_go_on_after_a_restart
     rows_from_or_for_a_move_are_not_shown
     a_page_has_limits_of_work_and_size
+    long_entities_are_read_some_at_a_time
     rows_are_found_in_many_partitions
     scans_follow_the_primary_key
 }
@@ -192,6 +193,92 @@ async fn a_page_has_limits_of_work_and_size(place: Place) {
     cluster.close().await;
 }
 
+/// Those of the first chunk are read one by one, since nobody knows how long they are before.
+async fn long_entities_are_read_some_at_a_time(place: Place) {
+    let cluster = place.open().await;
+    cluster.store.create_table(&table("orders")).await.unwrap();
+    let long = |n| {
+        let text = |letter: &str, length| EdmValue::String(letter.repeat(length));
+        properties(&[("n", EdmValue::Int32(n)), ("a", text("x", 20_000)), ("b", text("y", 14_000))])
+    };
+    for n in 0..110 {
+        cluster.one(("long", &format!("{n:03}")), ChangeKind::Insert(long(n))).await.unwrap();
+    }
+    let reads = async || {
+        let (mut reads, mut dialect) = (0, Dialect::Sqlite);
+        for shard in ["s1", "s2", "s3"] {
+            let shard = cluster.router.administer(&ShardId::new(shard).unwrap()).await.unwrap();
+            reads += shard.stats().map_or(0, |stats| stats.reads);
+            dialect = shard.dialect();
+        }
+        (reads, dialect)
+    };
+    for (filter, expected) in [("PartitionKey eq 'long'", 110), ("PartitionKey eq 'long' and n lt 3", 3)] {
+        let (before, dialect) = reads().await;
+        let page = cluster.page(filter, None, 1000).await;
+        assert_eq!((page.entities.len(), page.next), (expected, None), "{filter}");
+        let reads = reads().await.0 - before;
+        // A server knows which entities are asked for, and the others are not read at all.
+        let some = if dialect == Dialect::Postgres && expected == 3 { 4..8 } else { 65..85 };
+        assert!(some.contains(&reads), "{reads} reads: {filter}");
+    }
+    cluster.close().await;
+}
+
+/// What cannot be read is told to whoever asks for it, and is in nobody else's way. A later format is told to
+/// everybody, since nobody knows what is in it.
+#[tokio::test]
+async fn damage_is_told_to_whoever_asks_for_it() {
+    let place = Place::sqlite();
+    let cluster = place.open().await;
+    cluster.store.create_table(&table("orders")).await.unwrap();
+    for row in ["1", "2", "3"] {
+        cluster.put(("p", row), 5).await;
+    }
+    let whole = Filter::parse("PartitionKey eq 'p'").unwrap();
+    let asked = async |filter: &str| {
+        let mut results = Vec::new();
+        // Of one partition, and of all of them.
+        for filter in [Filter::parse(filter).unwrap().and(whole.clone()), Filter::parse(filter).unwrap()] {
+            let query = Query { filter: Some(filter.into()), ..Query::default() };
+            let answer = cluster.store.query(&table("orders"), &query).await;
+            results.push(match answer {
+                Ok(page) => page.entities.len().to_string(),
+                Err(StoreError::Damaged { .. }) => "damaged".to_owned(),
+                Err(other) => other.to_string(),
+            });
+        }
+        assert_eq!(results[0], results[1], "{filter}");
+        results.remove(0)
+    };
+    assert_eq!(asked("n eq 5").await, "3");
+    let run = async |sql: &str| {
+        for shard in ["s1", "s2", "s3"] {
+            let opened = cluster.router.administer(&ShardId::new(shard).unwrap()).await.unwrap();
+            let mut tx = opened.control_transaction().await.unwrap();
+            let sql =
+                format!("{} WHERE rk = '2'", sql.replace("entity", &opened.dialect().own_table("entity")));
+            tx.run(Statement::new(sql)).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    };
+    for (damage, of_five, of_six, of_time) in [
+        (r#"props = '{"n":5,"z":1'"#, "damaged", "0", "damaged"),
+        (r#"props = '{"$format":2,"n":6}'"#, "damaged", "damaged", "damaged"),
+        (r#"props = '{"n":null}'"#, "damaged", "damaged", "damaged"),
+        ("ts = 9000000000000000000", "damaged", "0", "damaged"),
+    ] {
+        run(&format!("UPDATE entity SET {damage}")).await;
+        assert_eq!(asked("n eq 5").await, of_five, "{damage}");
+        assert_eq!(asked("n eq 6").await, of_six, "{damage}");
+        assert_eq!(asked("Timestamp lt datetime'2100-01-01T00:00:00Z'").await, of_time, "{damage}");
+        run("DELETE FROM entity").await;
+        cluster.put(("p", "2"), 5).await;
+        assert_eq!(asked("n eq 5").await, "3", "it was written anew");
+    }
+    cluster.close().await;
+}
+
 /// Row keys that few of many partitions have: these are looked into some at a time.
 async fn rows_are_found_in_many_partitions(place: Place) {
     let cluster = place.open().await;
@@ -229,7 +316,7 @@ async fn scans_follow_the_primary_key(place: Place) {
     let (prefix, sort, search, place) = match opened.dialect() {
         Dialect::Sqlite => {
             let place = "placement = x'00000001' AND ";
-            ("EXPLAIN QUERY PLAN", "TEMP B-TREE", "USING PRIMARY KEY (dataset=? AND placement", place)
+            ("EXPLAIN QUERY PLAN", "TEMP B-TREE", "(dataset=? AND placement", place)
         }
         Dialect::Postgres => {
             // A table of a few rows is read whole, whatever there is to use.
