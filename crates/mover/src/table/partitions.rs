@@ -1,4 +1,4 @@
-//! Tables that lie by placement, with a list of partitions beside them, are searched by keys without the placement.
+//! Tables whose key begins with the placement, with a list of partitions beside them, are searched by keys without it.
 
 use polyshard_shard::{Column, Dataset, Placement};
 

@@ -142,7 +142,9 @@ async fn choose(db: &Database, dataset: &Dataset) -> Result<Source, ShardError> 
             })
         }
         Dialect::Sqlite => {
-            let ends = format!("SELECT min(_rowid_), max(_rowid_) FROM {table}");
+            // One by one, since SQLite finds either end at once, and for both together reads all that is between.
+            let ends =
+                format!("SELECT (SELECT min(_rowid_) FROM {table}), (SELECT max(_rowid_) FROM {table})");
             let ends = match db.read(Statement::new(ends)).await {
                 // A table without row numbers.
                 Err(Error::Invalid { .. }) => return Ok(Source::First),

@@ -210,8 +210,8 @@ impl Work {
         Target { dataset, placement, partition: &self.partition, now: self.now }
     }
 
-    /// As the rows lie in the database: on SQLite by placement, and so by what it is made of. On PostgreSQL it is only
-    /// the order that everybody locks rows in.
+    /// As the index by key has them: on SQLite by placement, and so by what it is made of. On PostgreSQL it is only the
+    /// order that everybody locks rows in.
     fn order_key(&self) -> Vec<u8> {
         let (partition, row) = (self.partition.as_str(), self.changes[0].row.as_str());
         let mut order = Vec::with_capacity(16 + self.home.placement.len() + partition.len() + row.len());

@@ -10,13 +10,23 @@ use tempfile::TempDir;
 use super::{Asked, From, INSERT_ROWS, LONG_BYTES, Long, Over, PARTITIONS_AHEAD, Texts, Until, texts};
 use crate::schema;
 
-/// As an earlier version made it.
-const EARLIER: [&str; 2] = [
-    "CREATE TABLE polyshard_entity (dataset INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, \
-     placement BLOB NOT NULL, ts INTEGER NOT NULL, props TEXT NOT NULL, \
-     PRIMARY KEY (dataset, pk, rk)) WITHOUT ROWID, STRICT",
-    "CREATE INDEX polyshard_entity_placement ON polyshard_entity (dataset, placement)",
+/// As earlier versions made it: first in the order of keys, then in that of placements.
+const EARLIER: [&[&str]; 2] = [
+    &[
+        "CREATE TABLE polyshard_entity (dataset INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, \
+         placement BLOB NOT NULL, ts INTEGER NOT NULL, props TEXT NOT NULL, \
+         PRIMARY KEY (dataset, pk, rk)) WITHOUT ROWID, STRICT",
+        "CREATE INDEX polyshard_entity_placement ON polyshard_entity (dataset, placement)",
+    ],
+    &["CREATE TABLE polyshard_entity (dataset INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, \
+       placement BLOB NOT NULL, ts INTEGER NOT NULL, props TEXT NOT NULL, \
+       PRIMARY KEY (dataset, placement, pk, rk)) WITHOUT ROWID, STRICT"],
 ];
+
+/// What a file may have had before, nothing among them.
+fn versions() -> impl Iterator<Item = &'static [&'static str]> {
+    EARLIER.into_iter().chain([&[][..]])
+}
 
 /// A file with the store's tables, after these statements.
 async fn open(before: &[&str]) -> (TempDir, Database) {
@@ -85,30 +95,32 @@ async fn texts_of(db: &Database, sql: &str) -> Vec<String> {
 async fn a_file_of_an_earlier_version_is_used_as_it_is() {
     let rows = "INSERT INTO polyshard_entity VALUES (1, 'ab', '1', x'6261', 5, '{}'), \
                 (1, 'ab', '2', x'6261', 5, '{}'), (1, 'ba', '1', x'6162', 5, '{}'), (2, 'ab', '1', x'6261', 5, '{}')";
-    let (_folder, db) = open(&[EARLIER[0], EARLIER[1], rows]).await;
-    assert_eq!(listed(&db, 1, 2).await, ["ab/1", "ab/2", "ba/1"]);
-    assert_eq!(affected(&db, insert((1, "ab", "1"), 6)).await, 0, "it is there");
-    assert_eq!(affected(&db, insert((1, "aa", "9"), 6)).await, 1);
-    let upsert =
-        |ts: i64| key(&sqlite().upsert, (1, "ab", "1")).bind(placement("ab")).bind(ts).bind("{\"a\":1}");
-    assert_eq!(db.write(upsert(4).into()).await.unwrap()[0].one().unwrap().int(0).unwrap(), 6);
-    let get = key(&sqlite().get, (1, "ab", "1")).bind(placement("ab"));
-    assert_eq!(db.read(get).await.unwrap().one().unwrap().text(1).unwrap(), "{\"a\":1}");
-    let replace = key(&sqlite().replace, (1, "ba", "1")).bind(9).bind("{}").bind(placement("ba"));
-    assert_eq!(affected(&db, replace).await, 1);
-    let delete = key(&sqlite().delete_at, (1, "ba", "1")).bind(9).bind(placement("ba"));
-    assert_eq!(affected(&db, delete).await, 1);
-    assert_eq!(listed(&db, 1, 1).await, ["aa/9", "ab/1", "ab/2"]);
-    let remove = Statement::new(sqlite().remove_some.clone()).bind(1).bind(10);
-    assert_eq!(affected(&db, remove).await, 3);
-    assert_eq!(texts_of(&db, "SELECT number || name FROM polyshard_entity_partition").await, ["2ab"]);
-    db.close().await;
+    for tables in EARLIER {
+        let (_folder, db) = open(&[tables, &[rows]].concat()).await;
+        assert_eq!(listed(&db, 1, 2).await, ["ab/1", "ab/2", "ba/1"]);
+        assert_eq!(affected(&db, insert((1, "ab", "1"), 6)).await, 0, "it is there");
+        assert_eq!(affected(&db, insert((1, "aa", "9"), 6)).await, 1);
+        let upsert =
+            |ts: i64| key(&sqlite().upsert, (1, "ab", "1")).bind(placement("ab")).bind(ts).bind("{\"a\":1}");
+        assert_eq!(db.write(upsert(4).into()).await.unwrap()[0].one().unwrap().int(0).unwrap(), 6);
+        let get = key(&sqlite().get, (1, "ab", "1")).bind(placement("ab"));
+        assert_eq!(db.read(get).await.unwrap().one().unwrap().text(1).unwrap(), "{\"a\":1}");
+        let replace = key(&sqlite().replace, (1, "ba", "1")).bind(9).bind("{}").bind(placement("ba"));
+        assert_eq!(affected(&db, replace).await, 1);
+        let delete = key(&sqlite().delete_at, (1, "ba", "1")).bind(9).bind(placement("ba"));
+        assert_eq!(affected(&db, delete).await, 1);
+        assert_eq!(listed(&db, 1, 1).await, ["aa/9", "ab/1", "ab/2"]);
+        let remove = Statement::new(sqlite().remove_some.clone()).bind(1).bind(10);
+        assert_eq!(affected(&db, remove).await, 3);
+        assert_eq!(texts_of(&db, "SELECT number || name FROM polyshard_entity_partition").await, ["2ab"]);
+        db.close().await;
+    }
 }
 
 #[tokio::test]
 async fn partitions_are_listed_as_long_as_they_have_entities() {
     let mut random = StdRng::seed_from_u64(7);
-    for before in [&EARLIER[..], &[]] {
+    for before in versions() {
         let (_folder, db) = open(before).await;
         let mut expected = BTreeSet::new();
         for step in 0..600 {
@@ -139,11 +151,11 @@ async fn partitions_are_listed_as_long_as_they_have_entities() {
 /// No statement reads more than it needs, nor sorts: a shard may have millions of entities.
 #[tokio::test]
 async fn rows_are_searched_by_key_and_not_sorted() {
-    for before in [&EARLIER[..], &[]] {
+    for before in versions() {
         let (_folder, db) = open(before).await;
         let own = sqlite();
         let mut all = vec![own.get.clone(), own.replace.clone(), own.replace_at.clone(), own.delete.clone()];
-        all.extend([own.delete_at.clone(), own.any.clone()]);
+        all.extend([own.delete_at.clone(), own.any.clone(), own.remove_some.clone()]);
         for over in [Over::Partition, Over::Partitions] {
             for from in [From::At, From::After] {
                 for until in [Until::End, Until::Last] {
