@@ -294,7 +294,14 @@ def test_other_origins_are_let_in_by_rules(url, service, queue):
     token = generate_queue_sas(ACCOUNT, queue.queue_name, KEY, QueueSasPermissions(read=True), soon)
     peek = f"{url}/{queue.queue_name}/messages?peekonly=true&{token}"
     with urllib.request.urlopen(urllib.request.Request(peek, headers=origin)) as answer:
-        assert answer.headers["Access-Control-Expose-Headers"] == "x-ms-*"
+        exposed = answer.headers["Access-Control-Expose-Headers"].split(",")
+        assert "x-ms-request-id" in exposed and "x-ms-*" not in exposed
+    # A page is shown what went wrong, too.
+    gone = peek.replace(f"/{queue.queue_name}/messages", f"/{queue.queue_name}/messages/nothing")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(urllib.request.Request(gone, headers=origin))
+    assert caught.value.headers["Access-Control-Allow-Origin"] == "https://a.example"
+    assert "x-ms-error-code" in caught.value.headers["Access-Control-Expose-Headers"]
     with urllib.request.urlopen(peek) as answer:
         assert answer.headers["Access-Control-Allow-Origin"] is None
 

@@ -375,6 +375,11 @@ def test_signatures(url, service, table):
     refused("AuthorizationFailure", some.get_entity, "d", "1")
     refused("AuthorizationFailure", some.create_entity, entity("a", "1"))
     some.create_entity(entity("c", "1"))
+    # Rows without a partition are no range of keys, and not all keys either.
+    for rows in [{"start_rk": "2"}, {"end_rk": "2"}, {"start_pk": "b", "end_rk": "2"}]:
+        with pytest.raises(HttpResponseError) as caught:
+            list(client(permission=TableSasPermissions(read=True), **rows).list_entities())
+        assert caught.value.status_code == 403, rows
     writer = client(permission=TableSasPermissions(add=True, update=True, delete=True))
     writer.upsert_entity(entity("b", "7"))
     writer.submit_transaction([("upsert", entity("b", "8")), ("delete", entity("b", "7"))])

@@ -57,6 +57,11 @@ impl ServiceError {
         self
     }
 
+    /// The names of the headers that were added.
+    pub(crate) fn header_names(&self) -> impl Iterator<Item = &'static str> {
+        self.headers.iter().map(|(name, _)| *name)
+    }
+
     /// The HTTP status.
     pub fn status(&self) -> u16 {
         self.status

@@ -9,6 +9,7 @@ mod account;
 mod acl;
 mod auth;
 mod connection;
+mod cors;
 mod date;
 mod error;
 mod http;

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::ServiceError;
 use crate::xml::{self, Element, Writer};
-use crate::{Request, Response, ServiceError};
 
 /// Rules of one account: the service's limit.
 const CORS_RULES_MAX: usize = 5;
@@ -94,53 +94,6 @@ impl ServiceProperties {
     pub fn to_xml(&self) -> String {
         write(self)
     }
-
-    /// The first rule that lets an origin use a verb with these headers.
-    fn rule(&self, origin: &str, method: &str, headers: &str) -> Option<&CorsRule> {
-        self.cors.iter().find(|rule| {
-            let origins = items(&rule.allowed_origins).any(|own| own == "*" || own == origin);
-            let methods = items(&rule.allowed_methods).any(|own| own.eq_ignore_ascii_case(method));
-            let headers = items(headers).all(|header| {
-                items(&rule.allowed_headers).any(|own| match own.strip_suffix('*') {
-                    Some(start) => header.to_ascii_lowercase().starts_with(&start.to_ascii_lowercase()),
-                    None => own.eq_ignore_ascii_case(header),
-                })
-            });
-            origins && methods && headers
-        })
-    }
-
-    /// Answers a browser that asks with `OPTIONS` what a page of another origin may do.
-    pub fn preflight(&self, request: &Request) -> Result<Response, ServiceError> {
-        let needed =
-            |name: &'static str| request.headers.get(name).ok_or_else(|| ServiceError::missing_header(name));
-        let (origin, method) = (needed("Origin")?, needed("Access-Control-Request-Method")?);
-        let headers = request.headers.get("Access-Control-Request-Headers").unwrap_or_default();
-        let message = "CORS not enabled or no matching rule found for this request.";
-        let failed = || ServiceError::new(403, "CorsPreflightFailure", message);
-        let rule = self.rule(origin, method, headers).ok_or_else(failed)?;
-        Ok(Response::new(200)
-            .header("Access-Control-Allow-Origin", origin.to_owned())
-            .header("Access-Control-Allow-Methods", method.to_owned())
-            .header("Access-Control-Allow-Headers", headers.to_owned())
-            .header("Access-Control-Max-Age", rule.max_age_seconds.to_string())
-            .header("Access-Control-Allow-Credentials", "true"))
-    }
-
-    /// A response with what a browser needs to show it to a page of another origin.
-    pub fn open_to_origin(&self, request: &Request, response: Response) -> Response {
-        let Some(origin) = request.headers.get("Origin") else { return response };
-        let Some(rule) = self.rule(origin, request.method.as_str(), "") else { return response };
-        response
-            .header("Access-Control-Allow-Origin", origin.to_owned())
-            .header("Access-Control-Expose-Headers", rule.exposed_headers.clone())
-            .header("Access-Control-Allow-Credentials", "true")
-            .header("Vary", "Origin")
-    }
-}
-
-fn items(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
 
 fn missing_node(name: &'static str) -> ServiceError {
@@ -345,21 +298,6 @@ mod tests {
         let mut again = ServiceProperties::default();
         parse(write(&properties).as_bytes()).unwrap().apply(&mut again);
         assert_eq!(again, properties);
-    }
-
-    #[test]
-    fn origins_verbs_and_headers_are_compared_with_the_rules() {
-        let set = "<StorageServiceProperties><Cors><CorsRule>\
-            <AllowedOrigins>https://a.example,https://b.example</AllowedOrigins>\
-            <AllowedMethods>GET,PUT</AllowedMethods><MaxAgeInSeconds>60</MaxAgeInSeconds>\
-            <ExposedHeaders>x-ms-*</ExposedHeaders>\
-            <AllowedHeaders>x-ms-*,accept</AllowedHeaders></CorsRule></Cors></StorageServiceProperties>";
-        let mut properties = ServiceProperties::default();
-        parse(set.as_bytes()).unwrap().apply(&mut properties);
-        assert!(properties.rule("https://b.example", "PUT", "X-Ms-Date, Accept").is_some());
-        assert!(properties.rule("https://c.example", "PUT", "").is_none());
-        assert!(properties.rule("https://b.example", "DELETE", "").is_none());
-        assert!(properties.rule("https://b.example", "GET", "cookie").is_none());
     }
 
     #[test]

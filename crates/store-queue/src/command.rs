@@ -245,11 +245,21 @@ fn message_text(body: &[u8]) -> Result<String, ServiceError> {
     if root.name != "QueueMessage" {
         return Err(ServiceError::invalid_xml("the root element must be QueueMessage"));
     }
-    let text = root.child_text("MessageText").ok_or_else(reply::no_text)?;
+    let mut texts = root.children.iter().filter(|child| child.name == "MessageText");
+    let text = texts.next().ok_or_else(reply::no_text)?;
+    // Nobody would get back what is left out.
+    if !text.children.is_empty() {
+        let reason = "MessageText has elements in it: escape the text (&lt;), or encode it in base64";
+        return Err(ServiceError::invalid_xml(reason));
+    }
+    if texts.next().is_some() {
+        return Err(ServiceError::invalid_xml("there is more than one MessageText"));
+    }
+    let text = &text.text;
     if text.len() > MESSAGE_BYTES_MAX {
         return Err(reply::message_too_large());
     }
-    Ok(text.to_owned())
+    Ok(text.clone())
 }
 
 fn unknown_comp(comp: Option<&str>) -> ServiceError {

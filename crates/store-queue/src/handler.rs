@@ -23,6 +23,18 @@ impl QueueService {
         QueueService { store }
     }
 
+    async fn answer(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
+        let command = Command::parse(context, request)?;
+        context.identity.require(command.needs())?;
+        let account = context.account.as_str();
+        if self.store.is_limited(account) {
+            let permitted = Box::pin(self.store.permit(account, command.doing())).await;
+            let permitted = permitted.map_err(|error| reply::failure(&error))?;
+            permitted.map_err(|missing| reply::not_permitted(&missing))?;
+        }
+        self.handle(context, command).await.map_err(|error| reply::failure(&error))
+    }
+
     async fn handle(&self, context: &Context, command: Command) -> Result<Response, StoreError> {
         let store = &self.store;
         let account = context.account.as_str();
@@ -106,18 +118,11 @@ impl Service for QueueService {
             if request.method == Method::Options {
                 return self.store.properties(account).await.map_err(failed)?.preflight(&request);
             }
-            let command = Command::parse(&context, &request)?;
-            context.identity.require(command.needs())?;
-            if self.store.is_limited(account) {
-                let permitted =
-                    Box::pin(self.store.permit(account, command.doing())).await.map_err(failed)?;
-                permitted.map_err(|missing| reply::not_permitted(&missing))?;
-            }
-            let response = self.handle(&context, command).await.map_err(failed)?;
+            let answer = self.answer(&context, &request).await;
             if request.headers.get("Origin").is_none() {
-                return Ok(response);
+                return answer;
             }
-            Ok(self.store.properties(account).await.map_err(failed)?.open_to_origin(&request, response))
+            self.store.properties(account).await.map_err(failed)?.open_to_origin(&request, answer)
         })
     }
 }

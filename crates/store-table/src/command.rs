@@ -199,6 +199,9 @@ fn entity(table: TableName, key: EntityKey, request: &Request) -> Result<Command
             IfMatch::parse(text).ok_or_else(|| reply::invalid_input("If-Match has no ETag of an entity"))?,
         ),
     };
+    if method != Method::Get && request.headers.get("if-none-match").is_some() {
+        return Err(reply::invalid_input("If-None-Match cannot be said of a change"));
+    }
     let kind = match method {
         Method::Get => {
             check_options(request)?;

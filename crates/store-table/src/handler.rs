@@ -31,21 +31,21 @@ impl TableService {
     }
 
     async fn answer(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
-        let command = Command::parse(context.account.as_str(), &context.resource, request)?;
-        let response = match command {
-            Command::Preflight => {
+        let answer = match Command::parse(context.account.as_str(), &context.resource, request) {
+            Ok(Command::Preflight) => {
                 return Box::pin(self.properties(context)).await?.preflight(request);
             }
-            Command::Batch => {
+            Ok(Command::Batch) => {
                 let batch: Answer<'_> = Box::pin(self.batch(context, request));
-                batch.await?
+                batch.await
             }
-            command => self.carry_out(context, command).await?,
+            Ok(command) => self.carry_out(context, command).await,
+            Err(error) => Err(error),
         };
         if request.headers.get("Origin").is_none() {
-            return Ok(response);
+            return answer;
         }
-        Ok(Box::pin(self.properties(context)).await?.open_to_origin(request, response))
+        Box::pin(self.properties(context)).await?.open_to_origin(request, answer)
     }
 
     /// What is asked most is done here; the rest is put elsewhere, since the room that a request takes in memory is

@@ -50,7 +50,7 @@ pub(super) async fn verify<P: Policies + ?Sized>(
     check_address(field("sip"), request.peer.ip().to_canonical())?;
     check_protocol(field("spr"), check.scheme)?;
     if !of_account {
-        let keys = (check.kind == StoreKind::Table).then(|| key_range(request)).flatten();
+        let keys = if check.kind == StoreKind::Table { key_range(request)? } else { None };
         return Ok(Sas { scope: SasScope::Service { resource }, permissions: grant.permissions, keys });
     }
     if !field("ss").contains(check.kind.letter()) {
@@ -192,7 +192,8 @@ fn check_protocol(spr: &str, scheme: Scheme) -> Result<(), ServiceError> {
     }
 }
 
-fn key_range(request: &Request) -> Option<TableKeyRange> {
+/// The keys that a signature is limited to. Rows without a partition mean nothing, and not that there is no limit.
+fn key_range(request: &Request) -> Result<Option<TableKeyRange>, ServiceError> {
     let given = |name: &str| request.query(name).filter(|key| !key.is_empty()).map(str::to_owned);
     let range = TableKeyRange {
         start_partition: given("spk"),
@@ -200,7 +201,14 @@ fn key_range(request: &Request) -> Option<TableKeyRange> {
         end_partition: given("epk"),
         end_row: given("erk"),
     };
-    (range.start_partition.is_some() || range.end_partition.is_some()).then_some(range)
+    let lacks = |row: &Option<String>, partition: &Option<String>| row.is_some() && partition.is_none();
+    if lacks(&range.start_row, &range.start_partition) {
+        return Err(refused("it has an srk without an spk"));
+    }
+    if lacks(&range.end_row, &range.end_partition) {
+        return Err(refused("it has an erk without an epk"));
+    }
+    Ok((range.start_partition.is_some() || range.end_partition.is_some()).then_some(range))
 }
 
 fn refused(reason: &str) -> ServiceError {

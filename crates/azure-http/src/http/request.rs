@@ -28,10 +28,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// The first query parameter of that name. Names are compared exactly: OData's (`$filter`) are case-sensitive,
-    /// and the SDKs send all others in lower case.
+    /// The first query parameter of that name, whose case does not matter, as where it is signed: one that is passed
+    /// over (`PeekOnly`) would have the request mean something else. OData's (`$filter`) are compared exactly.
     pub fn query(&self, name: &str) -> Option<&str> {
-        self.query.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+        let is_odata = name.starts_with('$');
+        let is_named = |own: &str| own == name || !is_odata && own.eq_ignore_ascii_case(name);
+        self.query.iter().find(|(own, _)| is_named(own)).map(|(_, value)| value.as_str())
     }
 
     /// The query as it was sent, without its question mark.

@@ -57,6 +57,9 @@ fn a_put_has_defaults_and_limits() {
     }
     assert_eq!(put("?messagettl=5&visibilitytimeout=5"), Err("OutOfRangeQueryParameterValue"));
     assert_eq!(put("?messagettl=x"), Err("InvalidQueryParameterValue"));
+    // In whichever case it is written: it would otherwise stay for a week.
+    let Ok(Command::Put { message, .. }) = put("?MessageTTL=5") else { panic!() };
+    assert_eq!(message.ttl, Ttl::Ms(5000));
 }
 
 #[test]
@@ -68,6 +71,10 @@ fn a_text_is_measured_in_bytes_after_decoding() {
     assert_eq!(put(&text("")), Ok(()));
     assert_eq!(put("<QueueMessage/>"), Err("MissingRequiredXmlNode"));
     assert_eq!(put("<Other/>"), Err("InvalidXmlDocument"));
+    // Nothing is left out of a text.
+    assert_eq!(put(&text("<b>x</b>y")), Err("InvalidXmlDocument"));
+    assert_eq!(put(&text("a</MessageText><MessageText>b")), Err("InvalidXmlDocument"));
+    assert_eq!(put(&text("<![CDATA[<b>x</b>]]>")), Ok(()));
     assert_eq!(put(""), Err("InvalidXmlDocument"));
 }
 

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use polyshard_azure_http::{
-    API_VERSION_DEFAULT, AccountName, Context, Endpoint, Headers, Identity, Method, RawPath, Request,
-    Response, Scheme, Service, ServiceError, Timestamp, decode_query,
+    API_VERSION_DEFAULT, AccountName, BodyFormat, Context, Endpoint, Headers, Identity, Method, RawPath,
+    Request, Response, Scheme, Service, ServiceError, Timestamp, decode_query,
 };
 use polyshard_store_table::TableService;
 use uuid::Uuid;
@@ -124,7 +124,14 @@ async fn entities_are_told_at_each_level(place: Place) {
         let (response, _) = client.ok(&line, &[("If-Match", "*")], "{\"x\":1}").await;
         assert_eq!(response.status, 204);
         assert!(response.get("ETag").is_some_and(|new| new > etag.as_str()));
+        // Whoever does not want what is there to be changed must not be told that it was.
+        for headers in [&[("If-None-Match", "*")][..], &[("If-None-Match", "*"), ("If-Match", "*")]] {
+            assert_eq!(client.send(&line, headers, "{\"x\":2}").await.unwrap_err().code(), "InvalidInput");
+        }
     }
+    let delete =
+        client.send(&format!("DELETE {url}"), &[("If-None-Match", "*"), ("If-Match", "*")], "").await;
+    assert_eq!(delete.unwrap_err().code(), "InvalidInput");
     let (response, _) = client.ok(&format!("POST {url}"), &[("X-HTTP-Method", "MERGE")], "{\"x\":1}").await;
     assert_eq!(response.status, 204);
     let (response, _) = client.ok(&format!("DELETE {url}"), &[("If-Match", "*")], "").await;
@@ -334,7 +341,15 @@ async fn other_origins_are_let_in_by_rules(place: Place) {
     assert_eq!(response.get("Access-Control-Allow-Origin"), Some("https://a.example"));
     assert_eq!(response.get("Access-Control-Max-Age"), Some("60"));
     let (response, _) = client.ok("GET /Tables", &origin[..1], "").await;
-    assert_eq!(response.get("Access-Control-Expose-Headers"), Some("x-ms-*"));
+    let exposed = "x-ms-client-request-id,x-ms-request-id,x-ms-version";
+    assert_eq!(response.get("Access-Control-Expose-Headers"), Some(exposed));
+    // A page is shown what went wrong, too.
+    let error = client.send("GET /Nothing()", &origin[..1], "").await.unwrap_err();
+    let response = error.to_response(BodyFormat::Json, Uuid::nil(), Timestamp::from_ticks(0).unwrap());
+    assert_eq!(
+        (response.status, response.get("Access-Control-Allow-Origin")),
+        (404, Some("https://a.example"))
+    );
     let (_, text) = client.ok("GET /?restype=service&comp=properties", &[], "").await;
     assert!(text.contains("<AllowedOrigins>https://a.example</AllowedOrigins>"), "{text}");
     client.cluster.close().await;
