@@ -267,6 +267,17 @@ def test_what_shards_keep_is_not_in_the_way_of_sql(world):
                 connection.execute(sql)
         with pytest.raises(psycopg.Error):
             connection.execute("DROP SCHEMA polyshard CASCADE")
+        # Nor without the name of their schema.
+        for sql in ["SET search_path = polyshard", "SET search_path TO public, \"polyshard\"", "SET LOCAL search_path = Polyshard",
+                    "SELECT set_config('search_path', 'polyshard, public', false)",
+                    "SELECT pg_catalog.set_config('search_path', 'polyshard', true)"]:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="search_path"):
+                connection.execute(sql)
+            for bare in ["SELECT * FROM queue_message", "DELETE FROM queue_message", "DROP TABLE queue_message"]:
+                with pytest.raises(psycopg.errors.UndefinedTable):
+                    connection.execute(bare)
+        with pytest.raises(psycopg.Error, match="search_path"):
+            world.connect(options="-c search_path=polyshard")
         connection.execute("SELECT polyshard.enqueue('5-outbox', 'still there')")
     assert world.messages(5) == ["still there"]
     world.queues().get_queue_client("5-outbox").clear_messages()

@@ -282,6 +282,7 @@ impl Session {
             }
             if name == "search_path" {
                 self.search_path = settings::search_path(&value);
+                set::check_search_path(self.search_path.iter())?;
             }
             if self.embedded {
                 let before = self.client.out.len();

@@ -24,6 +24,9 @@ impl Session {
         }
         check_value(name, value.as_deref())?;
         self.check_setting(name)?;
+        if name == "search_path" {
+            check_search_path(setting.values.iter().flatten())?;
+        }
         if name == "transaction_isolation" && value.as_deref().is_some_and(settings::is_one_snapshot) {
             let serializable = value.as_deref().is_some_and(settings::is_serializable);
             let isolation =
@@ -359,6 +362,18 @@ fn characteristics(modes: &TransactionModes) -> Vec<(&'static str, Option<String
         value.map(|value| (name, Some(settings::set_statement(name, value))))
     };
     all.into_iter().filter_map(said).collect()
+}
+
+/// A name without a schema is looked for on the shards along the path, where Polyshard has tables of its own.
+pub(super) fn check_search_path<'a>(mut schemas: impl Iterator<Item = &'a String>) -> Result<(), SqlError> {
+    match schemas.any(|schema| schema.eq_ignore_ascii_case("polyshard")) {
+        false => Ok(()),
+        true => Err(SqlError::new(
+            state::INSUFFICIENT_PRIVILEGE,
+            "schema \"polyshard\" cannot be in the search_path: what is in it is no table to SQL",
+        )
+        .hint("SET search_path to the schemas of your tables; functions of Polyshard are called by their whole name.")),
+    }
 }
 
 /// Refuses values of settings under which the door and the shards would read a text differently.
