@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Bed, hold, insert, options, write};
-use polyshard_engine::{Access, Database, Error, Event, Options, Secret, Statement, Target};
+use common::{Bed, hold, insert, options, update, write};
+use polyshard_engine::{Access, Batch, Database, Error, Event, Expect, Options, Secret, Statement, Target};
 use polyshard_testkit::postgres::{PgOptions, PgServer};
 use postgres_protocol::message::frontend;
 
@@ -438,4 +438,67 @@ async fn encryption_as_asked_for() {
     };
     other.host = "localhost".to_owned();
     assert!(Database::open(Target::Postgres(other), options(), None).await.is_err());
+}
+
+/// One forgotten transaction holds up whoever wants its rows, and nobody else (H2).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_lock_holds_up_nobody_else() {
+    let mut bed = Bed::postgres().await;
+    bed.items().await;
+    for id in [1, 2] {
+        write(&bed.db, insert(id)).await.unwrap();
+    }
+    // Nobody who waits for it is answered before the test is over.
+    let long = Duration::from_secs(120);
+    let statement_timeout = long;
+    bed.reopen_with(Options {
+        lock_timeout: long,
+        statement_timeout,
+        transaction_idle_max: long,
+        ..options()
+    })
+    .await;
+    let mut held = bed.db.begin(Access::Write).await.unwrap();
+    held.run(update(1, 1)).await.unwrap();
+    let count = |id: i64| {
+        Statement::new("UPDATE item SET version = version + 1 WHERE id = $1").bind(id).expect(Expect::Rows(1))
+    };
+    // More than there are sessions for them.
+    let waiting: Vec<_> = (0..9)
+        .map(|_| {
+            let (db, change) = (bed.db.clone(), count(1));
+            tokio::spawn(async move { write(&db, change).await })
+        })
+        .collect();
+    for number in 0..20 {
+        let others = async { tokio::join!(write(&bed.db, count(2)), write(&bed.db, insert(100 + number))) };
+        let (updated, inserted) = tokio::time::timeout(long / 4, others).await.expect("they do not wait");
+        updated.unwrap();
+        inserted.unwrap();
+    }
+    assert!(waiting.iter().all(|waits| !waits.is_finished()), "they wait for the transaction");
+    held.commit().await.unwrap();
+    for waits in waiting {
+        waits.await.unwrap().unwrap();
+    }
+    assert_eq!(bed.count("SELECT version FROM item WHERE id = 1").await, 1 + 1 + 9, "each once");
+    assert_eq!(bed.count("SELECT version FROM item WHERE id = 2").await, 1 + 20);
+    bed.db.close().await;
+}
+
+/// Whoever waits too long is told so, and nothing of his is done.
+#[tokio::test]
+async fn who_waits_too_long_for_a_lock_is_told_so() {
+    let mut bed = Bed::postgres().await;
+    bed.items().await;
+    write(&bed.db, insert(1)).await.unwrap();
+    bed.reopen_with(Options { lock_timeout: Duration::from_millis(300), ..options() }).await;
+    let mut held = bed.db.begin(Access::Write).await.unwrap();
+    held.run(update(1, 1)).await.unwrap();
+    let batch = Batch::new().push(insert(2)).push(update(1, 1));
+    let error = bed.db.write(batch).await.unwrap_err();
+    assert!(matches!(error, Error::Conflict { .. }), "{error:?}");
+    held.rollback().await.unwrap();
+    assert_eq!(bed.ids().await, [1]);
+    write(&bed.db, update(1, 1)).await.unwrap();
 }

@@ -21,6 +21,8 @@ pub(crate) struct Failure {
 pub(crate) enum Fitness {
     /// It can, once its transaction is rolled back.
     Fit,
+    /// It can, likewise; the statement has waited as long as it may for another transaction's lock.
+    Waited,
     /// Its prepared statements are out of date: forget them, then it can.
     Stale,
     /// The connection is gone, or about to go.
@@ -52,6 +54,7 @@ pub(crate) fn translate(error: &tokio_postgres::Error, target: &str) -> Failure 
             // "cached plan must not change result type", and a prepared statement that was deallocated.
             "0A000" if db.message().contains("cached plan") => Fitness::Stale,
             "26000" => Fitness::Stale,
+            "55P03" => Fitness::Waited,
             _ => Fitness::Fit,
         };
         // A database that lets nobody in at the moment, as while it is restored or renamed.

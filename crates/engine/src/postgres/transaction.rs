@@ -63,7 +63,7 @@ impl PostgresTransaction {
                     }
                 }
                 Fitness::Stale => lent_forget(self.lent.as_ref()),
-                Fitness::Fit => {}
+                Fitness::Fit | Fitness::Waited => {}
             }
             failure.error
         })

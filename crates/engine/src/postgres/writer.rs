@@ -1,8 +1,11 @@
-//! The group writer: drains the queue into one transaction on one session, commits it, answers everybody.
+//! The group writer: drains the queue into one transaction on one session, commits it, answers everybody. A batch that
+//! meets another transaction's lock is set aside, and waits for it on a session of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 
 use super::connect::{Connector, Purpose};
 use super::error::{Failure, Fitness};
@@ -10,6 +13,16 @@ use super::outcome::{self, Mark, TRANSACTION_ID};
 use super::session::{Prepared, Sent, Session};
 use crate::group::{self, Answer, Counters, Op};
 use crate::{Error, Rows, Statement};
+
+/// How long a group waits for another transaction's lock: longer than somebody needs who changes a table for a move,
+/// since all would be set aside then.
+const GROUP_LOCK_WAIT: Duration = Duration::from_millis(100);
+/// How long each batch of a group waits that is run anew because of a lock, to find out whose it is.
+const EACH_LOCK_WAIT: Duration = Duration::from_millis(10);
+/// Batches that wait for locks at once, each on a session of its own, and those that wait to do so: with more the group
+/// waits for them.
+const ASIDE_SESSIONS: usize = 4;
+const ASIDE_MAX: usize = 256;
 
 /// What the queue carries.
 pub(crate) enum Command {
@@ -21,12 +34,32 @@ pub(crate) struct Writer {
     connector: Arc<Connector>,
     session: Option<Session>,
     transaction_id: Statement,
+    /// The batches that wait for locks by themselves.
+    aside: JoinSet<()>,
+    sessions: Arc<Semaphore>,
+}
+
+/// What became of one batch of a group that was committed.
+enum Outcome {
+    Answered(Answer),
+    /// Nothing was done: another transaction has a lock that it needs.
+    Waits(Error),
+}
+
+impl Outcome {
+    /// For whoever does not wait any longer.
+    fn answer(self) -> Answer {
+        match self {
+            Outcome::Answered(answer) => answer,
+            Outcome::Waits(error) => Err(error),
+        }
+    }
 }
 
 /// How an attempt at a group ended.
 enum Attempt {
-    /// Committed; each batch has its own answer.
-    Done(Vec<Answer>),
+    /// Committed; each batch has its own outcome.
+    Done(Vec<Outcome>),
     /// Undone because of one batch: try again with more care. The error is that batch's.
     Undone(Error),
     /// Nobody's batch was applied, or nobody knows.
@@ -35,7 +68,13 @@ enum Attempt {
 
 impl Writer {
     pub fn new(connector: Arc<Connector>, session: Session) -> Writer {
-        Writer { connector, session: Some(session), transaction_id: Statement::new(TRANSACTION_ID) }
+        Writer {
+            connector,
+            session: Some(session),
+            transaction_id: Statement::new(TRANSACTION_ID),
+            aside: JoinSet::new(),
+            sessions: Arc::new(Semaphore::new(ASIDE_SESSIONS)),
+        }
     }
 
     pub async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
@@ -59,6 +98,7 @@ impl Writer {
                 self.write(ops).await;
             }
         }
+        while self.aside.join_next().await.is_some() {}
     }
 
     async fn write(&mut self, mut ops: Vec<Op>) {
@@ -86,22 +126,52 @@ impl Writer {
             attempt = self.attempt(&session, &ops).await;
         }
         match attempt {
-            Attempt::Done(answers) => group::reply_all(ops, answers),
+            Attempt::Done(outcomes) => self.settle(ops, outcomes).await,
             Attempt::Failed(error) => group::reply_error(ops, &error),
             Attempt::Undone(error) if ops.len() == 1 => group::reply_error(ops, &error),
             // A batch that fails only at COMMIT (a deferred constraint) may only hurt itself.
             Attempt::Undone(_) => {
                 for op in ops {
-                    let attempt = self.attempt_one_by_one(&session, std::slice::from_ref(&op)).await;
-                    let answer = match attempt {
-                        Attempt::Done(mut answers) => answers.pop().unwrap_or(Err(Error::Closed)),
-                        Attempt::Undone(error) | Attempt::Failed(error) => Err(error),
-                    };
-                    group::reply_all(vec![op], vec![answer]);
+                    let attempt =
+                        self.attempt_one_by_one(&session, std::slice::from_ref(&op), Patience::Usual).await;
+                    self.settle(vec![op], vec![attempt.outcome_of_one()]).await;
                 }
             }
         }
         self.session = Some(session);
+    }
+
+    /// Answers batches, and sets those aside that wait for a lock.
+    async fn settle(&mut self, ops: Vec<Op>, outcomes: Vec<Outcome>) {
+        debug_assert_eq!(ops.len(), outcomes.len());
+        for (op, outcome) in ops.into_iter().zip(outcomes) {
+            match outcome {
+                Outcome::Answered(answer) => group::reply_all(vec![op], vec![answer]),
+                Outcome::Waits(_) => self.set_aside(op).await,
+            }
+        }
+    }
+
+    /// Has a batch wait for a lock by itself, so that nobody else waits for it.
+    async fn set_aside(&mut self, op: Op) {
+        while self.aside.try_join_next().is_some() {}
+        if self.aside.len() >= ASIDE_MAX {
+            self.aside.join_next().await;
+        }
+        let (connector, sessions) = (self.connector.clone(), self.sessions.clone());
+        self.aside.spawn(async move {
+            let Ok(_permit) = sessions.acquire_owned().await else { return };
+            let session = match connector.connect(Purpose::Writing).await {
+                Ok(session) => session,
+                Err(error) => return group::reply_error(vec![op], &error),
+            };
+            let Some(op) = group::refuse_void(vec![op]).pop() else { return };
+            let alone = Writer::new(connector, session);
+            let Some(session) = &alone.session else { return };
+            let attempt =
+                alone.attempt_one_by_one(session, std::slice::from_ref(&op), Patience::OfTheSession).await;
+            group::reply_all(vec![op], vec![attempt.outcome_of_one().answer()]);
+        });
     }
 
     async fn attempt(&self, session: &Session, ops: &[Op]) -> Attempt {
@@ -111,7 +181,7 @@ impl Writer {
         match self.attempt_pipelined(session, ops).await {
             Attempt::Undone(_) => {
                 Counters::add(&self.connector.counters.groups_rerun, 1);
-                self.attempt_one_by_one(session, ops).await
+                self.attempt_one_by_one(session, ops, Patience::Usual).await
             }
             attempt => attempt,
         }
@@ -124,9 +194,15 @@ impl Writer {
         }
     }
 
+    /// The words that begin a transaction in which nobody waits for a lock longer than that.
+    fn begin(&self, lock_wait: Duration) -> String {
+        let wait = lock_wait.min(self.connector.options.lock_timeout);
+        format!("BEGIN; SET LOCAL lock_timeout = {}", wait.as_millis().max(1))
+    }
+
     /// Everything in two round trips: BEGIN and all statements, then COMMIT.
     async fn attempt_pipelined(&self, session: &Session, ops: &[Op]) -> Attempt {
-        let mut answers: Vec<Answer> = Vec::with_capacity(ops.len());
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(ops.len());
         let mut plans: Vec<Vec<Prepared>> = Vec::with_capacity(ops.len());
         for op in ops {
             match prepare_all(session, &op.batch.statements).await {
@@ -141,7 +217,8 @@ impl Writer {
             Err(failure) => return Attempt::Failed(failure.error),
         };
 
-        let begin = session.send(Box::pin(control(session, "BEGIN"))).await;
+        let begin = self.begin(GROUP_LOCK_WAIT);
+        let begin = session.send(Box::pin(control(session, &begin))).await;
         let mut sent: Vec<Sent<'_>> = Vec::with_capacity(ops.len());
         for (op, plan) in ops.iter().zip(&plans) {
             for (statement, prepared) in op.batch.statements.iter().zip(plan) {
@@ -166,8 +243,8 @@ impl Writer {
                 }
             }
             match check_all(&op.batch.statements, rows) {
-                Ok(rows) => answers.push(Ok(rows)),
-                Err(error) if had_no_effect(op, &error) => answers.push(Err(error)),
+                Ok(rows) => outcomes.push(Outcome::Answered(Ok(rows))),
+                Err(error) if had_no_effect(op, &error) => outcomes.push(Outcome::Answered(Err(error))),
                 Err(error) => return self.give_up(session, Failure::fit(error)).await,
             }
         }
@@ -179,21 +256,25 @@ impl Writer {
             Err(failure) => return self.give_up(session, failure).await,
         };
         match self.commit(session, &mark).await {
-            Ok(()) => Attempt::Done(answers),
+            Ok(()) => Attempt::Done(outcomes),
             Err(attempt) => attempt,
         }
     }
 
     /// One transaction, a savepoint for each batch, waiting for each statement.
-    async fn attempt_one_by_one(&self, session: &Session, ops: &[Op]) -> Attempt {
-        if let Err(failure) = session.simple("BEGIN").await {
+    async fn attempt_one_by_one(&self, session: &Session, ops: &[Op], patience: Patience) -> Attempt {
+        let begin = match patience {
+            Patience::Usual => self.begin(EACH_LOCK_WAIT),
+            Patience::OfTheSession => "BEGIN".to_owned(),
+        };
+        if let Err(failure) = session.simple(&begin).await {
             return Attempt::Failed(failure.error);
         }
-        let mut answers: Vec<Answer> = Vec::with_capacity(ops.len());
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(ops.len());
         for op in ops {
             let result = self.run_in_savepoint(session, &op.batch.statements).await;
             match result {
-                Ok(answer) => answers.push(answer),
+                Ok(outcome) => outcomes.push(outcome),
                 Err(failure) => return self.give_up_for_all(session, failure).await,
             }
         }
@@ -202,12 +283,16 @@ impl Writer {
             Err(failure) => return self.give_up_for_all(session, failure).await,
         };
         match self.commit(session, &mark).await {
-            Ok(()) => Attempt::Done(answers),
+            Ok(()) => Attempt::Done(outcomes),
             Err(attempt) => attempt,
         }
     }
 
-    async fn run_in_savepoint(&self, session: &Session, statements: &[Statement]) -> Result<Answer, Failure> {
+    async fn run_in_savepoint(
+        &self,
+        session: &Session,
+        statements: &[Statement],
+    ) -> Result<Outcome, Failure> {
         session.simple("SAVEPOINT batch").await?;
         let mut rows = Vec::with_capacity(statements.len());
         for (index, statement) in statements.iter().enumerate() {
@@ -226,12 +311,15 @@ impl Writer {
                         session.forget_prepared();
                     }
                     session.simple("ROLLBACK TO batch; RELEASE batch").await?;
-                    return Ok(Err(failure.error));
+                    return Ok(match failure.session {
+                        Fitness::Waited => Outcome::Waits(failure.error),
+                        _ => Outcome::Answered(Err(failure.error)),
+                    });
                 }
             }
         }
         session.simple("RELEASE batch").await?;
-        Ok(Ok(rows))
+        Ok(Outcome::Answered(Ok(rows)))
     }
 
     /// Commits; an error says how the attempt ended.
@@ -256,7 +344,7 @@ impl Writer {
                 return Attempt::Failed(failure.error);
             }
             Fitness::Stale => session.forget_prepared(),
-            Fitness::Fit => {}
+            Fitness::Fit | Fitness::Waited => {}
         }
         match session.simple("ROLLBACK").await {
             Ok(_) => Attempt::Undone(failure.error),
@@ -273,6 +361,25 @@ impl Writer {
             attempt => attempt,
         }
     }
+}
+
+impl Attempt {
+    /// The outcome of the one batch that was attempted.
+    fn outcome_of_one(self) -> Outcome {
+        match self {
+            Attempt::Done(mut outcomes) => outcomes.pop().unwrap_or(Outcome::Answered(Err(Error::Closed))),
+            Attempt::Undone(error) | Attempt::Failed(error) => Outcome::Answered(Err(error)),
+        }
+    }
+}
+
+/// How long batches wait for locks that are run one by one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// [`EACH_LOCK_WAIT`]: others wait behind them.
+    Usual,
+    /// As long as is set.
+    OfTheSession,
 }
 
 async fn prepare_all(session: &Session, statements: &[Statement]) -> Result<Vec<Prepared>, Failure> {
