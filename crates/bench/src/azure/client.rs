@@ -270,7 +270,7 @@ impl Client {
 }
 
 /// Tries until there is something to be had.
-fn look(mut attempt: impl FnMut() -> std::io::Result<usize>) -> std::io::Result<usize> {
+pub(super) fn look(mut attempt: impl FnMut() -> std::io::Result<usize>) -> std::io::Result<usize> {
     loop {
         match attempt() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::client::{Signer, Wait};
-use self::raw::{Alone, Raw};
+use self::raw::{Alone, Bounds};
 use self::servers::Servers;
 use self::work::{Kind, Worker};
 use crate::measure::Spread;
@@ -62,7 +62,7 @@ pub fn run(effort: Effort, only: &str, shards: Option<usize>) -> Result<Vec<Tabl
         Some(shards) => shards,
         None => std::thread::available_parallelism()?.get(),
     };
-    let (mut alone, mut raw) = (Alone::new(effort)?, Raw::new()?);
+    let (mut alone, mut bounds) = (Alone::new(), Bounds::new()?);
     let signer = Arc::new(Signer::new()?);
     let servers = Servers::start(shards)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -94,11 +94,12 @@ pub fn run(effort: Effort, only: &str, shards: Option<usize>) -> Result<Vec<Tabl
                 let mut figures = [Figures::default(), Figures::default()];
                 // A round that is thrown away, then rounds in turn.
                 let rounds = effort.pick(5, 2);
-                let mut raw_rates = Vec::new();
-                let is_bound = connections == 1 && kind.commits() > 0;
+                let mut allowed = Vec::new();
+                // A scan takes far longer than to be asked for it.
+                let is_bound = connections == 1 && kind != Kind::Scan;
                 for round in 0..=rounds {
                     if is_bound && round > 0 {
-                        raw_rates.push(raw.round(Duration::from_millis(effort.pick(1000, 500)))?);
+                        allowed.push(bounds.round(Duration::from_millis(effort.pick(600, 300)))?);
                     }
                     for (server, figures) in servers.all().zip(&mut figures) {
                         let length = if round == 0 { 300 } else { effort.pick(2000, 700) };
@@ -111,7 +112,7 @@ pub fn run(effort: Effort, only: &str, shards: Option<usize>) -> Result<Vec<Tabl
                 }
                 let [mut ours, mut theirs] = figures;
                 if is_bound {
-                    alone.add(kind.name(), kind.commits(), &ours.rates, &raw_rates);
+                    alone.add(kind, &ours.rates, &allowed);
                 }
                 table.row(row(kind, connections, &mut ours, &mut theirs));
             }

@@ -60,6 +60,11 @@ impl Kind {
         }
     }
 
+    /// How many requests one takes.
+    pub fn requests(self) -> usize {
+        if self == Kind::Queue { 3 } else { 1 }
+    }
+
     fn door(self) -> Door {
         if self == Kind::Queue { Door::Queue } else { Door::Table }
     }
