@@ -24,8 +24,8 @@ pub struct Options {
     pub acquire_timeout: Duration,
     /// How long one statement may run. Default 30 s. Scans are exempt.
     pub statement_timeout: Duration,
-    /// How long a statement waits for another transaction's lock. Default 2 s, so that one forgotten client
-    /// transaction does not hold up the group writer for long.
+    /// How long a statement waits for another transaction's lock. Default 2 s. The group writer waits a tenth of a
+    /// second at most; a batch that meets a lock waits by itself from then on, so that it holds up no other.
     pub lock_timeout: Duration,
     /// How long a call waits for a lost PostgreSQL server to come back before it gets
     /// [`crate::Error::Unavailable`]. Default 1 s.

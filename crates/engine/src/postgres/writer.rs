@@ -17,7 +17,7 @@ use crate::{Error, Rows, Statement};
 /// How long a group waits for another transaction's lock: longer than somebody needs who changes a table for a move,
 /// since all would be set aside then.
 const GROUP_LOCK_WAIT: Duration = Duration::from_millis(100);
-/// How long each batch of a group waits that is run anew because of a lock, to find out whose it is.
+/// How long each batch of a group waits that is run anew because of a lock, to find out which of them it was.
 const EACH_LOCK_WAIT: Duration = Duration::from_millis(10);
 /// Batches that wait for locks at once, each on a session of its own, and those that wait to do so: with more the group
 /// waits for them.
@@ -60,8 +60,8 @@ impl Outcome {
 enum Attempt {
     /// Committed; each batch has its own outcome.
     Done(Vec<Outcome>),
-    /// Undone because of one batch: try again with more care. The error is that batch's.
-    Undone(Error),
+    /// Undone because of one batch: try again with more care. The failure is that batch's.
+    Undone(Failure),
     /// Nobody's batch was applied, or nobody knows.
     Failed(Error),
 }
@@ -78,6 +78,9 @@ impl Writer {
     }
 
     pub async fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        if let Some(session) = self.session.take() {
+            self.session = self.for_groups(session).await.ok();
+        }
         let ops_max = self.connector.options.group_ops_max;
         while let Some(command) = queue.recv().await {
             let mut closing = false;
@@ -128,12 +131,11 @@ impl Writer {
         match attempt {
             Attempt::Done(outcomes) => self.settle(ops, outcomes).await,
             Attempt::Failed(error) => group::reply_error(ops, &error),
-            Attempt::Undone(error) if ops.len() == 1 => group::reply_error(ops, &error),
+            Attempt::Undone(failure) if ops.len() == 1 => group::reply_error(ops, &failure.error),
             // A batch that fails only at COMMIT (a deferred constraint) may only hurt itself.
             Attempt::Undone(_) => {
                 for op in ops {
-                    let attempt =
-                        self.attempt_one_by_one(&session, std::slice::from_ref(&op), Patience::Usual).await;
+                    let attempt = self.attempt_one_by_one(&session, std::slice::from_ref(&op), None).await;
                     self.settle(vec![op], vec![attempt.outcome_of_one()]).await;
                 }
             }
@@ -144,23 +146,32 @@ impl Writer {
     /// Answers batches, and sets those aside that wait for a lock.
     async fn settle(&mut self, ops: Vec<Op>, outcomes: Vec<Outcome>) {
         debug_assert_eq!(ops.len(), outcomes.len());
+        let mut waiting = Vec::new();
         for (op, outcome) in ops.into_iter().zip(outcomes) {
             match outcome {
                 Outcome::Answered(answer) => group::reply_all(vec![op], vec![answer]),
-                Outcome::Waits(_) => self.set_aside(op).await,
+                Outcome::Waits(error) => waiting.push((op, error)),
             }
+        }
+        for (op, error) in waiting {
+            self.set_aside(op, error).await;
         }
     }
 
-    /// Has a batch wait for a lock by itself, so that nobody else waits for it.
-    async fn set_aside(&mut self, op: Op) {
+    /// Has a batch wait for a lock by itself, so that nobody else waits for it. One for which there is no session in
+    /// the time that it may wait gets the error.
+    async fn set_aside(&mut self, op: Op, error: Error) {
         while self.aside.try_join_next().is_some() {}
         if self.aside.len() >= ASIDE_MAX {
             self.aside.join_next().await;
         }
         let (connector, sessions) = (self.connector.clone(), self.sessions.clone());
         self.aside.spawn(async move {
-            let Ok(_permit) = sessions.acquire_owned().await else { return };
+            let permit = tokio::time::timeout(connector.options.lock_timeout, sessions.acquire_owned()).await;
+            let Ok(Ok(_permit)) = permit else { return group::reply_error(vec![op], &error) };
+            if op.reply.is_closed() {
+                return;
+            }
             let session = match connector.connect(Purpose::Writing).await {
                 Ok(session) => session,
                 Err(error) => return group::reply_error(vec![op], &error),
@@ -168,8 +179,7 @@ impl Writer {
             let Some(op) = group::refuse_void(vec![op]).pop() else { return };
             let alone = Writer::new(connector, session);
             let Some(session) = &alone.session else { return };
-            let attempt =
-                alone.attempt_one_by_one(session, std::slice::from_ref(&op), Patience::OfTheSession).await;
+            let attempt = alone.attempt_one_by_one(session, std::slice::from_ref(&op), None).await;
             group::reply_all(vec![op], vec![attempt.outcome_of_one().answer()]);
         });
     }
@@ -179,9 +189,10 @@ impl Writer {
             return Attempt::Done(Vec::new());
         }
         match self.attempt_pipelined(session, ops).await {
-            Attempt::Undone(_) => {
+            Attempt::Undone(failure) => {
                 Counters::add(&self.connector.counters.groups_rerun, 1);
-                self.attempt_one_by_one(session, ops, Patience::Usual).await
+                let lock_wait = (failure.session == Fitness::Waited).then_some(EACH_LOCK_WAIT);
+                self.attempt_one_by_one(session, ops, lock_wait).await
             }
             attempt => attempt,
         }
@@ -190,14 +201,19 @@ impl Writer {
     async fn take_session(&mut self) -> Result<Session, Error> {
         match self.session.take() {
             Some(session) if self.connector.is_current(&session) => Ok(session),
-            _ => self.connector.connect(Purpose::Writing).await,
+            _ => self.for_groups(self.connector.connect(Purpose::Writing).await?).await,
         }
     }
 
-    /// The words that begin a transaction in which nobody waits for a lock longer than that.
-    fn begin(&self, lock_wait: Duration) -> String {
-        let wait = lock_wait.min(self.connector.options.lock_timeout);
-        format!("BEGIN; SET LOCAL lock_timeout = {}", wait.as_millis().max(1))
+    /// A session on which groups wait for locks no longer than they may, also to prepare a statement.
+    async fn for_groups(&self, session: Session) -> Result<Session, Error> {
+        session.simple(&format!("SET lock_timeout = {}", self.lock_ms(GROUP_LOCK_WAIT))).await?;
+        Ok(session)
+    }
+
+    /// In milliseconds, and no longer than anybody waits; 0 would be for ever.
+    fn lock_ms(&self, wait: Duration) -> u128 {
+        wait.min(self.connector.options.lock_timeout).as_millis().max(1)
     }
 
     /// Everything in two round trips: BEGIN and all statements, then COMMIT.
@@ -209,7 +225,7 @@ impl Writer {
                 Ok(plan) => plans.push(plan),
                 Err(failure) if failure.session == Fitness::Lost => return Attempt::Failed(failure.error),
                 // It may need what its own earlier statements make, such as a table; or it is wrong.
-                Err(failure) => return Attempt::Undone(failure.error),
+                Err(failure) => return Attempt::Undone(failure),
             }
         }
         let transaction_id = match session.prepare(&self.transaction_id).await {
@@ -217,8 +233,7 @@ impl Writer {
             Err(failure) => return Attempt::Failed(failure.error),
         };
 
-        let begin = self.begin(GROUP_LOCK_WAIT);
-        let begin = session.send(Box::pin(control(session, &begin))).await;
+        let begin = session.send(Box::pin(control(session, "BEGIN"))).await;
         let mut sent: Vec<Sent<'_>> = Vec::with_capacity(ops.len());
         for (op, plan) in ops.iter().zip(&plans) {
             for (statement, prepared) in op.batch.statements.iter().zip(plan) {
@@ -261,11 +276,17 @@ impl Writer {
         }
     }
 
-    /// One transaction, a savepoint for each batch, waiting for each statement.
-    async fn attempt_one_by_one(&self, session: &Session, ops: &[Op], patience: Patience) -> Attempt {
-        let begin = match patience {
-            Patience::Usual => self.begin(EACH_LOCK_WAIT),
-            Patience::OfTheSession => "BEGIN".to_owned(),
+    /// One transaction, a savepoint for each batch, waiting for each statement; and for each lock that long, or as
+    /// long as the session does.
+    async fn attempt_one_by_one(
+        &self,
+        session: &Session,
+        ops: &[Op],
+        lock_wait: Option<Duration>,
+    ) -> Attempt {
+        let begin = match lock_wait {
+            Some(wait) => format!("BEGIN; SET LOCAL lock_timeout = {}", self.lock_ms(wait)),
+            None => "BEGIN".to_owned(),
         };
         if let Err(failure) = session.simple(&begin).await {
             return Attempt::Failed(failure.error);
@@ -325,14 +346,16 @@ impl Writer {
     /// Commits; an error says how the attempt ended.
     async fn commit(&self, session: &Session, mark: &Mark) -> Result<(), Attempt> {
         Counters::add(&self.connector.counters.groups, 1);
-        match session.simple("COMMIT").await {
+        // What waits for a lock only here, a deferred trigger or a notification, cannot be set aside.
+        let wait = self.lock_ms(Duration::MAX);
+        match session.simple(&format!("SET LOCAL lock_timeout = {wait}; COMMIT")).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.session == Fitness::Lost => {
                 session.kill();
                 outcome::decide(&self.connector, mark, failure.error).await.map_err(Attempt::Failed)
             }
             // The server says that it has rolled back.
-            Err(failure) => Err(Attempt::Undone(failure.error)),
+            Err(failure) => Err(Attempt::Undone(failure)),
         }
     }
 
@@ -347,7 +370,7 @@ impl Writer {
             Fitness::Fit | Fitness::Waited => {}
         }
         match session.simple("ROLLBACK").await {
-            Ok(_) => Attempt::Undone(failure.error),
+            Ok(_) => Attempt::Undone(failure),
             Err(failure) => {
                 session.kill();
                 Attempt::Failed(failure.error)
@@ -357,7 +380,7 @@ impl Writer {
 
     async fn give_up_for_all(&self, session: &Session, failure: Failure) -> Attempt {
         match self.give_up(session, failure).await {
-            Attempt::Undone(error) => Attempt::Failed(error),
+            Attempt::Undone(failure) => Attempt::Failed(failure.error),
             attempt => attempt,
         }
     }
@@ -368,18 +391,10 @@ impl Attempt {
     fn outcome_of_one(self) -> Outcome {
         match self {
             Attempt::Done(mut outcomes) => outcomes.pop().unwrap_or(Outcome::Answered(Err(Error::Closed))),
-            Attempt::Undone(error) | Attempt::Failed(error) => Outcome::Answered(Err(error)),
+            Attempt::Undone(failure) => Outcome::Answered(Err(failure.error)),
+            Attempt::Failed(error) => Outcome::Answered(Err(error)),
         }
     }
-}
-
-/// How long batches wait for locks that are run one by one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    /// [`EACH_LOCK_WAIT`]: others wait behind them.
-    Usual,
-    /// As long as is set.
-    OfTheSession,
 }
 
 async fn prepare_all(session: &Session, statements: &[Statement]) -> Result<Vec<Prepared>, Failure> {
