@@ -278,6 +278,18 @@ def test_what_shards_keep_is_not_in_the_way_of_sql(world):
                     connection.execute(bare)
         with pytest.raises(psycopg.Error, match="search_path"):
             world.connect(options="-c search_path=polyshard")
+        for block in ["DROP TABLE polyshard.queue_message", "SET search_path = polyshard",
+                      "EXECUTE 'ALTER TABLE polyshard.entity ADD COLUMN x int'"]:
+            with pytest.raises(psycopg.Error):
+                connection.execute(f"DO $$BEGIN {block}; END$$")
+        # Nobody has a schema of his own, and a role may be called as ours is.
+        connection.execute('SET search_path = "$user", public')
+        assert connection.execute("SHOW search_path").fetchone() == ("public",)
+        connection.execute("RESET search_path")
+    with world.connect(options='-c search_path="$user",public') as connection:
+        [path] = connection.execute("SHOW search_path").fetchone()
+        assert path.strip('"') == "public"
+    with world.connect(autocommit=True) as connection:
         connection.execute("SELECT polyshard.enqueue('5-outbox', 'still there')")
     assert world.messages(5) == ["still there"]
     world.queues().get_queue_client("5-outbox").clear_messages()

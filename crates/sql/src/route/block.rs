@@ -4,6 +4,7 @@
 //! system's catalogs, which are alike on all shards; what it writes is the schema. What touches rows is refused.
 
 use super::Context;
+use super::from::OWN_SCHEMA;
 use super::mention::{self, DEPTH_MAX};
 use crate::cursor::{identifier, string_value};
 use crate::error::SqlError;
@@ -58,6 +59,9 @@ fn why_not(text: &str, depth: usize, context: &Context<'_>) -> Option<String> {
                 }
                 if plain && word == "language" && !is(Some(at + 1), &["plpgsql", "sql"]) {
                     return Some("is in a language that is not looked into".to_owned());
+                }
+                if word == OWN_SCHEMA {
+                    return Some(format!("names {OWN_SCHEMA}, whose tables are not SQL's"));
                 }
                 if plain && matches!(word, "from" | "join" | "using") {
                     in_from = true;

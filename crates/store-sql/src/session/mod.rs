@@ -270,7 +270,7 @@ impl Session {
         reported: &mut [(String, String)],
     ) -> Done {
         let mut to_check = false;
-        for (name, value) in startup::settings(parameters)? {
+        for (name, mut value) in startup::settings(parameters)? {
             if Own::has(&name) {
                 self.own.set(&name, Some(&value)).map_err(bad_setting)?;
                 continue;
@@ -283,6 +283,12 @@ impl Session {
             if name == "search_path" {
                 self.search_path = settings::search_path(&value);
                 set::check_search_path(self.search_path.iter())?;
+                // Nobody has a schema of his own: see `set::without_own_schema`.
+                if value.contains("$user") {
+                    let names: Vec<String> =
+                        self.search_path.iter().map(|name| polyshard_sql::quoted(name)).collect();
+                    value = names.join(", ");
+                }
             }
             if self.embedded {
                 let before = self.client.out.len();

@@ -26,6 +26,14 @@ impl Session {
         self.check_setting(name)?;
         if name == "search_path" {
             check_search_path(setting.values.iter().flatten())?;
+            if let Some(text) = without_own_schema(setting) {
+                let parsed = polyshard_sql::statements(&text)?;
+                let Some((statement, Kind::Set(setting))) = parsed.first().map(|set| (set, set.kind()))
+                else {
+                    return Err(bad_setting("invalid value for parameter \"search_path\"".to_owned()).into());
+                };
+                return Box::pin(self.set(statement, setting)).await;
+            }
         }
         if name == "transaction_isolation" && value.as_deref().is_some_and(settings::is_one_snapshot) {
             let serializable = value.as_deref().is_some_and(settings::is_serializable);
@@ -374,6 +382,16 @@ pub(super) fn check_search_path<'a>(mut schemas: impl Iterator<Item = &'a String
         )
         .hint("SET search_path to the schemas of your tables; functions of Polyshard are called by their whole name.")),
     }
+}
+
+/// The same setting without `"$user"`, if it has that: no client has a schema of his own, and on a shard whose role is
+/// called `polyshard` it would be Polyshard's.
+fn without_own_schema(setting: &Setting) -> Option<String> {
+    let values = setting.values.as_ref().filter(|values| values.iter().any(|name| name == "$user"))?;
+    let others = values.iter().filter(|name| *name != "$user");
+    let others: Vec<String> = others.map(|name| polyshard_sql::quoted(name)).collect();
+    let path = if others.is_empty() { "''".to_owned() } else { others.join(", ") };
+    Some(format!("SET {}search_path TO {path}", if setting.local { "LOCAL " } else { "" }))
 }
 
 /// Refuses values of settings under which the door and the shards would read a text differently.
