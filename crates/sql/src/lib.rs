@@ -1,5 +1,6 @@
 //! PostgreSQL statements: parse, resolve, route, plan across shards. Pure: no I/O, no clock.
 
+pub mod ast;
 mod call;
 mod copy;
 mod cursor;
@@ -38,6 +39,4 @@ pub use schema::{
     TableName, TypeOid, View, Volatility,
 };
 pub use shape::{Lane, Shape};
-/// The parser's tree, for those who plan and translate.
-pub use sqlparser::ast;
 pub use statement::{Statement, statements};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sqlparser::ast;
+use crate::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 

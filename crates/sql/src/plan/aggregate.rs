@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{
+use crate::ast::{
     Cte, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, GroupByExpr, Ident, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
 };
@@ -46,7 +46,7 @@ impl Planner<'_> {
         let Some(mut combined) = replacing.select(select, self) else { return Ok(None) };
         let mut out = query.clone();
         if let Some(order) = &mut out.order_by {
-            let sqlparser::ast::OrderByKind::Expressions(items) = &mut order.kind else { return Ok(None) };
+            let crate::ast::OrderByKind::Expressions(items) = &mut order.kind else { return Ok(None) };
             for item in items {
                 if is_output(&item.expr, &combined) {
                     continue;

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use crate::ast::{Ident, ObjectName, Query, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut};
 use polyshard_map::ShardId;
-use sqlparser::ast::{
-    Ident, ObjectName, Query, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
-};
 
 use super::Fragment;
 use super::tree::{self, folded, quoted, relation};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::helpers::attached_token::AttachedToken;
-use sqlparser::ast::{
+use crate::ast::helpers::attached_token::AttachedToken;
+use crate::ast::{
     Cte, Distinct, Expr, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, With,
     visit_relations,
 };
@@ -212,7 +212,7 @@ pub(super) fn column_names(prefix: &str, count: usize) -> impl Iterator<Item = S
 }
 
 fn limit(rows: u64) -> LimitClause {
-    let value = sqlparser::ast::Value::Number(rows.to_string(), false);
+    let value = crate::ast::Value::Number(rows.to_string(), false);
     LimitClause::LimitOffset { limit: Some(Expr::Value(value.into())), offset: None, limit_by: Vec::new() }
 }
 
@@ -256,7 +256,7 @@ fn needed_commons(query: &Query, parent: &Scope) -> Option<Vec<Cte>> {
         return None;
     }
     let mut own = OwnNames::default();
-    let _ = sqlparser::ast::Visit::visit(query, &mut own);
+    let _ = crate::ast::Visit::visit(query, &mut own);
     let mut found = Vec::new();
     let mut names = BTreeSet::new();
     collect(query, parent, &mut names, &mut found);
@@ -289,7 +289,7 @@ fn collect(query: &Query, scope: &Scope, names: &mut BTreeSet<String>, found: &m
 #[derive(Default)]
 struct OwnNames(BTreeSet<String>);
 
-impl sqlparser::ast::Visitor for OwnNames {
+impl crate::ast::Visitor for OwnNames {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sqlparser::ast::{
+use crate::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, Join, JoinConstraint, JoinOperator, Select,
     TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
 };
@@ -225,7 +225,7 @@ impl Reading<'_, '_> {
         Tree::Leaf(self.relations.len() - 1)
     }
 
-    fn named(&mut self, name: &sqlparser::ast::ObjectName, alias: Option<&TableAlias>) -> Relation {
+    fn named(&mut self, name: &crate::ast::ObjectName, alias: Option<&TableAlias>) -> Relation {
         let Some((schema, short)) = relation(name) else { return opaque(alias, "", None, Place::Nowhere) };
         if schema.is_none()
             && let Some(common) = self.parent.common(&short)
@@ -255,7 +255,7 @@ impl Reading<'_, '_> {
 
     fn function(
         &mut self,
-        name: &sqlparser::ast::ObjectName,
+        name: &crate::ast::ObjectName,
         args: &[FunctionArg],
         alias: Option<&TableAlias>,
         with_ordinality: bool,

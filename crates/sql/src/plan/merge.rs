@@ -6,7 +6,7 @@
 //! whose keys are equal may come in any order, as from PostgreSQL itself. What remains to be known, and only when the
 //! types and collations are, is whether whoever puts the rows together can compare the keys as PostgreSQL does.
 
-use sqlparser::ast::{Expr, LimitClause, OrderByExpr, OrderBySort, Query};
+use crate::ast::{Expr, LimitClause, OrderByExpr, OrderBySort, Query};
 
 use super::tree::{self, whole};
 use super::{Fragment, Planner, Source};

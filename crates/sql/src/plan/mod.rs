@@ -24,8 +24,8 @@ pub use merge::{Merge, SortedBy};
 pub use quick::{Fold, GivenColumn, Quick};
 pub use tree::{folded, quoted};
 
+use crate::ast::Statement as Tree;
 use polyshard_map::ShardId;
-use sqlparser::ast::Statement as Tree;
 
 use self::plain::Usage;
 use self::scope::{Place, Scope};
@@ -255,7 +255,7 @@ fn plan_here(
 }
 
 /// What we send must mean what we planned: read again, it is the same tree.
-fn check_printed(text: &str, query: &sqlparser::ast::Query) -> Result<(), SqlError> {
+fn check_printed(text: &str, query: &crate::ast::Query) -> Result<(), SqlError> {
     if tree::query(text)? == *query {
         return Ok(());
     }

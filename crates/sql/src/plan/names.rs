@@ -1,6 +1,6 @@
 //! What PostgreSQL calls an output column that has no alias (its FigureColname).
 
-use sqlparser::ast::{DataType, Expr, Function, ObjectNamePart, SelectItem, SetExpr, Value};
+use crate::ast::{DataType, Expr, Function, ObjectNamePart, SelectItem, SetExpr, Value};
 
 use super::tree::folded;
 
@@ -73,8 +73,8 @@ fn figure(expr: &Expr) -> Named {
         Expr::Ceil { .. } => strong("ceil"),
         Expr::Floor { .. } => strong("floor"),
         Expr::Trim { trim_where, .. } => strong(match trim_where {
-            Some(sqlparser::ast::TrimWhereField::Leading) => "ltrim",
-            Some(sqlparser::ast::TrimWhereField::Trailing) => "rtrim",
+            Some(crate::ast::TrimWhereField::Leading) => "ltrim",
+            Some(crate::ast::TrimWhereField::Trailing) => "rtrim",
             _ => "btrim",
         }),
         _ => None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{
+use crate::ast::{
     Expr, FunctionArg, FunctionArgExpr, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, Query,
     Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins,
     Visit, VisitMut, Visitor, VisitorMut, visit_relations,
@@ -32,10 +32,10 @@ impl Planner<'_> {
         let Some(mut with) = query.with.take() else { return Ok(()) };
         // Those that nothing refers to any more are never computed, by PostgreSQL as by us.
         let recursive = with.recursive;
-        let mut kept: Vec<sqlparser::ast::Cte> = Vec::new();
+        let mut kept: Vec<crate::ast::Cte> = Vec::new();
         let mut seen = vec![parent.clone()];
         for at in 0..with.cte_tables.len() {
-            let before = sqlparser::ast::With { cte_tables: with.cte_tables[..=at].to_vec(), ..with.clone() };
+            let before = crate::ast::With { cte_tables: with.cte_tables[..=at].to_vec(), ..with.clone() };
             seen.push(self.analyzer.commons(Some(&before), parent));
         }
         while let Some(mut cte) = with.cte_tables.pop() {
@@ -455,7 +455,7 @@ impl Visitor for Usage {
             Expr::CompoundFieldAccess { .. } | Expr::QualifiedWildcard(..) => self.everything = true,
             Expr::Function(function) => {
                 let args = match &function.args {
-                    sqlparser::ast::FunctionArguments::List(list) => list.args.as_slice(),
+                    crate::ast::FunctionArguments::List(list) => list.args.as_slice(),
                     _ => &[],
                 };
                 let plain = |argument: &FunctionArg| {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{
+use crate::ast::{
     Expr, Function, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, Value,
     ValueWithSpan, VisitMut, VisitorMut,

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{
+use crate::ast::{
     Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, Visit,
     VisitMut, Visitor, VisitorMut,
 };

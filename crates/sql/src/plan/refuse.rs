@@ -2,9 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{
-    Expr, Function, Ident, ObjectName, Query, Select, SetExpr, TableFactor, Visit, Visitor,
-};
+use crate::ast::{Expr, Function, Ident, ObjectName, Query, Select, SetExpr, TableFactor, Visit, Visitor};
 
 use super::functions;
 use super::shape::is_shard_function;

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::ast::{Cte, Expr, Ident, VisitMut, VisitorMut};
 use polyshard_map::MapName;
-use sqlparser::ast::{Cte, Expr, Ident, VisitMut, VisitorMut};
 
 use super::tree::folded;
 use crate::schema::{Table, TypeOid};
@@ -225,7 +225,7 @@ struct Canonical<'s> {
 impl VisitorMut for Canonical<'_> {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _query: &mut sqlparser::ast::Query) -> ControlFlow<()> {
+    fn pre_visit_query(&mut self, _query: &mut crate::ast::Query) -> ControlFlow<()> {
         ControlFlow::Break(())
     }
 

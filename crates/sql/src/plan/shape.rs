@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use sqlparser::ast::{
+use crate::ast::{
     Distinct, Expr, GroupByExpr, OrderBy, OrderByKind, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, SetOperator, SetQuantifier, With,
 };
@@ -276,11 +276,11 @@ impl Analyzer<'_> {
 
     fn windows_within_key(&self, select: &Select, facts: &Facts, scope: &Scope) -> bool {
         let mut windows = facts.functions.iter().filter_map(|function| function.over.as_ref());
-        let within = |window: &sqlparser::ast::WindowType| match window {
-            sqlparser::ast::WindowType::WindowSpec(spec) => {
+        let within = |window: &crate::ast::WindowType| match window {
+            crate::ast::WindowType::WindowSpec(spec) => {
                 spec.window_name.is_none() && spec.partition_by.iter().any(|expr| self.is_key(expr, scope))
             }
-            sqlparser::ast::WindowType::NamedWindow(_) => false,
+            crate::ast::WindowType::NamedWindow(_) => false,
         };
         select.named_window.is_empty() && windows.all(within)
     }
@@ -358,7 +358,7 @@ impl Analyzer<'_> {
         demand
     }
 
-    pub(super) fn is_safe(&self, function: &sqlparser::ast::Function) -> bool {
+    pub(super) fn is_safe(&self, function: &crate::ast::Function) -> bool {
         if is_shard_name(function) {
             return true;
         }
@@ -381,7 +381,7 @@ impl Analyzer<'_> {
 }
 
 /// `polyshard.shard()`: the shard that a row is on.
-pub(super) fn is_shard_name(function: &sqlparser::ast::Function) -> bool {
+pub(super) fn is_shard_name(function: &crate::ast::Function) -> bool {
     let is_ours = |(schema, name): (Option<String>, String)| {
         schema.is_some_and(|schema| schema == "polyshard") && is_shard_function(&name)
     };
@@ -402,7 +402,7 @@ pub(super) fn aggregates(facts: &Facts) -> bool {
 }
 
 /// The expressions of an ORDER BY; none for forms that PostgreSQL does not have.
-pub(super) fn order_items(order: Option<&OrderBy>) -> Option<&[sqlparser::ast::OrderByExpr]> {
+pub(super) fn order_items(order: Option<&OrderBy>) -> Option<&[crate::ast::OrderByExpr]> {
     match order {
         None => Some(&[]),
         Some(OrderBy { kind: OrderByKind::Expressions(items), interpolate: None }) => Some(items),
@@ -410,7 +410,7 @@ pub(super) fn order_items(order: Option<&OrderBy>) -> Option<&[sqlparser::ast::O
     }
 }
 
-fn is_plain(options: &sqlparser::ast::WildcardAdditionalOptions) -> bool {
+fn is_plain(options: &crate::ast::WildcardAdditionalOptions) -> bool {
     options.opt_ilike.is_none()
         && options.opt_exclude.is_none()
         && options.opt_except.is_none()

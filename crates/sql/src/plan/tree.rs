@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{
+use crate::ast::{
     BinaryOperator, CastKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
     ObjectName, ObjectNamePart, Query, SetExpr, Statement as Tree, UnaryOperator, Value, ValueWithSpan,
     Visit, VisitMut, Visitor, VisitorMut,
@@ -76,7 +76,7 @@ impl VisitorMut for Quotes {
 pub(super) fn expression(text: &str) -> Result<Expr, SqlError> {
     let query = query(&format!("SELECT {text}"))?;
     if let SetExpr::Select(select) = *query.body
-        && let Some(sqlparser::ast::SelectItem::UnnamedExpr(expr)) = select.projection.into_iter().next()
+        && let Some(crate::ast::SelectItem::UnnamedExpr(expr)) = select.projection.into_iter().next()
     {
         return Ok(expr);
     }

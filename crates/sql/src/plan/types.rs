@@ -1,6 +1,6 @@
 //! The types of simple expressions: only what is certain, nothing where it is not.
 
-use sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
+use crate::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 
 use super::scope::Scope;
 use super::tree::{bare, function_name};
@@ -41,14 +41,14 @@ pub(super) fn of(expr: &Expr, scope: &Scope) -> Option<TypeOid> {
             "coalesce" => {
                 let arguments = super::tree::arguments(function)?;
                 let mut types = arguments.iter().map(|argument| match argument {
-                    sqlparser::ast::FunctionArgExpr::Expr(expr) => of(expr, scope),
+                    crate::ast::FunctionArgExpr::Expr(expr) => of(expr, scope),
                     _ => None,
                 });
                 let first = types.next()??;
                 types.all(|other| other == Some(first)).then_some(first)
             }
             "abs" => match super::tree::arguments(function)?.first()? {
-                sqlparser::ast::FunctionArgExpr::Expr(expr) => number(of(expr, scope)?),
+                crate::ast::FunctionArgExpr::Expr(expr) => number(of(expr, scope)?),
                 _ => None,
             },
             _ => None,

@@ -1,7 +1,7 @@
 //! A statement's analysis, put together from what the walk through it has found.
 
+use crate::ast::{self, SetExpr};
 use polyshard_map::ShardId;
-use sqlparser::ast::{self, SetExpr};
 
 use super::Context;
 use super::analysis::{Action, Analysis, Called, Occurrence, Place};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use sqlparser::ast::{self, Expr, Visit, Visitor};
+use crate::ast::{self, Expr, Visit, Visitor};
 
 use super::Context;
 use super::analysis::InsertRows;

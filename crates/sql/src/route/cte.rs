@@ -1,6 +1,6 @@
 //! WITH: which query a name stands for. A reference to a read-only query is expanded where it stands, each by itself.
 
-use sqlparser::ast::{Cte, Query, SetExpr, SetOperator, With};
+use crate::ast::{Cte, Query, SetExpr, SetOperator, With};
 
 use super::builder::Builder;
 use super::scope::{Columns, Outputs, name_of};
@@ -167,7 +167,7 @@ fn writes(query: &Query) -> bool {
 fn mentions_itself(cte: &Cte) -> bool {
     let name = name_of(&cte.alias.name);
     let mut found = false;
-    let _: std::ops::ControlFlow<()> = sqlparser::ast::visit_relations(&*cte.query, |relation| {
+    let _: std::ops::ControlFlow<()> = crate::ast::visit_relations(&*cte.query, |relation| {
         found |= super::scope::relation_of(relation)
             .is_some_and(|(schema, last)| schema.is_none() && last == name);
         std::ops::ControlFlow::Continue(())

@@ -1,6 +1,6 @@
 //! FROM: relations and joins, and which side of a join a condition says something about.
 
-use sqlparser::ast::{Join, JoinConstraint, JoinOperator, TableAlias, TableFactor, TableWithJoins};
+use crate::ast::{Join, JoinConstraint, JoinOperator, TableAlias, TableFactor, TableWithJoins};
 use std::ops::Range;
 
 use super::builder::{Builder, Resolved, Use};
@@ -291,7 +291,7 @@ impl Builder<'_> {
         let parsed = statements(&view.definition).map_err(|_| unreadable())?;
         let query = match parsed.as_slice() {
             [one] => match one.ast() {
-                Some(sqlparser::ast::Statement::Query(query)) => query,
+                Some(crate::ast::Statement::Query(query)) => query,
                 _ => return Err(unreadable()),
             },
             _ => return Err(unreadable()),

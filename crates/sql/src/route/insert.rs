@@ -1,6 +1,6 @@
 //! INSERT: which value each row has for the key, and where the rows stand in the text.
 
-use sqlparser::ast::{Expr, Insert, ObjectName, OnConflictAction, OnInsert, Query, SetExpr, TableObject};
+use crate::ast::{Expr, Insert, ObjectName, OnConflictAction, OnInsert, Query, SetExpr, TableObject};
 use std::sync::Arc;
 
 use super::analysis::InsertRows;
@@ -156,12 +156,12 @@ impl Builder<'_> {
     fn check_conflict(
         &mut self,
         table: &Table,
-        assignments: &[sqlparser::ast::Assignment],
+        assignments: &[crate::ast::Assignment],
     ) -> Result<(), SqlError> {
         let Placement::Sharded { column, .. } = table.placement else { return Ok(()) };
         let key = &table.columns[column].name;
         for assignment in assignments {
-            use sqlparser::ast::AssignmentTarget::{ColumnName, Tuple};
+            use crate::ast::AssignmentTarget::{ColumnName, Tuple};
             let touched = match &assignment.target {
                 ColumnName(name) => is_column(name, key),
                 Tuple(names) => names.iter().any(|name| is_column(name, key)),

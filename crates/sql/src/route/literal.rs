@@ -1,6 +1,6 @@
 //! Literals and parameters in a statement, with their casts, and what value they have beside a column.
 
-use sqlparser::ast::{self, ArrayElemTypeDef, CastKind, DataType, Expr, TimezoneInfo, UnaryOperator, Value};
+use crate::ast::{self, ArrayElemTypeDef, CastKind, DataType, Expr, TimezoneInfo, UnaryOperator, Value};
 
 use super::array;
 use super::formula::{Formula, Operand, Parameter};

@@ -1,6 +1,6 @@
 //! Conditions: what must hold of which columns for a row to matter.
 
-use sqlparser::ast::{BinaryOperator, Expr, Query, Value};
+use crate::ast::{BinaryOperator, Expr, Query, Value};
 use std::ops::Range;
 
 use super::builder::Builder;

@@ -1,6 +1,6 @@
 //! Queries: what columns they give, and whether what is asked of a column may be asked of the tables inside.
 
-use sqlparser::ast::{
+use crate::ast::{
     self, Distinct, Expr, GroupByExpr, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
     Visit, Visitor, WindowType,
 };

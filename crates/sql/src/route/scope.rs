@@ -1,6 +1,6 @@
 //! Which column a name means: the tables of a FROM with their aliases, and those of the queries around it.
 
-use sqlparser::ast::{Ident, ObjectName};
+use crate::ast::{Ident, ObjectName};
 
 use super::graph::NodeId;
 use super::literal::Literal;

@@ -1,6 +1,6 @@
 //! INSERT … SELECT … FROM UNNEST(…): rows that come as one array for each column, as drivers send them in bulk.
 
-use sqlparser::ast::{
+use crate::ast::{
     Array, ArrayElemTypeDef, CastKind, DataType, Expr, Query, SelectItem, SetExpr, TableAlias, TableFactor,
     UnaryOperator, Value,
 };

@@ -1,6 +1,6 @@
 //! UPDATE, DELETE and MERGE: the table that is written, and the rows that can be meant.
 
-use sqlparser::ast::{
+use crate::ast::{
     self, Assignment, AssignmentTarget, Delete, Expr, FromTable, Merge, MergeAction, MergeClauseKind,
     MergeInsertKind, MergeUpdateKind, ObjectName, Statement, TableFactor, TableWithJoins, Update,
     UpdateTableFromKind,

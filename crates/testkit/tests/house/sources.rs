@@ -68,6 +68,13 @@ const ALLOWED: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Names that only one file may use, with the reason.
+const ONLY_IN: &[(&str, &str, &str)] = &[(
+    "sqlparser::ast",
+    "crates/sql/src/ast.rs",
+    "use `polyshard_sql::ast`: the parser's own `visit` compiles the walk over all nodes again for each visitor",
+)];
+
 /// The lines of a file that are not tests: all before its test module, none if the whole file is a test.
 fn production(file: &File) -> &str {
     let parts: Vec<_> = file.path.split('/').collect();
@@ -140,6 +147,21 @@ fn nothing_banned_is_called() {
         }
     }
     no_offences("these are not called here:", offences);
+}
+
+#[test]
+fn names_kept_to_one_file_stay_there() {
+    let mut offences = Vec::new();
+    let files = rust_files();
+    for (needle, home, why) in ONLY_IN {
+        let is_home = |file: &&File| file.path == *home;
+        assert!(files.iter().any(|file| is_home(&file) && file.text.contains(needle)), "{home}: no {needle}");
+        let others = files.iter().filter(|file| !is_home(file) && file.crate_folder() != Some("testkit"));
+        offences.extend(others.flat_map(|file| {
+            places(file, &file.text, needle).map(|place| format!("{place}  ({why})")).collect::<Vec<_>>()
+        }));
+    }
+    no_offences("these names are used in one file only:", offences);
 }
 
 #[test]
