@@ -8,9 +8,9 @@ use polyshard_backup::{
 };
 use polyshard_catalog::{ArchiveRecord, Catalog};
 use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId};
-use polyshard_rebalance::archiving::{self, Archiver, Held, NotStepped, Stepped, Stepping};
 use polyshard_router::Router;
 use polyshard_shard::OpId;
+use polyshard_workflow::archiving::{self, Archiver, Held, NotStepped, Stepped, Stepping};
 
 use crate::RunOptions;
 use crate::config::Config;

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use polyshard_azure_http::{
+use polyshard_azure_storage::{
     Accounts, DEVELOPMENT_KEY, Door, Limits, Service, Surroundings, Timestamp, Transport,
 };
 use polyshard_catalog::Driver;
-use polyshard_journal::{Journal, Keeper};
 use polyshard_router::{Rounds, Router};
+use polyshard_schema::{Journal, Keeper};
 use polyshard_shard::StoreSchema;
 use polyshard_store_queue::{QueueService, QueueStore};
 use polyshard_store_table::{TableService, TableStore};
@@ -31,7 +31,7 @@ pub(crate) fn schemas() -> Vec<StoreSchema> {
     vec![
         polyshard_store_queue::schema(),
         polyshard_store_table::schema(),
-        polyshard_journal::schema(),
+        polyshard_schema::schema(),
         polyshard_store_sql::schema(),
     ]
 }
@@ -110,7 +110,7 @@ impl Doors {
         let scheme = if matches!(door.transport, Transport::Plain) { "http" } else { "https" };
         self.counters.push((name.to_owned(), listener.counters()));
         self.addresses.insert(name.to_owned(), format!("{scheme}://{}", listener.address()));
-        self.tasks.push(tokio::spawn(polyshard_azure_http::serve(listener, shutdown.clone(), door)));
+        self.tasks.push(tokio::spawn(polyshard_azure_storage::serve(listener, shutdown.clone(), door)));
         Ok(())
     }
 

@@ -25,7 +25,7 @@ pub use backups::{
     BACKUP_CANCELLED, DepotBackup, check_backup, list_backups, prune_backups, restore, restore_shard,
 };
 pub use error::ServerError;
-pub use polyshard_azure_http::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Timestamp};
+pub use polyshard_azure_storage::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Timestamp};
 pub use run::run;
 
 /// Looks up an environment variable.

@@ -33,11 +33,12 @@ use polyshard_admin::types::{
 use polyshard_admin::{Answer, Basis, Data, Exported, Operator, Page, Problem};
 use polyshard_catalog::{Catalog, Driver};
 use polyshard_engine::Dialect;
-use polyshard_journal::Journal;
 use polyshard_map::{Epoch, MapName, ShardId};
 use polyshard_mover::Mover;
-use polyshard_rebalance::{Heat, Procedures};
+use polyshard_planner::Heat;
 use polyshard_router::Router;
+use polyshard_schema::Journal;
+use polyshard_workflow::Procedures;
 
 pub(crate) use archive::ArchiveDoor;
 pub(crate) use archive_rules::{POLICY as ARCHIVE_POLICY, RuleFailures};

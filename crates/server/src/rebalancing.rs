@@ -9,9 +9,9 @@ use std::time::Duration;
 use polyshard_admin::types::BalanceRequest;
 use polyshard_catalog::{OpState, ProcedureRecord};
 use polyshard_map::{KeyRange, MapName, ShardId};
-use polyshard_rebalance::Procedure;
-use polyshard_rebalance::forecast::moment;
+use polyshard_planner::forecast::moment;
 use polyshard_wire::Shutdown;
+use polyshard_workflow::Procedure;
 
 use crate::config::RebalanceConfig;
 use crate::operator::{Manner, Operations, now_ms};
@@ -206,7 +206,7 @@ pub(crate) fn is_quiet(now_ms: i64, (from, until): (u32, u32)) -> bool {
 #[cfg(test)]
 mod tests {
     use polyshard_map::KeyBytes;
-    use polyshard_rebalance::Task;
+    use polyshard_workflow::Task;
 
     use super::*;
 

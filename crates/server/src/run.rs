@@ -11,10 +11,10 @@ use polyshard_catalog::{
 };
 use polyshard_engine::Options;
 use polyshard_mover::Mover;
-use polyshard_rebalance::{Procedures, RunnerOptions};
 use polyshard_router::{Router, RouterOptions};
 use polyshard_shard::{RouterId, ShardOptions};
 use polyshard_wire::{Limits, Listener, Shutdown};
+use polyshard_workflow::{Procedures, RunnerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 

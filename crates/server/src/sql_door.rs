@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use polyshard_catalog::{Catalog, Driver};
-use polyshard_journal::{Journal, JournalOptions};
 use polyshard_router::Router;
+use polyshard_schema::{Journal, JournalOptions};
 use polyshard_store_sql::{Door, Limits, Login, Parts, Random, TlsAcceptor};
 
 use crate::RunOptions;

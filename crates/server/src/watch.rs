@@ -22,7 +22,7 @@ use polyshard_admin::types::{
 };
 use polyshard_admin::{Answer, Events, Problem, Watch};
 use polyshard_map::{MapName, ShardId};
-use polyshard_rebalance::Heat;
+use polyshard_planner::Heat;
 use polyshard_router::Router;
 use polyshard_shard::Gauge;
 use polyshard_wire::{Counters, Shutdown};

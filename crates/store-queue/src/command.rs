@@ -3,7 +3,7 @@
 mod metadata;
 mod parameters;
 
-use polyshard_azure_http::{
+use polyshard_azure_storage::{
     Context, Endpoint, Method, Need, PropertiesPatch, Request, ResourceType, SasOperation, ServiceError,
     parse_policies, xml,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyshard_azure_http::{
+use polyshard_azure_storage::{
     AccountName, Answer, Context, Method, Policies, Request, Response, Service, ServiceError, StoreKind,
     StoredPolicy,
 };

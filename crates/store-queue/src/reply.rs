@@ -1,7 +1,7 @@
 //! Answers and errors as the queue clients read them: the only file that knows the codes of the wire.
 
-use polyshard_azure_http::xml::Writer;
-use polyshard_azure_http::{
+use polyshard_azure_storage::xml::Writer;
+use polyshard_azure_storage::{
     Response, ServiceError, ServiceProperties, StoredPolicy, Timestamp, write_policies,
 };
 use polyshard_catalog::CatalogError;

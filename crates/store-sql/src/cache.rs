@@ -176,9 +176,9 @@ pub(crate) struct Analysed {
 /// A statement in SQLite's words, and what it was translated under.
 struct Translated {
     basis: Basis,
-    settings: Arc<polyshard_lite::Settings>,
+    settings: Arc<polyshard_sql_on_sqlite::Settings>,
     types: Box<[u32]>,
-    prepared: Arc<polyshard_lite::Prepared>,
+    prepared: Arc<polyshard_sql_on_sqlite::Prepared>,
 }
 
 impl Analysed {
@@ -215,10 +215,10 @@ impl Analysed {
     pub fn lite(
         &self,
         basis: &Basis,
-        settings: &Arc<polyshard_lite::Settings>,
+        settings: &Arc<polyshard_sql_on_sqlite::Settings>,
         types: &[u32],
-        make: impl FnOnce(&Statement) -> Result<polyshard_lite::Prepared, SqlError>,
-    ) -> Result<Arc<polyshard_lite::Prepared>, SqlError> {
+        make: impl FnOnce(&Statement) -> Result<polyshard_sql_on_sqlite::Prepared, SqlError>,
+    ) -> Result<Arc<polyshard_sql_on_sqlite::Prepared>, SqlError> {
         if let Some(known) = &*self.lite.load()
             && known.basis.is(basis)
             && (Arc::ptr_eq(&known.settings, settings) || known.settings == *settings)

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use polyshard_catalog::{Catalog, Failpoint};
-use polyshard_journal::Journal;
 use polyshard_map::{Map, MapName, ShardId};
 use polyshard_router::{Access, Router, View};
+use polyshard_schema::Journal;
 use polyshard_sql::{Maps, Schema, SqlError, SqlState};
 use polyshard_wire::{Connection, Listener, Served, Shutdown};
 use tokio::sync::{OnceCell, Semaphore};

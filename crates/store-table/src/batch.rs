@@ -1,6 +1,6 @@
 //! `$batch`: requests inside a request, as `multipart/mixed`, and the answers in the same form.
 
-use polyshard_azure_http::{Headers, Method, RawPath, Request, Response, decode_query};
+use polyshard_azure_storage::{Headers, Method, RawPath, Request, Response, decode_query};
 
 /// Parts of a change set that are read at all; more than the service allows, so that it can say so.
 const PARTS_MAX: usize = 200;

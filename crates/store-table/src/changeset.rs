@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use polyshard_azure_http::{Context, ServiceError, Timestamp};
+use polyshard_azure_storage::{Context, ServiceError, Timestamp};
 
 use crate::batch::{Alike, Answers, Part, PartHead};
 use crate::command::Command;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyshard_azure_http::{
+use polyshard_azure_storage::{
     Headers, Method, Need, PropertiesPatch, RawPath, Request, ResourceType, SasOperation, ServiceError,
     StoredPolicy, parse_policies,
 };

@@ -5,7 +5,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use uuid::Uuid;
 
 /// The type of a property.

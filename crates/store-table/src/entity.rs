@@ -1,6 +1,6 @@
 //! Entities and their keys, checked against the service's limits when they are made.
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 
 use crate::edm::{EdmValue, utf16_bytes};
 

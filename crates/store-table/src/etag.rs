@@ -1,7 +1,7 @@
 //! ETags: an entity's timestamp, as the service writes it, and the conditions that clients make of them.
 
 use percent_encoding::percent_decode_str;
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 
 /// The ETag of an entity that was last changed then: `W/"datetime'2026-11-15T07%3A25%3A16.2221997Z'"`.
 pub fn etag(timestamp: Timestamp) -> String {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use polyshard_azure_http::xml::Writer;
-use polyshard_azure_http::{
+use polyshard_azure_storage::xml::Writer;
+use polyshard_azure_storage::{
     AccountName, Answer, BodyFormat, Context, Endpoint, Identity, Policies, Request, Response, Service,
     ServiceError, ServiceProperties, StoreKind, StoredPolicy, TableKeyRange, Timestamp, write_policies,
 };

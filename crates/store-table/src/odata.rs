@@ -427,7 +427,7 @@ pub(crate) fn read_table_name(body: &[u8]) -> Result<String, InputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polyshard_azure_http::Timestamp;
+    use polyshard_azure_storage::Timestamp;
 
     const BODY: &str = "{\"PartitionKey\":\"p'1\",\"RowKey\":\"ü\",\"Timestamp\":\"x\",\"odata.etag\":\"y\",\
         \"Age\":23,\"One\":1.0,\"Due@odata.type\":\"Edm.Double\",\"Due\":200,\"Active\":true,\"None\":null,\

@@ -1,6 +1,6 @@
 //! The resources that a table service's URLs name.
 
-use polyshard_azure_http::ServiceError;
+use polyshard_azure_storage::ServiceError;
 
 use crate::reply;
 

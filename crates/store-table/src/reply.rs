@@ -1,6 +1,6 @@
 //! What clients are told: responses, and the only place with the service's error codes.
 
-use polyshard_azure_http::{Context, Response, ServiceError};
+use polyshard_azure_storage::{Context, Response, ServiceError};
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
 use polyshard_router::rights::Missing;
@@ -100,7 +100,7 @@ pub(crate) fn inserted(
 }
 
 /// An entity was updated, merged or replaced.
-pub(crate) fn updated(time: polyshard_azure_http::Timestamp) -> Response {
+pub(crate) fn updated(time: polyshard_azure_storage::Timestamp) -> Response {
     respond(204).header("ETag", etag(time))
 }
 

@@ -109,7 +109,7 @@ fn read_value(value: Json<'_>) -> Option<EdmValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polyshard_azure_http::Timestamp;
+    use polyshard_azure_storage::Timestamp;
     use proptest::prelude::*;
     use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use polyshard_azure_http::{Headers, Method, RawPath, Request, decode_query};
+use polyshard_azure_storage::{Headers, Method, RawPath, Request, decode_query};
 use polyshard_testkit::mutate::mutate;
 use proptest::prelude::*;
 

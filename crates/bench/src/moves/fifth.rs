@@ -9,8 +9,8 @@ use polyshard_catalog::{MoveRequest, OpRecord};
 use polyshard_engine::{Batch, Statement};
 use polyshard_map::{Epoch, HashSpec, Key, KeyType, MapDefinition, MapName, Scheme, ShardId, spread_buckets};
 use polyshard_mover::Mover;
-use polyshard_rebalance::plan::{Aim, By, Planned, Situation};
-use polyshard_rebalance::{Heat, measure};
+use polyshard_planner::plan::{Aim, By, Planned, Situation};
+use polyshard_planner::{Heat, measure};
 use polyshard_router::Access;
 use polyshard_shard::{Dataset, Placement};
 

@@ -183,7 +183,7 @@ fn wait(signal: &Signal, wal_keep: Duration) -> Work {
 /// So that is done here before, and what they have written meanwhile is moved once more.
 fn move_beside(files: &mut Files, signal: &Signal) -> u32 {
     let pages = move_rounds(&mut files.connection, signal, 0);
-    match polyshard_logfile::sync_database(&files.syncing.raw) {
+    match polyshard_sqlite_wal::sync_database(&files.syncing.raw) {
         Ok(()) => move_rounds(&mut files.connection, signal, pages),
         Err(code) => {
             // SQLite's own sync, when the log starts over, says so again.

@@ -76,7 +76,7 @@ impl Connection {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let raw = match role {
             Role::Writer => {
-                let gathering = polyshard_logfile::register().map_err(|code| Error::Unavailable {
+                let gathering = polyshard_sqlite_wal::register().map_err(|code| Error::Unavailable {
                     message: format!("SQLite does not take the file system for logs (code {code})"),
                 })?;
                 rusqlite::Connection::open_with_flags_and_vfs(path, flags, gathering)

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const LOG_HEADER_BYTES: u64 = polyshard_logfile::LOG_HEADER_BYTES as u64;
-const FRAME_HEADER_BYTES: u64 = polyshard_logfile::FRAME_HEADER_BYTES as u64;
+const LOG_HEADER_BYTES: u64 = polyshard_sqlite_wal::LOG_HEADER_BYTES as u64;
+const FRAME_HEADER_BYTES: u64 = polyshard_sqlite_wal::FRAME_HEADER_BYTES as u64;
 
 /// Commits like the last one that there is room for after the file was made longer.
 const COMMITS: u32 = 16;

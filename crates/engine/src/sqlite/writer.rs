@@ -356,7 +356,7 @@ impl Writer {
 
     fn commit(&mut self) -> Result<(), Error> {
         Counters::add(&self.counters.groups, 1);
-        match polyshard_logfile::commit(&self.connection.raw) {
+        match polyshard_sqlite_wal::commit(&self.connection.raw) {
             Ok(()) => Ok(()),
             Err(error) => {
                 let open = leaves_commit_open(&error);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use polyshard_azure_http::{AccountKey, DEVELOPMENT_ACCOUNT as ACCOUNT, DEVELOPMENT_KEY, Timestamp};
+use polyshard_azure_storage::{AccountKey, DEVELOPMENT_ACCOUNT as ACCOUNT, DEVELOPMENT_KEY, Timestamp};
 use polyshard_testkit::process::{Server, Setup};
 
 use crate::backup::{Holding, orders, psql, text, with_orders};

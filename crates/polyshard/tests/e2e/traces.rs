@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use polyshard_azure_http::{AccountKey, DEVELOPMENT_KEY, Timestamp};
+use polyshard_azure_storage::{AccountKey, DEVELOPMENT_KEY, Timestamp};
 use polyshard_testkit::process::{Server, Setup};
 use serde_json::Value;
 use tokio_postgres::NoTls;

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use polyshard_azure_http::{AccountKey, DEVELOPMENT_KEY, Timestamp};
+use polyshard_azure_storage::{AccountKey, DEVELOPMENT_KEY, Timestamp};
 
 /// The account of development setups.
 const ACCOUNT: &str = "devstoreaccount1";

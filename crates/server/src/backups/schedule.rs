@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_backup::{BackupError, Clock, Depot, Pruned, Retention, What};
 use polyshard_catalog::RunState;
 use polyshard_map::ShardId;

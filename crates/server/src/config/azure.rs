@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use polyshard_azure_http::AccountName;
+use polyshard_azure_storage::AccountName;
 
 use super::build::{door, secret};
 use super::error::{ConfigErrors, Origin};

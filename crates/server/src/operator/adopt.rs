@@ -4,8 +4,8 @@ use polyshard_admin::convert::read_definition;
 use polyshard_admin::types::{AdoptAnswer, AdoptRequest, AdoptedTable, NewMap, TablePlacement};
 use polyshard_admin::{ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, NewShard, ShardLimits};
-use polyshard_journal::Adopted;
-use polyshard_rebalance::{Columns, Procedure, TakeIn, Task};
+use polyshard_schema::Adopted;
+use polyshard_workflow::{Columns, Procedure, TakeIn, Task};
 
 use super::Operations;
 use super::schema::of_journal;
@@ -88,7 +88,7 @@ impl Operations {
     }
 }
 
-fn shown(table: polyshard_journal::AdoptTable) -> AdoptedTable {
+fn shown(table: polyshard_schema::AdoptTable) -> AdoptedTable {
     let (placement, key) = match table.how {
         Adopted::Sharded(column) => (TablePlacement::Sharded, Some(column)),
         Adopted::Reference => (TablePlacement::Reference, None),

@@ -14,9 +14,9 @@ use polyshard_catalog::{
     ARCHIVE, ArchiveRecord, ArchiveState, CatalogError, ChangeRequest, OpState, RESTORE_ARCHIVE,
 };
 use polyshard_map::{Change, Entry, KeyRange, MapDefinition, MapName, Scheme, ShardId, State};
-use polyshard_rebalance::archiving::{self, NotStepped};
-use polyshard_rebalance::measure::{self, Weight};
+use polyshard_planner::measure::{self, Weight};
 use polyshard_router::Rounds;
+use polyshard_workflow::archiving::{self, NotStepped};
 use tokio::sync::Notify;
 
 use super::{OPERATIONS_SHOWN, Operations, now_ms};

@@ -11,9 +11,9 @@ use polyshard_admin::types::{
 use polyshard_admin::{ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, Policy};
 use polyshard_map::{Entry, KeyRange, MapName, ShardId};
-use polyshard_rebalance::aging::{self, Age, Every, Old, Period};
-use polyshard_rebalance::measure;
-use polyshard_rebalance::{Procedure, Task};
+use polyshard_planner::aging::{self, Age, Every, Old, Period};
+use polyshard_planner::measure;
+use polyshard_workflow::{Procedure, Task};
 
 use super::archive::{ArchiveDoor, PARTS_MAX, Wanted, of_backup};
 use super::moves::of_move;

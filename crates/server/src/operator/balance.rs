@@ -10,11 +10,12 @@ use polyshard_admin::types::{
 use polyshard_admin::{Answer, Balancer, ErrorCode, Problem};
 use polyshard_catalog::{OpState, ProcedureRecord};
 use polyshard_map::{KeyRange, MapName, ShardId, State};
-use polyshard_rebalance::measure::{self, Measured};
-use polyshard_rebalance::plan::{Aim, By, Place, Plan, Situation};
-use polyshard_rebalance::procedure::TASKS_MAX;
-use polyshard_rebalance::{Procedure, Rule, Task};
+use polyshard_planner::Rule;
+use polyshard_planner::measure::{self, Measured};
+use polyshard_planner::plan::{Aim, By, Place, Plan, Situation};
 use polyshard_router::view::KnownMap;
+use polyshard_workflow::procedure::TASKS_MAX;
+use polyshard_workflow::{Procedure, Task};
 
 use super::moves::{moved_range, steps};
 use super::{Operations, now_ms};
@@ -186,7 +187,7 @@ impl Operations {
             plan.moves.truncate(most);
             plan.notes.push(format!("{left} more moves are left for the next time"));
         }
-        let carry = |planned: &polyshard_rebalance::plan::Planned| Task::Move {
+        let carry = |planned: &polyshard_planner::plan::Planned| Task::Move {
             map: name.clone(),
             range: planned.range.clone(),
             to: planned.to.clone(),

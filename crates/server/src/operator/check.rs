@@ -8,13 +8,14 @@ use polyshard_admin::types::{
 };
 use polyshard_admin::{Answer, Checker, ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, REPAIR};
-use polyshard_journal::JournalError;
 use polyshard_map::{MapName, ShardId};
 use polyshard_mover::{OldRows, Repair, Repaired};
-use polyshard_rebalance::procedure::TASKS_MAX;
-use polyshard_rebalance::{Link, Procedure, Task};
+use polyshard_schema::JournalError;
+use polyshard_schema::Link;
 use polyshard_shard::OpId;
 use polyshard_sql::{Schema, TableName};
+use polyshard_workflow::procedure::TASKS_MAX;
+use polyshard_workflow::{Procedure, Task};
 
 use super::Operations;
 use super::schema::of_journal;
@@ -251,7 +252,7 @@ fn rows(map: &MapName, shard: &ShardId, dataset: String, of: &Repaired) -> Repai
     }
 }
 
-fn table(one: polyshard_journal::Mended) -> RepairedTable {
+fn table(one: polyshard_schema::Mended) -> RepairedTable {
     RepairedTable {
         shard: one.shard,
         table: one.table,

@@ -9,10 +9,10 @@ use polyshard_admin::{Basis, ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, MoveRequest, OpRecord, OpState, Wish};
 use polyshard_map::{Entry, KeyRange, Map, MapDefinition, MapName, ShardId, State};
 use polyshard_mover::{BUSY_SHARE_MIN, Load, MoveError};
-use polyshard_rebalance::stretch::{Stretch, stretches};
-use polyshard_rebalance::{Procedure, Task};
 use polyshard_router::view::KnownMap;
 use polyshard_shard::OpId;
+use polyshard_workflow::stretch::{Stretch, stretches};
+use polyshard_workflow::{Procedure, Task};
 
 use super::schema::of_journal;
 use super::{Operations, version, views};

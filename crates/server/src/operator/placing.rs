@@ -9,9 +9,9 @@ use polyshard_admin::types::{AddChange, PlacedEntry};
 use polyshard_admin::{ErrorCode, Problem};
 use polyshard_catalog::ShardRecord;
 use polyshard_map::{GroupName, KeyRange, MapDefinition, MapName, ShardId, State};
-use polyshard_rebalance::plan::{HEADROOM_PERCENT, Place};
-use polyshard_rebalance::rule::Seen;
-use polyshard_rebalance::{Rule, measure};
+use polyshard_planner::plan::{HEADROOM_PERCENT, Place};
+use polyshard_planner::rule::Seen;
+use polyshard_planner::{Rule, measure};
 use polyshard_router::view::KnownMap;
 
 use super::Operations;

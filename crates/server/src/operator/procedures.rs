@@ -3,8 +3,8 @@
 use polyshard_admin::Problem;
 use polyshard_admin::types::{OperationState, OperationView};
 use polyshard_catalog::{CatalogError, OpState, ProcedureRecord, Wish};
-use polyshard_rebalance::Procedure;
 use polyshard_shard::OpId;
+use polyshard_workflow::Procedure;
 
 use super::{OPERATIONS_SHOWN, Operations};
 use crate::problem;

@@ -4,9 +4,9 @@ use polyshard_admin::{ErrorCode, Problem};
 use polyshard_catalog::CatalogError;
 use polyshard_engine::{Dialect, Statement, Target};
 use polyshard_map::{KeyRange, MapDefinition, ShardId};
-use polyshard_rebalance::Rule;
-use polyshard_rebalance::measure;
-use polyshard_rebalance::plan::{Piece, Situation};
+use polyshard_planner::Rule;
+use polyshard_planner::measure;
+use polyshard_planner::plan::{Piece, Situation};
 use polyshard_router::view::KnownMap;
 use polyshard_shard::{Shard, ShardError};
 

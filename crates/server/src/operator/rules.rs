@@ -6,8 +6,8 @@ use polyshard_admin::convert::range_view;
 use polyshard_admin::types::{NewRule, RangeView, RuleView};
 use polyshard_admin::{ErrorCode, Problem};
 use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId};
-use polyshard_rebalance::Rule;
-use polyshard_rebalance::plan::Place;
+use polyshard_planner::Rule;
+use polyshard_planner::plan::Place;
 
 use super::Operations;
 use super::moves::moved_range;

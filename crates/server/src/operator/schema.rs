@@ -4,8 +4,8 @@ use polyshard_admin::types::{
     DeclareRequest, SchemaCheckAnswer, SchemaDifference, TablePlacement, TableView, Unreachable,
 };
 use polyshard_admin::{ErrorCode, Problem};
-use polyshard_journal::{Declaration, JournalError};
 use polyshard_map::{MapName, ShardId};
+use polyshard_schema::{Declaration, JournalError};
 use polyshard_sql::{Placement, Table, TableName};
 
 use super::Operations;

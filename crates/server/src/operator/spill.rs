@@ -7,8 +7,8 @@ use polyshard_admin::{ErrorCode, Problem};
 use polyshard_catalog::{CatalogError, ChangeRequest};
 use polyshard_engine::Statement;
 use polyshard_map::{Change, Entry, Key, KeyBytes, KeyRange, MapDefinition, MapName, Scheme, ShardId, State};
-use polyshard_rebalance::measure;
-use polyshard_rebalance::plan::Place;
+use polyshard_planner::measure;
+use polyshard_planner::plan::Place;
 use polyshard_shard::{Placement, Shard};
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,7 @@ use polyshard_admin::convert::range_view;
 use polyshard_admin::types::{ColdRange, HOT_MAX, HotAnswer, HotBy, HotRequest, HotShardlet, KeyText};
 use polyshard_map::{Key, MapName, ShardId};
 use polyshard_meter::Heavy;
-use polyshard_rebalance::{Heat, KeyHeat, forecast, measure};
+use polyshard_planner::{Heat, KeyHeat, forecast, measure};
 
 use super::Watcher;
 use super::samples::round;

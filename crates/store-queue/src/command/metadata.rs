@@ -1,6 +1,6 @@
 //! The user's metadata in headers, checked as the service checks it.
 
-use polyshard_azure_http::{Headers, ServiceError};
+use polyshard_azure_storage::{Headers, ServiceError};
 
 use crate::reply;
 use crate::store::Metadata;

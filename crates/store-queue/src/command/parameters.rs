@@ -1,6 +1,6 @@
 //! Query parameters that are whole numbers within limits.
 
-use polyshard_azure_http::{Request, ServiceError};
+use polyshard_azure_storage::{Request, ServiceError};
 
 use crate::reply;
 

@@ -1,6 +1,6 @@
 //! What requests are read as, and what is refused.
 
-use polyshard_azure_http::{
+use polyshard_azure_storage::{
     API_VERSION_DEFAULT, AccountName, Context, Endpoint, Headers, Identity, Method, RawPath, Request, Scheme,
     Timestamp, decode_query,
 };

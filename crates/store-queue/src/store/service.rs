@@ -1,6 +1,6 @@
 //! The properties of an account's queue service, kept in the catalog.
 
-use polyshard_azure_http::{PropertiesPatch, ServiceProperties};
+use polyshard_azure_storage::{PropertiesPatch, ServiceProperties};
 use polyshard_catalog::CatalogError;
 use serde::{Deserialize, Serialize};
 

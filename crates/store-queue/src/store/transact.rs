@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use polyshard_azure_http::xml::is_xml_char;
+use polyshard_azure_storage::xml::is_xml_char;
 use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{Dialect, Expect, Rows, Statement, Transaction};
 use polyshard_map::{Key, MapName};

@@ -33,8 +33,9 @@ impl Session {
             return false;
         }
         let parsed = polyshard_sql::statements(sql).ok().and_then(|found| found.into_iter().next());
-        parsed
-            .is_some_and(|parsed| polyshard_lite::prepare(&parsed, context, &[], &self.lite_settings).is_ok())
+        parsed.is_some_and(|parsed| {
+            polyshard_sql_on_sqlite::prepare(&parsed, context, &[], &self.lite_settings).is_ok()
+        })
     }
 
     /// Fetches the fragments as [`Session::fetch`] does, where SQLite files have a part in them.

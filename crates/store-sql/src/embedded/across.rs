@@ -1,9 +1,9 @@
 //! SELECT over several SQLite shards: one connection that sees all their files, in one read of each.
 
 use polyshard_engine::{Dialect, Statement as EngineStatement};
-use polyshard_lite::{Across, Attached, QUIET, prepare_across};
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Param, Route, Schema, SqlError, SqlState, TypeOid};
+use polyshard_sql_on_sqlite::{Across, Attached, QUIET, prepare_across};
 
 use super::pages::PAGE_ROWS;
 use super::translate::statement_of;
@@ -120,5 +120,5 @@ pub(super) fn name_of(at: usize) -> String {
 }
 
 pub(super) fn wrong(error: polyshard_engine::Error) -> Stop {
-    Stop::Refused(polyshard_lite::error(&error, &Schema::default()))
+    Stop::Refused(polyshard_sql_on_sqlite::error(&error, &Schema::default()))
 }

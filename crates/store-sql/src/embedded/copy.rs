@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use polyshard_engine::{Statement as EngineStatement, Transaction};
-use polyshard_lite::Prepared;
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Copy, CopyWhat, Param, ParamValue, Route, Schema, SqlError, SqlState, quoted};
+use polyshard_sql_on_sqlite::Prepared;
 
 use super::run::savepoint;
 use super::translate::statement_of;
@@ -95,7 +95,7 @@ impl Session {
                 for shard in open.values_mut() {
                     run_rows(&mut shard.transaction, std::mem::take(&mut shard.rows), into, &schema).await?;
                     let sign = shard.transaction.run(EngineStatement::new("SELECT 1")).await;
-                    sign.map_err(|error| polyshard_lite::error(&error, &schema))?;
+                    sign.map_err(|error| polyshard_sql_on_sqlite::error(&error, &schema))?;
                 }
                 heard = self.door.now_micros();
             }
@@ -116,7 +116,7 @@ impl Session {
         let mut done: Vec<String> = Vec::new();
         for (shard, open) in open {
             if let Err(error) = open.transaction.commit().await {
-                let error = polyshard_lite::error(&error, &schema);
+                let error = polyshard_sql_on_sqlite::error(&error, &schema);
                 if done.is_empty() {
                     return Err(error.into());
                 }
@@ -272,7 +272,7 @@ async fn run_rows(
     schema: &Schema,
 ) -> Done {
     const MARK: &str = "polyshard copy";
-    let wrong = |error: polyshard_engine::Error| polyshard_lite::error(&error, schema);
+    let wrong = |error: polyshard_engine::Error| polyshard_sql_on_sqlite::error(&error, schema);
     if rows.is_empty() {
         return Ok(());
     }

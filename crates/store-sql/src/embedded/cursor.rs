@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 
 use polyshard_engine::{Rows, Value};
-use polyshard_lite::OutColumn;
 use polyshard_sql::{Declare, Direction, Fetch, Param, SqlError, SqlState};
+use polyshard_sql_on_sqlite::OutColumn;
 use tempfile::SpooledTempFile;
 
 use super::run::{fields, put_row};

@@ -26,7 +26,7 @@ impl Session {
         if access == Access::Write || self.transaction.has_one_snapshot() {
             self.begin_lite(&Schema::default(), access == Access::Write).await?;
         }
-        let wrong = |error| Stop::Refused(polyshard_lite::error(&error, &Schema::default()));
+        let wrong = |error| Stop::Refused(polyshard_sql_on_sqlite::error(&error, &Schema::default()));
         let mut answer: Option<Rows> = None;
         loop {
             let statement = match enlisted.step(Dialect::Sqlite, answer.as_ref())? {

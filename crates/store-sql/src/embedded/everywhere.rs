@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polyshard_engine::Dialect;
-use polyshard_journal::{Change, Embedded, EntryKind, Lite, Recorded, Turn};
-use polyshard_lite::{REFERENCES_QUERY, Writes};
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
+use polyshard_schema::{Change, Embedded, EntryKind, Lite, Recorded, Turn};
 use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TableName, quoted};
+use polyshard_sql_on_sqlite::{REFERENCES_QUERY, Writes};
 
 use super::run::{Solo, savepoint};
 use super::translate::statement_of;
@@ -80,11 +80,12 @@ impl Session {
         let context = Context { schema: &schema, search_path: &self.search_path, strict: false };
         let prepared = match (&shown, kind) {
             (Some(write), EntryKind::Rows) if !matches!(write.kind(), Kind::Truncate(_)) => {
-                Some(polyshard_lite::prepare(write, &context, &[], &self.lite_settings)?)
+                Some(polyshard_sql_on_sqlite::prepare(write, &context, &[], &self.lite_settings)?)
             }
             _ => None,
         };
-        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, &schema));
+        let wrong =
+            |error: polyshard_engine::Error| Stop::Refused(polyshard_sql_on_sqlite::error(&error, &schema));
         let mut rows = None;
         let statements = match &prepared {
             Some(prepared) => vec![statement_of(prepared, prepared.bind(&[], &Default::default())?)],
@@ -165,7 +166,7 @@ impl Session {
             return Ok(());
         };
         let ran = transaction.get().run_all(statements).await;
-        ran.map_err(|error| polyshard_lite::error(&error, &schema))?;
+        ran.map_err(|error| polyshard_sql_on_sqlite::error(&error, &schema))?;
         // As it is now, for the statements that follow; where rows are is not this session's to know.
         let mut within = Lite.schema(transaction.get()).await?;
         within.position = self.door.cache.passing_position();
@@ -243,7 +244,7 @@ impl Session {
         let moment = self.ask_lite("SELECT now()::text", &schema).await?;
         let moment =
             moment.into_iter().next().and_then(|row| row.into_iter().next()).flatten().unwrap_or_default();
-        let write = polyshard_journal::reference_write(statement, &context, &literals, &moment)?;
+        let write = polyshard_schema::reference_write(statement, &context, &literals, &moment)?;
         let mut answers = Vec::new();
         for ask in write.asks() {
             let mut rows = Vec::new();
@@ -274,7 +275,7 @@ impl Session {
 
     /// Each parameter as an SQL literal with its type.
     pub(crate) fn lite_literals(&self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
-        let literal = |param| polyshard_lite::parameter_literal(param, &self.lite_settings);
+        let literal = |param| polyshard_sql_on_sqlite::parameter_literal(param, &self.lite_settings);
         Ok(params.iter().map(literal).collect::<Result<_, _>>()?)
     }
 
@@ -284,7 +285,7 @@ impl Session {
         let Some(statement) = polyshard_sql::statements(sql)?.into_iter().next() else {
             return Ok(Vec::new());
         };
-        let prepared = polyshard_lite::prepare(&statement, &context, &[], &self.lite_settings)?;
+        let prepared = polyshard_sql_on_sqlite::prepare(&statement, &context, &[], &self.lite_settings)?;
         let first = self.transaction.lite_turn.as_ref().and_then(|turn| turn.open.first());
         let Some(shard) = first.map(|(shard, ..)| shard.clone()) else { return Ok(Vec::new()) };
         let moment = self.moment(&prepared, &shard).await?;
@@ -292,7 +293,7 @@ impl Session {
         let Some(turn) = &mut self.transaction.lite_turn else { return Ok(Vec::new()) };
         let Some((_, _, transaction)) = turn.open.first_mut() else { return Ok(Vec::new()) };
         let rows = transaction.get().run(statement).await;
-        let rows = rows.map_err(|error| polyshard_lite::error(&error, schema))?;
+        let rows = rows.map_err(|error| polyshard_sql_on_sqlite::error(&error, schema))?;
         let columns = prepared.columns.as_deref().unwrap_or_default();
         let mut out = Vec::new();
         for row in rows.iter() {
@@ -303,8 +304,14 @@ impl Session {
                     continue;
                 }
                 let mut bytes = Vec::new();
-                let format = polyshard_lite::Format::Text;
-                polyshard_lite::encode(column.type_oid, value, format, &self.lite_settings, &mut bytes)?;
+                let format = polyshard_sql_on_sqlite::Format::Text;
+                polyshard_sql_on_sqlite::encode(
+                    column.type_oid,
+                    value,
+                    format,
+                    &self.lite_settings,
+                    &mut bytes,
+                )?;
                 let text = String::from_utf8(bytes);
                 texts.push(Some(
                     text.map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "a text is not UTF-8"))?,
@@ -318,7 +325,7 @@ impl Session {
     /// Reads within a transaction on every shard, on one of them.
     pub(super) async fn read_in_turn(
         &mut self,
-        prepared: &polyshard_lite::Prepared,
+        prepared: &polyshard_sql_on_sqlite::Prepared,
         params: &[Param<'_>],
         schema: &Schema,
         shard: &ShardId,
@@ -331,7 +338,7 @@ impl Session {
             return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).into());
         };
         let rows = transaction.get().run(statement).await;
-        let rows = rows.map_err(|error| polyshard_lite::error(&error, schema))?;
+        let rows = rows.map_err(|error| polyshard_sql_on_sqlite::error(&error, schema))?;
         self.answer(prepared, &rows)
     }
 
@@ -372,7 +379,7 @@ impl Session {
                 let references = first.get().run(references).await.map_err(wrong)?;
                 for check in writes.checks(&references)? {
                     let held = first.get().run(polyshard_engine::Statement::new(check)).await;
-                    held.map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
+                    held.map_err(|error| polyshard_sql_on_sqlite::error(&error, &Schema::default()))?;
                 }
             }
             for (_, _, transaction) in &mut open {

@@ -4,10 +4,10 @@
 //! measured by the same statement on its rows alone, and that is said.
 
 use polyshard_engine::{Dialect, Statement as EngineStatement};
-use polyshard_lite::{Across, Attached, Prepared, QUIET, prepare_across};
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Context, Explain, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TypeOid};
+use polyshard_sql_on_sqlite::{Across, Attached, Prepared, QUIET, prepare_across};
 
 use super::across::{TRIES_MAX, ask_motion, name_of, others, wrong};
 use super::pages::{PAGE_ROWS, next_page};

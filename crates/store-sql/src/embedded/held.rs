@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use polyshard_engine::{Rows, Transaction};
-use polyshard_lite::{HELD_ROWS_MAX, Held, Prepared, WITH_ROWS_MAX};
 use polyshard_map::ShardId;
 use polyshard_router::Access;
 use polyshard_sql::{Param, Schema, SqlError, SqlState};
+use polyshard_sql_on_sqlite::{HELD_ROWS_MAX, Held, Prepared, WITH_ROWS_MAX};
 
 use super::pages::run_stoppable;
 use super::run::Solo;
@@ -28,7 +28,7 @@ impl Session {
         shard: &ShardId,
     ) -> Result<Vec<i64>, SqlError> {
         let journal = &self.door.journal;
-        let given = if sequence == polyshard_lite::NEXT_ID {
+        let given = if sequence == polyshard_sql_on_sqlite::NEXT_ID {
             journal.next_ids(shard, count, self.door.now_unix_ms()).await
         } else {
             journal.allocate(sequence, count as u64, 1).await.map(|ids| ids.collect())
@@ -54,7 +54,8 @@ impl Session {
             )
             .into());
         }
-        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
+        let wrong =
+            |error: polyshard_engine::Error| Stop::Refused(polyshard_sql_on_sqlite::error(&error, schema));
         let inside = !self.transaction.is_none();
         if inside {
             self.begin_lite(schema, true).await?;
@@ -112,7 +113,7 @@ impl Session {
             }
             for rows in held.put(place, &returned).chunks(ROWS_AT_ONCE) {
                 let put = transaction.run_all(rows.to_vec()).await;
-                put.map_err(|error| polyshard_lite::error(&error, schema))?;
+                put.map_err(|error| polyshard_sql_on_sqlite::error(&error, schema))?;
             }
         }
         let mut count = 0;

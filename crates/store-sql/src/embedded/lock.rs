@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use polyshard_lite::SIZE_FUNCTIONS;
 use polyshard_map::State;
 use polyshard_router::Access;
 use polyshard_sql::{Kind, Route, SqlError, SqlState, Statement};
+use polyshard_sql_on_sqlite::SIZE_FUNCTIONS;
 
 use crate::reply;
 use crate::session::{Done, Session, Wanted};
@@ -72,7 +72,8 @@ impl Session {
         let across = several && anywhere && !bound && !away;
         let sizes_unknown = several && !across;
         if self.lite_settings.sizes_unknown != sizes_unknown {
-            let settings = polyshard_lite::Settings { sizes_unknown, ..(*self.lite_settings).clone() };
+            let settings =
+                polyshard_sql_on_sqlite::Settings { sizes_unknown, ..(*self.lite_settings).clone() };
             self.lite_settings = Arc::new(settings);
         }
         across.then(|| Route::Many { shards, ranges: Vec::new() })

@@ -27,15 +27,15 @@ pub fn schema() -> StoreSchema {
 
 fn statements(dialect: Dialect) -> Vec<String> {
     match dialect {
-        Dialect::Sqlite => polyshard_lite::BOOKKEEPING.iter().map(|sql| (*sql).to_owned()).collect(),
+        Dialect::Sqlite => polyshard_sql_on_sqlite::BOOKKEEPING.iter().map(|sql| (*sql).to_owned()).collect(),
         Dialect::Postgres => Vec::new(),
     }
 }
 
 /// Options of databases, with what translated statements need registered on SQLite.
 pub fn with_functions(mut options: Options) -> Options {
-    options.functions.extend(polyshard_lite::functions());
-    options.aggregates.extend(polyshard_lite::aggregates());
-    options.collations.extend(polyshard_lite::collations());
+    options.functions.extend(polyshard_sql_on_sqlite::functions());
+    options.aggregates.extend(polyshard_sql_on_sqlite::aggregates());
+    options.collations.extend(polyshard_sql_on_sqlite::collations());
     options
 }

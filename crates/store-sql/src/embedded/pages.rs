@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use polyshard_engine::{Error, Rows, Scan, Statement, Transaction, TransactionScan};
-use polyshard_lite::Prepared;
 use polyshard_sql::{Schema, SqlError};
+use polyshard_sql_on_sqlite::Prepared;
 
 use crate::cancel::Running;
 use crate::client::Client;
@@ -49,7 +49,7 @@ impl Session {
         let running = self.running();
         let mut stopped = std::pin::pin!(running.stopped());
         stopped.as_mut().enable();
-        let wrong = |error: Error| Stop::Refused(polyshard_lite::error(&error, schema));
+        let wrong = |error: Error| Stop::Refused(polyshard_sql_on_sqlite::error(&error, schema));
         let mut pages = began.await.map_err(wrong)?;
         let formats = self.formats.clone();
         let mut count = 0;
@@ -74,7 +74,7 @@ pub(super) async fn run_stoppable(
     running: &Running,
     schema: &Schema,
 ) -> Result<Rows, Stop> {
-    let wrong = |error: Error| Stop::Refused(polyshard_lite::error(&error, schema));
+    let wrong = |error: Error| Stop::Refused(polyshard_sql_on_sqlite::error(&error, schema));
     let stopper = transaction.stopper();
     let mut stopped = std::pin::pin!(running.stopped());
     stopped.as_mut().enable();
@@ -114,7 +114,7 @@ pub(super) async fn next_page(
         // First: rows may come without a pause.
         () = stopped => Err(canceled()),
         page = pages.next_page() => {
-            page.map_err(|error| Stop::Refused(polyshard_lite::error(&error, schema)))
+            page.map_err(|error| Stop::Refused(polyshard_sql_on_sqlite::error(&error, schema)))
         }
         gone = client.gone() => Err(gone.into()),
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use polyshard_engine::{Rows, Transaction, Value};
-use polyshard_lite::{Across, Attached, Format, Moment, Prepared, QUIET, Tag, prepare_across};
 use polyshard_map::{Key, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, TypeOid, quoted};
+use polyshard_sql_on_sqlite::{Across, Attached, Format, Moment, Prepared, QUIET, Tag, prepare_across};
 
 use super::pages::{PAGE_ROWS, run_stoppable};
 use super::translate::statement_of;
@@ -184,7 +184,7 @@ impl Session {
             let context = Context { schema, search_path: &basis.search_path, strict: basis.strict };
             let types: Vec<Option<TypeOid>> =
                 types.iter().map(|oid| (*oid != 0).then_some(TypeOid(*oid))).collect();
-            polyshard_lite::prepare(statement, &context, &types, &self.lite_settings)
+            polyshard_sql_on_sqlite::prepare(statement, &context, &types, &self.lite_settings)
         })
     }
 
@@ -324,7 +324,8 @@ impl Session {
         }
         let moment = self.moment(prepared, &shard).await?;
         let statement = statement_of(prepared, prepared.bind(params, &moment)?);
-        let wrong = |error: polyshard_engine::Error| Stop::Refused(polyshard_lite::error(&error, schema));
+        let wrong =
+            |error: polyshard_engine::Error| Stop::Refused(polyshard_sql_on_sqlite::error(&error, schema));
         let inside = !self.transaction.is_none();
         if inside && (writes || self.transaction.has_one_snapshot()) {
             self.begin_lite(schema, writes).await?;
@@ -379,7 +380,7 @@ impl Session {
     pub(super) async fn begin_lite(&mut self, schema: &Schema, writes: bool) -> Done {
         let begun = self.begin_solo().await;
         begun.map_err(|error| match error {
-            RouterError::Engine(error) => Stop::Refused(polyshard_lite::error(&error, schema)),
+            RouterError::Engine(error) => Stop::Refused(polyshard_sql_on_sqlite::error(&error, schema)),
             error => reply::of_router(&error).into(),
         })?;
         match &self.lite {
@@ -442,7 +443,7 @@ impl Session {
             let transaction = transaction.into_inner();
             let ended = if commit { transaction.commit().await } else { transaction.rollback().await };
             if commit {
-                ended.map_err(|error| polyshard_lite::error(&error, &Schema::default()))?;
+                ended.map_err(|error| polyshard_sql_on_sqlite::error(&error, &Schema::default()))?;
             }
         }
         Ok(())
@@ -557,7 +558,7 @@ fn of_savepoint(error: &polyshard_engine::Error) -> SqlError {
         let message = "the transaction was rolled back when its statement was stopped";
         return SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Begin it again.");
     }
-    polyshard_lite::error(error, &Schema::default())
+    polyshard_sql_on_sqlite::error(error, &Schema::default())
 }
 
 /// A savepoint's statement.
@@ -566,8 +567,8 @@ pub(super) fn savepoint(verb: &str, name: &str) -> polyshard_engine::Statement {
 }
 
 /// Columns as the protocol tells them.
-pub(super) fn fields(columns: &[polyshard_lite::OutColumn]) -> Vec<Field> {
-    let field = |column: &polyshard_lite::OutColumn| Field {
+pub(super) fn fields(columns: &[polyshard_sql_on_sqlite::OutColumn]) -> Vec<Field> {
+    let field = |column: &polyshard_sql_on_sqlite::OutColumn| Field {
         name: column.name.clone(),
         type_oid: column.type_oid,
         type_mod: column.type_mod,
@@ -590,7 +591,7 @@ pub(super) fn put_rows(
     rows: &Rows,
     formats: &[bool],
     extended: bool,
-    settings: &polyshard_lite::Settings,
+    settings: &polyshard_sql_on_sqlite::Settings,
 ) -> Result<(), SqlError> {
     let columns = prepared.columns.as_deref().unwrap_or_default();
     let formats = if extended { formats } else { &[] };
@@ -600,10 +601,10 @@ pub(super) fn put_rows(
 /// A row as a DataRow message, in these forms: none for text, one for all, or one each; true is binary.
 pub(super) fn put_row(
     out: &mut BytesMut,
-    columns: &[polyshard_lite::OutColumn],
+    columns: &[polyshard_sql_on_sqlite::OutColumn],
     values: &[Value],
     formats: &[bool],
-    settings: &polyshard_lite::Settings,
+    settings: &polyshard_sql_on_sqlite::Settings,
 ) -> Result<(), SqlError> {
     let binary = |at: usize| match formats {
         [] => false,
@@ -622,7 +623,9 @@ pub(super) fn put_row(
             }
             bytes.clear();
             let format = if binary(at) { Format::Binary } else { Format::Text };
-            if let Err(error) = polyshard_lite::encode(column.type_oid, value, format, settings, &mut bytes) {
+            if let Err(error) =
+                polyshard_sql_on_sqlite::encode(column.type_oid, value, format, settings, &mut bytes)
+            {
                 failure = Some(error);
                 return;
             }
@@ -646,7 +649,7 @@ fn put_copy(
     prepared: &Prepared,
     rows: &Rows,
     form: &OutForm,
-    settings: &polyshard_lite::Settings,
+    settings: &polyshard_sql_on_sqlite::Settings,
 ) -> Result<(), SqlError> {
     let columns = prepared.columns.as_deref().unwrap_or_default();
     for row in rows.iter() {
@@ -657,7 +660,7 @@ fn put_copy(
                 continue;
             }
             let mut bytes = Vec::new();
-            polyshard_lite::encode(column.type_oid, value, Format::Text, settings, &mut bytes)?;
+            polyshard_sql_on_sqlite::encode(column.type_oid, value, Format::Text, settings, &mut bytes)?;
             values.push(Some(bytes));
         }
         form.data(out, values.iter().map(Option::as_deref));

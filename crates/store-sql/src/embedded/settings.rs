@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use polyshard_lite::{FIXED_SETTINGS, IGNORED_SETTINGS, Zone, all_settings};
 use polyshard_sql::{SqlError, SqlState};
+use polyshard_sql_on_sqlite::{FIXED_SETTINGS, IGNORED_SETTINGS, Zone, all_settings};
 
 use crate::reply::{self, Field};
 use crate::session::{Done, Session};
@@ -24,7 +24,7 @@ pub(super) fn show_fields(name: &str) -> Vec<Field> {
 impl Session {
     /// Sets something for the session; no value is the default.
     pub(crate) fn set_lite(&mut self, name: &str, value: Option<&str>, tag: &str) -> Done {
-        let mut settings = polyshard_lite::Settings::clone(&self.lite_settings);
+        let mut settings = polyshard_sql_on_sqlite::Settings::clone(&self.lite_settings);
         let known = |list: &[(&str, &str)]| {
             list.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };

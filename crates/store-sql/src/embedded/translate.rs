@@ -1,7 +1,7 @@
 //! A translated statement with its values.
 
 use polyshard_engine::{Statement, Value};
-use polyshard_lite::Prepared;
+use polyshard_sql_on_sqlite::Prepared;
 
 /// As the engine runs it.
 pub(super) fn statement_of(prepared: &Prepared, values: Vec<Value>) -> Statement {

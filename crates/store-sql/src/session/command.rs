@@ -1,7 +1,7 @@
 //! Commands called as functions of the schema `polyshard`.
 
-use polyshard_journal::Declaration;
 use polyshard_map::{MapName, ShardId};
+use polyshard_schema::Declaration;
 use polyshard_sql::{Argument, Param, ParamValue, PolyshardCall, SqlError, SqlState, TableName};
 
 use super::{Done, Session};

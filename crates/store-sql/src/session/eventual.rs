@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_engine::Statement;
-use polyshard_journal::{JournalError, LastingStatement, LastingWrite, WRITE_BYTES_MAX};
-use polyshard_lite::{REFERENCES_QUERY, Writes};
 use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::Ticket;
+use polyshard_schema::{JournalError, LastingStatement, LastingWrite, WRITE_BYTES_MAX};
 use polyshard_sql::{Context, SqlError, SqlState, quoted};
+use polyshard_sql_on_sqlite::{REFERENCES_QUERY, Writes};
 use uuid::Uuid;
 
 use super::{Done, Session, Stop};
@@ -61,7 +61,7 @@ impl Lasting {
     pub fn note_part(&mut self, shard: &ShardId, sql: String, finds: bool) -> Result<(), SqlError> {
         self.bytes += sql.len();
         if self.bytes > WRITE_BYTES_MAX {
-            return Err(polyshard_journal::too_large());
+            return Err(polyshard_schema::too_large());
         }
         self.parts.push((shard.clone(), LastingStatement { sql, finds }));
         Ok(())
@@ -145,7 +145,7 @@ impl Session {
                 lasting.moment.insert(moment).clone()
             }
         };
-        let write = polyshard_journal::lasting_write(&statement, &context, &[], &moment)?;
+        let write = polyshard_schema::lasting_write(&statement, &context, &[], &moment)?;
         let mut answers = Vec::new();
         for ask in write.asks() {
             if !backend.is_inside() {
@@ -280,7 +280,7 @@ impl Session {
                     writes.note(&statement, &context);
                 }
             }
-            let wrong = |error: polyshard_engine::Error| polyshard_lite::error(&error, &schema);
+            let wrong = |error: polyshard_engine::Error| polyshard_sql_on_sqlite::error(&error, &schema);
             let references = backend.run_rows(&Statement::new(REFERENCES_QUERY)).await.map_err(wrong)?;
             for check in writes.checks(&references)? {
                 backend.run(&Statement::new(check)).await.map_err(wrong)?;

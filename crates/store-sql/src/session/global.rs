@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use polyshard_engine::Dialect;
-use polyshard_journal::{Change, EntryKind, JournalError, Recorded, Turn};
 use polyshard_map::ShardId;
 use polyshard_router::Access;
+use polyshard_schema::{Change, EntryKind, JournalError, Recorded, Turn};
 use polyshard_sql::{SqlError, SqlState, TableName};
 
 use super::place::Wanted;

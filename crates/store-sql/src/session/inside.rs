@@ -10,10 +10,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use polyshard_engine::{Dialect, Error, RawLent, Rows, Statement as EngineStatement};
-use polyshard_lite::Zone;
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
 use polyshard_sql::{Analysis, Kind, Param, Route, SqlError, SqlState, TableName};
+use polyshard_sql_on_sqlite::Zone;
 
 use super::{Done, Session, Stop};
 use crate::across::motion;
@@ -139,7 +139,7 @@ impl Session {
                         }
                         continue;
                     };
-                    let mut settings = polyshard_lite::Settings::clone(&self.lite_settings);
+                    let mut settings = polyshard_sql_on_sqlite::Settings::clone(&self.lite_settings);
                     settings.zone = zone;
                     self.lite_settings = Arc::new(settings);
                 }

@@ -99,7 +99,7 @@ pub(crate) struct Session {
     pub(crate) under: Option<Arc<Leave>>,
     /// The SQLite shard that works for this session.
     pub(crate) lite: Option<Lite>,
-    pub(crate) lite_settings: Arc<polyshard_lite::Settings>,
+    pub(crate) lite_settings: Arc<polyshard_sql_on_sqlite::Settings>,
     /// Other shards' sessions of the same transaction.
     parked: BTreeMap<ShardId, Backend>,
     /// Answers across shards that the client takes in parts.
@@ -438,13 +438,13 @@ impl Session {
     }
 }
 
-fn lite_settings(door: &Door, user: &str) -> polyshard_lite::Settings {
+fn lite_settings(door: &Door, user: &str) -> polyshard_sql_on_sqlite::Settings {
     let granted = || door.router.users().user(user).is_some_and(|known| known.rights.are_admin());
-    polyshard_lite::Settings {
+    polyshard_sql_on_sqlite::Settings {
         user: user.to_owned(),
         is_superuser: user == door.login.user || granted(),
         database: door.login.database.clone(),
-        ..polyshard_lite::Settings::default()
+        ..polyshard_sql_on_sqlite::Settings::default()
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polyshard_engine::RawCancel;
-use polyshard_journal::Journal;
 use polyshard_map::ShardId;
 use polyshard_router::Router;
+use polyshard_schema::Journal;
 use polyshard_sql::{Param, Schema, SqlError};
 
 use super::{Done, Session, Stop};

@@ -1,7 +1,7 @@
 //! Writes to reference tables: made the same for every shard, whenever it runs them.
 
-use polyshard_journal::EntryKind;
 use polyshard_router::Access;
+use polyshard_schema::EntryKind;
 use polyshard_sql::{Context, Kind, Param, ParamValue, SqlError, SqlState, TypeOid};
 
 use super::place::Wanted;
@@ -31,7 +31,7 @@ impl Session {
         let moment = backend.ask("SELECT now()").await.map_err(asked)?;
         let search_path = self.search_path.clone();
         let context = Context { schema: &schema, search_path: &search_path, strict: self.own.strict };
-        let write = polyshard_journal::reference_write(&analysed.statement, &context, &literals, &moment)?;
+        let write = polyshard_schema::reference_write(&analysed.statement, &context, &literals, &moment)?;
         let mut answers = Vec::new();
         for ask in write.asks() {
             let rows = backend.ask_all(&ask.query_for_all()).await.map_err(asked)?;

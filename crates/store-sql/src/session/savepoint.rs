@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyshard_journal::EntryKind;
+use polyshard_schema::EntryKind;
 use polyshard_sql::{Kind, Schema, SqlError, Statement};
 
 use super::transaction::{Remembered, Transaction, failed_transaction};

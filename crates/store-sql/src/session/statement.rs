@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use polyshard_journal::EntryKind;
 use polyshard_router::Access;
+use polyshard_schema::EntryKind;
 use polyshard_sql::{
     Analysis, Called, Context, Ddl, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TableName,
     Volatility,

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use polyshard_journal::Declaration;
 use polyshard_router::View;
+use polyshard_schema::Declaration;
 use polyshard_sql::{Isolation, Schema, SqlError, Statement, TransactionModes};
 
 use super::eventual::Lasting;
@@ -29,7 +29,7 @@ enum Begun {
 }
 
 /// The session's settings, the door's own, the search path, and those of SQLite shards.
-pub(super) type Remembered = (Arc<Settings>, Own, Arc<[String]>, Arc<polyshard_lite::Settings>);
+pub(super) type Remembered = (Arc<Settings>, Own, Arc<[String]>, Arc<polyshard_sql_on_sqlite::Settings>);
 
 /// What is known of the transaction.
 pub(crate) struct Transaction {

@@ -96,7 +96,7 @@ impl TypeIds {
         let mut types = Types::new();
         for made in schema.iter().flat_map(|schema| schema.enums.values()) {
             let (within, name) = (made.name.schema.clone(), made.name.name.clone());
-            if let Some(TypeOid(array)) = polyshard_lite::array_of(made.type_oid) {
+            if let Some(TypeOid(array)) = polyshard_sql_on_sqlite::array_of(made.type_oid) {
                 types.insert((within.clone(), format!("_{name}")), (array, "a".to_owned(), 0));
             }
             types.insert((within, name), (made.type_oid.0, "p".to_owned(), 0));

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use polyshard_journal::Journal;
 use polyshard_map::{ShardId, State};
 use polyshard_router::Router;
+use polyshard_schema::Journal;
 use polyshard_sql::SqlError;
 use uuid::Uuid;
 

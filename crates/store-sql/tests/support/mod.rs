@@ -10,10 +10,10 @@ use polyshard_catalog::{
     ShardLimits, ShardRecord, Step, Wish,
 };
 use polyshard_engine::{Options, Target};
-use polyshard_journal::{Journal, JournalOptions};
 use polyshard_map::{MapName, Scheme, ShardId};
 use polyshard_mover::Mover;
 use polyshard_router::{Router, RouterOptions};
+use polyshard_schema::{Journal, JournalOptions};
 use polyshard_shard::{OpId, RouterId, ShardOptions};
 use polyshard_store_sql::{Door, Limits, Login, Parts, Random};
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
@@ -144,7 +144,7 @@ impl Cluster {
             postgres_raw_max: setup.raw_max,
             ..Options::default()
         });
-        let mut schemas = vec![polyshard_journal::schema(), polyshard_store_sql::schema()];
+        let mut schemas = vec![polyshard_schema::schema(), polyshard_store_sql::schema()];
         schemas.extend(setup.schema);
         let located = place.clone();
         let target = move |name: &str| located.target(name);
@@ -229,7 +229,7 @@ impl Cluster {
         ];
         self.journal.apply(&statements).await.unwrap();
         self.journal
-            .declare(polyshard_journal::Declaration::Sharded {
+            .declare(polyshard_schema::Declaration::Sharded {
                 table: polyshard_sql::TableName::public("notes"),
                 map: polyshard_map::MapName::new("tenants").unwrap(),
                 column: "tenant".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use polyshard_azure_http::{Headers, Method, RawPath, Request};
+use polyshard_azure_storage::{Headers, Method, RawPath, Request};
 use proptest::prelude::*;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Answers that are written from what they have in common are those that would be written one by one.
 
-use polyshard_azure_http::{
+use polyshard_azure_storage::{
     API_VERSION_DEFAULT, AccountName, Context, Endpoint, Headers, Identity, Method, RawPath, Request, Scheme,
     Timestamp,
 };
@@ -52,7 +52,7 @@ fn batch(parts: &[String]) -> Request {
     }
 }
 
-fn read(request: &Request) -> Result<ChangeSet, polyshard_azure_http::ServiceError> {
+fn read(request: &Request) -> Result<ChangeSet, polyshard_azure_storage::ServiceError> {
     let Batch::Changes(parts) = batch::parse(request, "/acct").unwrap() else { panic!("a change set") };
     ChangeSet::parse(&context(), parts)
 }

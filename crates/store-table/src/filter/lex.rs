@@ -1,6 +1,6 @@
 //! Takes the text of a filter apart into words, literals and parentheses.
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 
 use super::{FilterError, Op};
 use crate::edm::{EdmValue, parse_double, parse_guid};

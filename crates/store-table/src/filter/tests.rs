@@ -6,7 +6,7 @@ use super::keys::Interval;
 use super::*;
 use crate::edm::EdmValue;
 use crate::entity::Properties;
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use uuid::Uuid;
 
 fn row() -> Properties {

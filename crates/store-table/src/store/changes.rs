@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_engine::{self as engine, Batch, Expect, Rows, Statement};
 use polyshard_router::{Access, Router, Ticket, enlist};
 

@@ -14,7 +14,7 @@ pub(crate) mod transact;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_catalog::{DatasetRecord, Driver, KeyPart, KeyRule};
 use polyshard_engine as engine;
 use polyshard_map::{Key, Map, MapName};

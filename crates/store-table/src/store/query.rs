@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{self as engine, Dialect, Row, Statement, Value};
 use polyshard_map::KeyRange;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{self as engine, Dialect, Rows, Statement, Transaction};
 use polyshard_map::{Key, Map, MapName};

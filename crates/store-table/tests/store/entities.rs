@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_store_table::{ChangeKind, EdmValue, IfMatch, InputError, StoreError};
 use uuid::Uuid;
 

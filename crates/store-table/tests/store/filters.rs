@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_store_table::{ChangeKind, EdmValue, Properties};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use polyshard_azure_http::{
+use polyshard_azure_storage::{
     API_VERSION_DEFAULT, AccountName, BodyFormat, Context, Endpoint, Headers, Identity, Method, RawPath,
     Request, Response, Scheme, Service, ServiceError, Timestamp, decode_query,
 };

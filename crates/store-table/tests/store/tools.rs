@@ -1,6 +1,6 @@
 //! Short forms for what the tests do again and again.
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_engine::Statement;
 use polyshard_map::ShardId;
 use polyshard_store_table::{

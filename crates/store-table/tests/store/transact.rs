@@ -1,6 +1,6 @@
 //! Entities changed inside a caller's own transaction (H2).
 
-use polyshard_azure_http::Timestamp;
+use polyshard_azure_storage::Timestamp;
 use polyshard_engine::Statement;
 use polyshard_router::{Access, Ticket};
 use polyshard_store_table::transact::{EntityChange, change_entity, read_properties, upsert_entity};

@@ -15,19 +15,20 @@ const LAYERS: &[&str] = &[
     // Files without code: low, so that the server can serve them.
     "console",
     "map",
-    "logfile",
+    "sqlite-wal",
     "engine",
     "shard",
     "catalog",
     "router",
     "mover",
     "wire",
-    "azure-http",
+    "azure-storage",
     "sql",
-    "lite",
-    "journal",
+    "sql-on-sqlite",
+    "schema",
     "store-*",
-    "rebalance",
+    "planner",
+    "workflow",
     "check",
     "backup",
     "index",
@@ -47,12 +48,12 @@ const NARROW: &[(&str, &[&str], &str)] = &[
     ("meter", &[], "everything counts with it"),
     ("console", &[], "its pages use the admin API as any other client does, and no code of ours"),
     ("map", &[], "it is the pure core"),
-    ("logfile", &[], "it is a file system, and knows SQLite alone"),
-    ("engine", &["logfile"], "a database knows nothing of maps"),
+    ("sqlite-wal", &[], "it is a file system, and knows SQLite alone"),
+    ("engine", &["sqlite-wal"], "a database knows nothing of maps"),
     ("wire", &["meter"], "a listener knows no protocol and no store"),
-    ("azure-http", &["meter", "wire"], "it is a protocol, and knows no store and no shard"),
+    ("azure-storage", &["meter", "wire"], "it is a protocol, and knows no store and no shard"),
     ("sql", &["map"], "it is pure: it parses and plans, and calls nobody"),
-    ("lite", &["map", "engine", "sql"], "it translates and computes, and calls nobody"),
+    ("sql-on-sqlite", &["map", "engine", "sql"], "it translates and computes, and calls nobody"),
     (
         "admin",
         &["map", "meter", "wire"],
@@ -65,7 +66,7 @@ const NARROW: &[(&str, &[&str], &str)] = &[
 const MAP_OUTSIDE: &[&str] = &["serde", "serde_json", "thiserror", "uuid", "chrono"];
 
 /// The one crate that may have unsafe code, where a measured need for it is written down.
-const UNSAFE: (&str, &str) = ("logfile", "docs/decisions/0014-a-commit-is-written-with-one-call.md");
+const UNSAFE: (&str, &str) = ("sqlite-wal", "docs/decisions/0014-a-commit-is-written-with-one-call.md");
 
 /// The crates that put the whole together, and so may name more than one store.
 const WHOLE: &[&str] = &["server", "polyshard", "bench", "testkit"];
