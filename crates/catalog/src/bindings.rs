@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_engine::Statement;
 use polyshard_map::{MapName, ShardId};
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,7 @@ pub(crate) fn store_of(store: &str) -> String {
 
 impl Driver {
     /// Has a dataset placed by a map from now on. One that exists must never have had a row.
+    #[boxed]
     pub async fn bind_dataset(&self, binding: &Binding) -> Reply<()> {
         for _ in 0..TRIES_MAX {
             let Some(dataset) = self.record_binding(binding).await? else { return Ok(()) };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_engine::{Database, Listener, Options, Row, Statement, Target};
 use polyshard_map::{Entry, Epoch, KeyRange, MapName, ShardId};
 use polyshard_shard::OpId;
@@ -138,6 +139,7 @@ impl Catalog {
     }
 
     /// Reads everything that routers need.
+    #[boxed]
     pub async fn snapshot(&self) -> Reply<Snapshot> {
         let (db, cluster) = self.opened().await?;
         // The number comes first: what is published while the rest is read is then applied once more.
@@ -160,6 +162,7 @@ impl Catalog {
     }
 
     /// What was published after an event.
+    #[boxed]
     pub async fn changes(&self, since: u64) -> Reply<Changes> {
         let sql = format!(
             "SELECT seq, event FROM {} WHERE seq > $1 ORDER BY seq LIMIT {EVENTS_PAGE}",
@@ -183,6 +186,7 @@ impl Catalog {
     }
 
     /// All shards.
+    #[boxed]
     pub async fn shards(&self) -> Reply<Vec<ShardRecord>> {
         let sql = format!("SELECT record FROM {} ORDER BY id", self.own("shard").await?);
         let rows = self.db().await?.read(Statement::new(sql)).await?;
@@ -198,6 +202,7 @@ impl Catalog {
     }
 
     /// All maps, also those being created.
+    #[boxed]
     pub async fn maps(&self) -> Reply<Vec<MapRecord>> {
         let sql =
             format!("SELECT definition, epoch, version, live FROM {} ORDER BY name", self.own("map").await?);
@@ -213,6 +218,7 @@ impl Catalog {
     }
 
     /// All entries of a map.
+    #[boxed]
     pub async fn entries(&self, map: &MapName) -> Reply<Vec<Entry>> {
         let sql = format!(
             "SELECT {ENTRY_COLUMNS} FROM {} WHERE map = $1 ORDER BY lo",

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_map::{Entry, MapDefinition, MapName, ShardId};
 use polyshard_shard::{Edit, OpId, Shard, ShardError};
 use tokio::task::JoinSet;
@@ -93,6 +94,7 @@ impl Driver {
     }
 
     /// Makes a change of a map.
+    #[boxed]
     pub async fn change(&self, request: &ChangeRequest) -> Reply<OpRecord> {
         let record = {
             let mut tx = self.inner.catalog.begin().await?;
@@ -105,6 +107,7 @@ impl Driver {
     }
 
     /// Creates a map with its entries, which carry no epoch yet.
+    #[boxed]
     pub async fn create_map(&self, definition: &MapDefinition, entries: Vec<Entry>) -> Reply<OpRecord> {
         let mut shards: Vec<ShardId> = entries.iter().map(|entry| entry.shard.clone()).collect();
         shards.sort();
@@ -133,6 +136,7 @@ impl Driver {
     }
 
     /// Drops a map; with `destroy` also one whose ranges hold data.
+    #[boxed]
     pub async fn drop_map(&self, name: &MapName, if_version: Option<u64>, destroy: bool) -> Reply<OpRecord> {
         let record = {
             let mut tx = self.inner.catalog.begin().await?;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_engine::{Access, Dialect, Row, Statement};
 use polyshard_map::{MapName, ShardId};
 use polyshard_shard::RouterId;
@@ -214,6 +215,7 @@ impl Catalog {
 
     /// Adds the entry and everything that becomes true with it, and gives the turn back: all or nothing. False if the
     /// turn is another's by now.
+    #[boxed]
     pub async fn decide(&self, lease: &TurnLease, decision: &Decision) -> Reply<bool> {
         let mut tx = self.begin().await?;
         tx.lock().await?;
@@ -379,6 +381,7 @@ impl Catalog {
     }
 
     /// Takes `count` numbers of a sequence that nobody else gets; answers the first. They are at least `least`.
+    #[boxed]
     pub async fn lease_ids(&self, sequence: &str, count: u64, least: i64) -> Reply<i64> {
         let mut tx = self.begin().await?;
         tx.lock().await?;

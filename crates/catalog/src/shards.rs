@@ -1,6 +1,7 @@
 //! The list of shards: add, change, remove, attach, detach. The order of the steps makes each of them safe to
 //! stop anywhere and to repeat.
 
+use async_recursion::async_recursion as boxed;
 use polyshard_map::{Delta, Entry, Epoch, KeyRange, Map, MapDefinition, MapName, ShardId, State};
 use polyshard_shard::{Edit, OpId, Role, Shard, ShardError};
 use uuid::Uuid;
@@ -78,6 +79,7 @@ pub struct ShardPatch {
 
 impl Driver {
     /// Adds a shard; `opened` is its database, which must be empty of other shards.
+    #[boxed]
     pub async fn add_shard(&self, new: NewShard, opened: &Shard) -> Reply<ShardRecord> {
         let incarnation = self.catalog().fresh_id();
         self.add_shard_as(new, opened, incarnation).await
@@ -85,6 +87,7 @@ impl Driver {
 
     /// Likewise, with an incarnation that the caller has noted before, to know the shard again: a database that was
     /// prepared by an earlier try keeps the one it has.
+    #[boxed]
     pub async fn add_shard_as(&self, new: NewShard, opened: &Shard, incarnation: Uuid) -> Reply<ShardRecord> {
         let catalog = self.catalog();
         let wrap = |error| CatalogError::Shard { shard: new.id.clone(), error };
@@ -105,6 +108,7 @@ impl Driver {
     }
 
     /// Changes a shard's record. A new address must lead to the same shard: `opened` is what is there.
+    #[boxed]
     pub async fn patch_shard(
         &self,
         id: &ShardId,
@@ -149,6 +153,7 @@ impl Driver {
 
     /// Removes a shard that has no ranges. With `destroy` its ranges are taken from the maps first, and
     /// what they hold is given up.
+    #[boxed]
     pub async fn remove_shard(&self, id: &ShardId, destroy: bool) -> Reply<()> {
         let catalog = self.catalog();
         catalog.shard(id).await?;
@@ -182,6 +187,7 @@ impl Driver {
 
     /// Takes a shard and its ranges out of the catalog alone: it is lost, or goes elsewhere. Its own local map
     /// stays, and so does its data.
+    #[boxed]
     pub async fn detach_shard(&self, id: &ShardId) -> Reply<()> {
         let catalog = self.catalog();
         let mut tx = catalog.begin().await?;
@@ -200,6 +206,7 @@ impl Driver {
 
     /// Takes in a database that is a shard already: detached before, restored, or of a lost catalog. Its ranges
     /// come back where no newer entry says otherwise; rows of it that are out of date are removed.
+    #[boxed]
     pub async fn attach_shard(&self, new: NewShard, opened: &Shard) -> Reply<ShardRecord> {
         let catalog = self.catalog();
         let id = new.id.clone();

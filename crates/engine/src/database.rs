@@ -8,6 +8,7 @@ use crate::{
     Access, Batch, Dialect, Error, Listener, Look, Options, RawLent, Rows, Scan, SessionHook, Statement,
     Target, Transaction, postgres, sqlite,
 };
+use async_recursion::async_recursion as boxed;
 
 /// How many SQLite files a query can see beside its own: the most that SQLite can be built for. The number
 /// is given to its build in `.cargo/config.toml`.
@@ -56,6 +57,7 @@ pub struct Stats {
 
 impl Database {
     /// Opens the database, checks that it is fit for use, and runs the hook.
+    #[boxed]
     pub async fn open(
         target: Target,
         options: Options,
@@ -168,6 +170,7 @@ impl Database {
         self.scan_under(statement, page_rows, None).await
     }
 
+    #[boxed]
     pub(crate) async fn scan_under(
         &self,
         statement: Statement,
@@ -248,6 +251,7 @@ impl Database {
         self.raw_under(None).await
     }
 
+    #[boxed]
     pub(crate) async fn raw_under(&self, guard: Option<&Guard>) -> Result<RawLent, Error> {
         match &self.inner {
             Inner::Sqlite(_) => Err(Error::invalid("an SQLite file has no sessions in protocol messages")),
@@ -257,6 +261,7 @@ impl Database {
 
     /// Subscribes to the notifications of a channel sent from now on: by any process on PostgreSQL, by this
     /// one on SQLite.
+    #[boxed]
     pub async fn listen(&self, channel: &str) -> Result<Listener, Error> {
         Statement::notify(channel, "").check()?;
         match &self.inner {
@@ -291,6 +296,7 @@ impl Database {
     }
 
     /// Answers if the database does.
+    #[boxed]
     pub async fn ping(&self) -> Result<(), Error> {
         self.read(Statement::new("SELECT 1")).await.map(drop)
     }
@@ -305,6 +311,7 @@ impl Database {
 
     /// Finishes what is queued, ends all sessions and waits until they are gone; later calls on any clone
     /// get [`Error::Closed`].
+    #[boxed]
     pub async fn close(&self) {
         match &self.inner {
             Inner::Sqlite(engine) => engine.close().await,

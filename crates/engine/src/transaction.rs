@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::statement::Action;
 use crate::{Error, Rows, Statement, postgres, sqlite};
+use async_recursion::async_recursion as boxed;
 
 /// What a transaction may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,7 @@ impl Transaction {
         self.run_as(statements, Needs::Nothing).await
     }
 
+    #[boxed]
     async fn run_as(&mut self, statements: Vec<Statement>, needs: Needs) -> Result<Vec<Rows>, Error> {
         for statement in &statements {
             statement.check()?;
@@ -126,6 +128,7 @@ impl Transaction {
     }
 
     /// Makes the changes durable. After an earlier error it rolls back and says so.
+    #[boxed]
     pub async fn commit(self) -> Result<(), Error> {
         if self.failed {
             self.rollback().await?;
@@ -139,6 +142,7 @@ impl Transaction {
     }
 
     /// Undoes everything.
+    #[boxed]
     pub async fn rollback(self) -> Result<(), Error> {
         match self.inner {
             Inner::SqliteRead(transaction) => transaction.finish().await,

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_catalog::Carry;
 use polyshard_engine::{Access, Rows, Statement, Value};
 use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, ShardId};
@@ -119,6 +120,7 @@ impl Mover {
     /// Puts the rows of a map right that one shard has and does not own; answers what was done with each dataset's.
     /// `busy` are the ranges of operations under way, `shards` all there are, and `mark` a fresh name: whatever was
     /// begun before by another is refused from then on.
+    #[boxed]
     pub async fn repair(
         &self,
         definition: &MapDefinition,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_catalog::{Catalog, CatalogError, Changes, Event, MapContents};
 use polyshard_engine::Listener;
 use polyshard_map::{MapName, ShardId};
@@ -55,6 +56,7 @@ impl Follower {
     }
 
     /// Brings the view up to what is published now.
+    #[boxed]
     pub(crate) async fn refresh(&self) -> Result<(), RouterError> {
         let _one = self.refreshing.lock().await;
         let result = self.refresh_once().await;

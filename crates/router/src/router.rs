@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_catalog::{Catalog, DatasetRecord, ShardRecord, ShardSource};
 use polyshard_engine as engine;
 use polyshard_map::{BuildError, Entry, Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
@@ -86,6 +87,7 @@ struct Counted {
 
 impl Router {
     /// Starts a router. It reads the catalog, or if that is away, the map as it was last saved.
+    #[boxed]
     pub async fn start(
         catalog: Arc<Catalog>,
         connect: Connect,
@@ -159,6 +161,7 @@ impl Router {
 
     /// Records on a ticket's shard, once, that a dataset has rows there: before the first of them is written. The
     /// protocol then knows what a range holds.
+    #[boxed]
     pub async fn bind(&self, ticket: &Ticket, dataset: &Dataset) -> Result<(), RouterError> {
         if self.is_bound(ticket, dataset) {
             return Ok(());
@@ -173,6 +176,7 @@ impl Router {
 
     /// The same inside a transaction that was begun by this ticket, where one beside it would wait for it: on SQLite.
     /// Not remembered, since it may be rolled back.
+    #[boxed]
     pub async fn bind_within(
         &self,
         ticket: &Ticket,
@@ -209,6 +213,7 @@ impl Router {
     }
 
     /// Brings the map up to what is published now.
+    #[boxed]
     pub async fn refresh(&self) -> Result<(), RouterError> {
         self.follower.refresh().await?;
         self.shards.forget_missing().await;
@@ -226,6 +231,7 @@ impl Router {
     }
 
     /// A shard's handle for administration; requests use [`Router::enter`].
+    #[boxed]
     pub async fn administer(&self, id: &ShardId) -> Result<Arc<Shard>, ShardError> {
         self.shards.get(id).await
     }
@@ -537,6 +543,7 @@ impl Router {
     }
 
     /// Ends all sessions and tasks, and saves the map.
+    #[boxed]
     pub async fn close(&self) {
         // Nobody listening means that the tasks have ended.
         let _ = self.stop.send(true);

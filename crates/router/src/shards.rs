@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_catalog::{ShardRecord, ShardSource};
 use polyshard_engine::Target;
 use polyshard_map::ShardId;
@@ -78,6 +79,7 @@ impl Shards {
     }
 
     /// Opens a database that is not in the list yet.
+    #[boxed]
     pub(crate) async fn open_candidate(&self, record: &ShardRecord) -> Result<Arc<Shard>, ShardError> {
         let target = (self.connect)(record)?;
         Ok(Arc::new(Shard::open(record.id.clone(), target, self.options.clone()).await?))
@@ -99,6 +101,7 @@ impl Shards {
     }
 
     /// The shard, opened if need be.
+    #[boxed]
     pub(crate) async fn get(&self, id: &ShardId) -> Result<Arc<Shard>, ShardError> {
         let slot = self.slot(id)?;
         if let Some(open) = slot.open.get() {

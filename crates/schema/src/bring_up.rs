@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_engine as engine;
 use polyshard_engine::{Dialect, Statement, Transaction};
 use polyshard_map::ShardId;
@@ -46,6 +47,7 @@ impl Inner {
         self.bring_up_with(shard, Own::Kept).await
     }
 
+    #[boxed]
     async fn bring_up_with(&self, shard: &Arc<Shard>, own: Own) -> Result<u64, JournalError> {
         let (id, dialect) = (shard.id().clone(), shard.dialect());
         let fail = |error: engine::Error| JournalError::on(&id, error);
@@ -264,6 +266,7 @@ impl Inner {
     }
 
     /// Copies all rows of all reference tables, in the order of their foreign keys.
+    #[boxed]
     async fn copy_reference(
         &self,
         from: &Shard,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_catalog::JournalEntry;
 use polyshard_engine as engine;
 use polyshard_engine::{Dialect, Statement};
@@ -24,6 +25,7 @@ pub(crate) const TRIES: (u32, Duration) = (40, Duration::from_millis(100));
 
 impl Inner {
     /// Brings a shard to the last position in the catalog.
+    #[boxed]
     pub(crate) async fn catch_up(&self, id: &ShardId) -> Result<(), JournalError> {
         if self.is_ready(id) {
             return Ok(());

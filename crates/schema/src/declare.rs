@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_catalog::{CatalogError, DatasetOfTable, Decision, KeyPart, KeyRule};
 use polyshard_engine::{self as engine, Dialect, Statement};
 use polyshard_map::{
@@ -41,6 +42,7 @@ pub(crate) struct Plan {
 
 impl Journal {
     /// Declares how a table is placed, with all checks. Repeating a declaration is fine.
+    #[boxed]
     pub async fn declare(&self, declaration: Declaration) -> Result<(), JournalError> {
         let turn = self.turn().await?;
         let plan = match self.inner.plan(&turn, &declaration).await {
@@ -187,6 +189,7 @@ impl Inner {
         }
     }
 
+    #[boxed]
     async fn plan_sharded(
         &self,
         turn: &Turn,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_catalog::JournalState;
 use polyshard_engine::{Dialect, Row, Statement, Transaction};
 use polyshard_map::{KeyType, MapName, ShardId};
@@ -86,6 +87,7 @@ impl Inner {
         self.read_schema_as(want, Teller::File).await
     }
 
+    #[boxed]
     pub(crate) async fn read_schema_as(&self, want: u64, teller: Teller) -> Result<Arc<Known>, JournalError> {
         let (reading, kept) = match teller {
             Teller::Any => (&self.reading, &self.known),

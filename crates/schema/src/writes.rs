@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_catalog::{CatalogError, NewWrite, Pending, PendingPart, WriteRecord};
 use polyshard_engine::{self as engine, Dialect, Statement, Transaction};
 use polyshard_map::{KeyBytes, KeyRange, MapName, ShardId};
@@ -273,6 +274,7 @@ impl Inner {
     }
 
     /// Completes a part.
+    #[boxed]
     async fn complete(&self, pending: &PendingPart) -> Tried {
         let (tried, why) = match self.complete_once(pending).await {
             Ok(None) => return Tried::Over,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_engine::{
     self as engine, Access, Batch, Database, Dialect, Durable, Expect, Options, SessionHook, Statement,
     Target,
@@ -115,6 +116,7 @@ impl Shard {
     }
 
     /// The shape of a table; none if it is not there.
+    #[boxed]
     pub async fn shape(&self, table: &str) -> Result<Option<Shape>, ShardError> {
         let mut tx = self.carrier().await?.begin(Access::Read).await?;
         let shape = shape::read(&mut tx, self.dialect(), table).await?;
@@ -488,6 +490,7 @@ impl Shard {
         }
     }
 
+    #[boxed]
     async fn try_bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
         let mut tx = SqlLocal::begin(self.control()).await?;
         // Before it is recorded, no move may begin without it; after, none that has begun may miss it.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use polyshard_engine::{Access, Database, Dialect, Durable, Listener, Options, Statement, Target};
 use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, MapName, ShardId};
 use tokio::sync::OnceCell;
@@ -74,6 +75,7 @@ macro_rules! transaction {
 
 impl Shard {
     /// Opens the protocol's own sessions. Sessions for data are opened by [`Shard::data`].
+    #[boxed]
     pub async fn open(id: ShardId, target: Target, mut options: ShardOptions) -> Result<Shard, ShardError> {
         options.data.functions.extend(functions::placement_functions());
         let control_options = match &target {
@@ -280,6 +282,7 @@ impl Shard {
     }
 
     /// Tells a router what has left and which fences stand.
+    #[boxed]
     pub async fn teach(&self, state: &dyn HelloState) -> Result<(), ShardError> {
         while state.hear(&self.id, self.hello(state.known(&self.id)).await?)? == Learnt::AskAgain {}
         Ok(())

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use async_recursion::async_recursion as boxed;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -33,6 +34,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    #[boxed]
     pub async fn open(
         target: PostgresTarget,
         options: Options,
@@ -77,6 +79,7 @@ impl Engine {
         answer.await.map_err(|_| Error::Closed)?
     }
 
+    #[boxed]
     pub async fn read(&self, statement: &Statement, guard: Option<&Guard>) -> Result<Rows, Error> {
         self.check_open()?;
         if matches!(statement.action, Action::Notify { .. }) {

@@ -94,6 +94,7 @@ impl Engine {
             channels.clone(),
             gathering.clone(),
             room,
+            signal.clone(),
         );
         let writer = Arc::new(Seat::new(Some(writer)));
         let threads =

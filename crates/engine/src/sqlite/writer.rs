@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use super::checkpoint::Signal;
 use super::connection::{Connection, StatementStopper};
 use super::error::{leaves_commit_open, translate};
 use super::gather::Gathering;
@@ -55,6 +56,7 @@ pub(crate) struct Writer {
     channels: Arc<Channels>,
     gathering: Arc<Gathering>,
     room: LogRoom,
+    signal: Arc<Signal>,
     company: Company,
 }
 
@@ -117,9 +119,10 @@ impl Writer {
         channels: Arc<Channels>,
         gathering: Arc<Gathering>,
         room: LogRoom,
+        signal: Arc<Signal>,
     ) -> Writer {
         let company = Company::default();
-        let writer = Writer { connection, options, counters, channels, gathering, room, company };
+        let writer = Writer { connection, options, counters, channels, gathering, room, signal, company };
         writer.keep_undo(Undo::Memory);
         writer
     }
@@ -330,6 +333,7 @@ impl Writer {
 
     /// Begins a transaction that nobody else can write beside.
     fn begin(&mut self) -> Result<(), Error> {
+        self.signal.await_restart();
         self.connection.control("BEGIN IMMEDIATE").map_err(translate)?;
         self.room.make();
         Ok(())
