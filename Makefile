@@ -6,6 +6,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## build and start everything on embedded shards under ./polyshard-data
+	@[ -x target/release/polyshard ] || echo "The first build takes about 5 minutes on 2 cores, and some for downloads."
 	cargo run --release -p polyshard -- up --data ./polyshard-data
 
 test: ## install what the tests need if it is missing, then run every suite

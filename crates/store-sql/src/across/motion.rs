@@ -63,7 +63,8 @@ impl Motion {
         Ok(())
     }
 
-    /// Takes in what the files of a query over SQLite shards have answered to [`polyshard_sql_on_sqlite::Across::question`].
+    /// Takes in what the files of a query over SQLite shards have answered to
+    /// [`polyshard_sql_on_sqlite::Across::question`].
     pub fn learn_from_file(&mut self, answer: &str) -> Result<(), SqlError> {
         let rows: Vec<Vec<Option<String>>> = serde_json::from_str(answer).map_err(|_| damaged())?;
         self.learn(rows.into_iter().map(|row| row.into_iter().skip(1).collect()).collect())

@@ -1,5 +1,6 @@
 //! The repository's rules about itself: layers, source files and documents. Each test lists every offender.
 
+mod dependencies;
 mod documents;
 mod layers;
 mod sources;
