@@ -3,6 +3,9 @@
 //! A change is run on all shards in open transactions, decided by one transaction in the catalog, and then committed on
 //! all shards. A shard that misses the commit is brought there from the journal before it serves again.
 
+// A declaration is one future, and the compiler looks through all that it is made of.
+#![recursion_limit = "256"]
+
 mod adopt;
 mod blocks;
 mod bring_up;

@@ -4,6 +4,9 @@
 //! queue is on one shard. A message that was got is invisible until a time; its pop receipt, new with every get and
 //! update, is what may change or delete it.
 
+// A request is one future, and the compiler looks through all that it is made of.
+#![recursion_limit = "256"]
+
 mod command;
 mod handler;
 mod message;

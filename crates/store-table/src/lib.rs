@@ -4,6 +4,9 @@
 //! partition key, so that each partition is on one shard. An entity's timestamp grows with every change and is its
 //! ETag. Keys, and all strings in comparisons, are ordered by their UTF-8 bytes, which is the order of code points.
 
+// A request is one future, and the compiler looks through all that it is made of.
+#![recursion_limit = "256"]
+
 mod batch;
 mod changeset;
 mod command;

@@ -1,6 +1,9 @@
 //! The door against the truth: random queries on one PostgreSQL, and through the door over three; the answers must be
 //! equal. The worlds and queries are those of the planner's own test.
 
+// A test is one future, and the compiler looks through all that it is made of.
+#![recursion_limit = "256"]
+
 #[path = "../../../sql/tests/plan/generate.rs"]
 mod generate;
 #[path = "../support/mod.rs"]

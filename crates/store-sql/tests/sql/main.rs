@@ -1,5 +1,8 @@
 //! The SQL door as its clients see it, before PostgreSQL shards.
 
+// A test is one future, and the compiler looks through all that it is made of.
+#![recursion_limit = "256"]
+
 #[path = "../support/mod.rs"]
 mod support;
 
