@@ -103,6 +103,10 @@ impl Client {
             .timeout_global(Some(Duration::from_secs(REQUEST_S_MAX)))
             .timeout_connect(Some(Duration::from_secs(CONNECT_S_MAX)))
             .max_redirects(0)
+            // A connection for each request: one that is kept may be closed by the server at the moment it is used
+            // again, and then nobody knows whether a change was made.
+            .max_idle_connections(0)
+            .max_idle_connections_per_host(0)
             // The server is on this machine or network: a proxy for the web is no way to it, and would see the token.
             .proxy(None)
             .build();

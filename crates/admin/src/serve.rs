@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::Request;
 use axum::http::Method;
 use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -13,8 +15,15 @@ use polyshard_meter::{Requests, trace};
 use polyshard_wire::{Connection, Listener, Served, Shutdown};
 use tracing::Instrument;
 
+use crate::problem::{ErrorCode, Problem};
+
 /// How long a client may take to send the head of a request: it is small, and an idle connection holds a place.
 const HEAD_MS_MAX: u64 = 10_000;
+
+/// A body of at most so many bytes is read before the request is answered. What a handler leaves unread is otherwise
+/// read after the answer if it happens to be there, or else the connection is closed, without a word in the answer: the
+/// client's next request on it is lost.
+const BODY_BYTES_AHEAD: usize = 16 * 1024;
 
 /// Tells how long the process runs.
 pub type Clock = fn() -> Duration;
@@ -28,7 +37,13 @@ pub async fn serve(listener: Listener, shutdown: Shutdown, router: Router, clock
             let (began, method) = (clock(), word(request.method()));
             let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
             let span = trace::request(parent);
-            let response = next.run(request).instrument(span.clone()).await;
+            let answered = async {
+                match read_ahead(request).await {
+                    Ok(request) => next.run(request).await,
+                    Err(problem) => problem.into_response(),
+                }
+            };
+            let response = answered.instrument(span.clone()).await;
             let outcome = Requests::class(response.status().as_u16());
             counters.requests().record(method, outcome, clock().saturating_sub(began));
             trace::answered(&span, method, outcome);
@@ -58,6 +73,20 @@ async fn handle(connection: Connection, router: Router) {
         tracing::debug!(%error, "an admin connection ended early");
     }
     drop(guard);
+}
+
+/// Reads a short body, whoever asks for it.
+async fn read_ahead(request: Request) -> Result<Request, Problem> {
+    let (parts, body) = request.into_parts();
+    let is_short = body.size_hint().exact().is_some_and(|bytes| bytes <= BODY_BYTES_AHEAD as u64);
+    if !is_short || body.is_end_stream() {
+        return Ok(Request::from_parts(parts, body));
+    }
+    let reading = to_bytes(body, BODY_BYTES_AHEAD);
+    match tokio::time::timeout(Duration::from_millis(HEAD_MS_MAX), reading).await {
+        Ok(Ok(bytes)) => Ok(Request::from_parts(parts, Body::from(bytes))),
+        _ => Err(Problem::new(ErrorCode::Invalid, "the body ended early")),
+    }
 }
 
 /// A method as it is counted: clients can invent any number of them.

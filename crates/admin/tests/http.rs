@@ -75,6 +75,38 @@ fn orders(server: &Server) {
     assert_eq!(added.status, 200, "{}", added.body);
 }
 
+/// A body that nobody asks for may come after the head. The connection serves the next request all the same: whoever
+/// keeps it would otherwise not know what became of that one.
+#[test]
+fn a_connection_goes_on_after_a_body_that_nobody_reads() {
+    use std::io::{BufRead, BufReader, Read, Write};
+
+    let server = Server::start();
+    let stream = std::net::TcpStream::connect(server.address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    for round in 0..3 {
+        let head =
+            format!("PUT /v1/shards HTTP/1.1\r\nhost: x\r\n{}\r\ncontent-length: 4\r\n\r\n", authorization());
+        (&stream).write_all(head.as_bytes()).unwrap();
+        // Long enough that a server that does not wait for the body has answered.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        (&stream).write_all(b"null").unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert!(line.starts_with("HTTP/1.1 405 "), "round {round}: {line:?}");
+        let mut length = 0;
+        while line != "\r\n" {
+            line.clear();
+            answers.read_line(&mut line).unwrap();
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        answers.read_exact(&mut vec![0; length]).unwrap();
+    }
+}
+
 #[test]
 fn everything_but_health_needs_the_token() {
     let server = Server::start();
