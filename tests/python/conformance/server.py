@@ -111,7 +111,8 @@ class Process:
             self._child.kill()
             self._child.wait()
             status = "a hang"
-        self._reader.join()
+        self._reader.join(PATIENCE_S)
+        assert not self._reader.is_alive(), "somebody else holds the output of a server that has ended"
         self._child.stdout.close()
         return status
 

@@ -7,7 +7,9 @@ from conformance.model import Model
 from conformance.server import PATIENCE_S
 
 # Items that a tenant has at most, so that reading all of them stays cheap however fast the clients are.
-ITEMS_MAX = 40
+ITEMS_MAX = 24
+# A client rests between two things: it is in the way of a move all the same, and leaves the machine to other tests.
+REST_S = 0.005
 # A client that finds no server tries again after this time.
 AGAIN_S = 0.02
 # Makes a row of it some hundred bytes, with letters of more than one byte.
@@ -78,7 +80,8 @@ class Traffic:
     def __exit__(self, kind, _error, _traceback):
         self._over.set()
         for thread in self._threads:
-            thread.join()
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), "a client has no answer"
         for client in self._clients:
             client.workload.close()
         if kind is None:
@@ -103,7 +106,7 @@ class Traffic:
 
     def _work(self, client):
         try:
-            while not self._over.is_set():
+            while not self._over.wait(REST_S):
                 try:
                     client.step()
                 except self._errors:
