@@ -17,7 +17,8 @@ fn main() {
     for name in &names {
         server.create_database(name);
     }
-    let addresses: BTreeMap<&str, String> = names.iter().map(|name| (name.as_str(), server.url(name))).collect();
+    let addresses: BTreeMap<&str, String> =
+        names.iter().map(|name| (name.as_str(), server.url(name))).collect();
     println!("{}", serde_json::json!(addresses));
     std::io::stdout().flush().expect("the test reads");
     // Nothing is ever written to it: it ends with the test, however that ends.

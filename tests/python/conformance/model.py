@@ -12,7 +12,7 @@ class Model:
         self.present = []
 
     def begin(self, number, text):
-        """A request that makes the item `text`, or removes it, is sent: either may be there until it is acknowledged."""
+        """A request that makes the item `text`, or removes it, is sent: until its answer, the old may be there too."""
         self._possible[number] = self._possible.get(number, {None}) | {text}
         if number in self.present:
             self.present.remove(number)

@@ -1,4 +1,4 @@
-"""Real servers for the cases: `polyshard` processes on free ports, on files or on databases of a PostgreSQL of their own."""
+"""Real servers for the cases: `polyshard` processes on free ports, on files or on a PostgreSQL of their own."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 
 from conftest import ACCOUNT, ROOT
 
@@ -28,7 +29,7 @@ def await_true(what, is_true):
     until = time.monotonic() + PATIENCE_S
     while not is_true():
         assert time.monotonic() < until, f"{what}: did not happen within {PATIENCE_S} s"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 class Failed(Exception):
@@ -41,8 +42,8 @@ class Process:
     def __init__(self, arguments, environment):
         outside = {name: value for name, value in os.environ.items() if not name.startswith("POLYSHARD")}
         self.log, self._more = [], threading.Condition()
-        self._child = subprocess.Popen([program(), "up", *arguments], env=outside | environment, stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._child = subprocess.Popen([program(), "up", *arguments], env=outside | environment, text=True,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         try:
@@ -80,6 +81,12 @@ class Process:
         """Its warnings, errors and panics."""
         return [line for line in self.log if line is not None and COMPLAINT.search(line)]
 
+    def get(self, path):
+        """The answer of the admin API, for what is asked again and again."""
+        request = urllib.request.Request(self.admin + path, headers={"Authorization": "Bearer polyshard"})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return json.load(answer)
+
     def cli(self, *arguments):
         """The answer to an operator's command."""
         ran = self.begin_cli(*arguments)
@@ -91,7 +98,8 @@ class Process:
     def begin_cli(self, *arguments):
         """An operator's command, under way."""
         command = [program(), *arguments, "--json", "--server", self.admin]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
 
     def kill(self):
         """Ends it as a power cut would."""
@@ -144,6 +152,8 @@ class Cluster:
             for shard in SHARDS:
                 file.write(f'[[shards]]\nid = "{shard}"\nurl = "{urls[shard]}"\n')
         self._arguments = ["--config", config]
+        # A busy machine may take longer than the 250 ms after which sessions are cut off. Clients must not notice.
+        self.expect("router does not answer the fence")
 
     @property
     def process(self):
@@ -183,7 +193,7 @@ class Cluster:
     def await_quiet(self, process=None):
         """Waits until no operation is under way."""
         def quiet():
-            operations = (process or self.process).cli("ops", "list")["operations"]
+            operations = (process or self.process).get("/v1/operations")["operations"]
             return all(operation["state"] != "running" for operation in operations)
         await_true("the end of all operations", quiet)
 

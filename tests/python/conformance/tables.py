@@ -1,4 +1,4 @@
-"""Tables, with azure-data-tables: the tenants share a table, and an item is an entity in one of a tenant's partitions."""
+"""Tables, with azure-data-tables: the tenants share a table, and an item is an entity in one of their partitions."""
 
 import contextlib
 

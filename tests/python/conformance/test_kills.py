@@ -1,4 +1,4 @@
-"""The server is killed at each step of a move while the clients of all stores write; nothing is lost or doubled (D8, H1)."""
+"""The server is killed at each step of a move while the clients of all stores write: nothing is lost (D8, H1)."""
 
 import contextlib
 import os
@@ -36,8 +36,8 @@ def test_a_kill_during_a_move_loses_nothing(cluster, place):
             workload.make(TENANTS)
     cluster.expect("held at a failpoint")
     with contextlib.ExitStack() as stack:
-        traffic = [stack.enter_context(Traffic(store, name, TENANTS, lambda _: cluster.running.get("first"), forgives=True))
-                   for store, name in names.items()]
+        traffic = [stack.enter_context(Traffic(store, name, TENANTS, lambda _: cluster.running.get("first"),
+                                               forgives=True)) for store, name in names.items()]
         for each in traffic:
             each.await_steps(12)
         release = cluster.hold(place)

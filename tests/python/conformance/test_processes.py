@@ -1,4 +1,4 @@
-"""Two server processes on one PostgreSQL catalog: one is killed during a move, and the other goes on with it (B5, D8)."""
+"""Two server processes on one PostgreSQL catalog: one is killed during a move, and the other ends it (B3, D8)."""
 
 import contextlib
 import os

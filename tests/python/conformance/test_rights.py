@@ -29,7 +29,7 @@ def is_refused(request, *arguments):
 
 
 class User:
-    """A limited user's client of one dataset, and an item of each tenant that it has written while it was allowed to."""
+    """A limited user's client of one dataset, and an item of each tenant that it wrote when it was allowed to."""
 
     def __init__(self, workload):
         self.workload, self._numbers, self._written = workload, itertools.count(100), {}

@@ -63,7 +63,7 @@ class Traffic:
     """A client for each tenant, each in a thread of its own, from entering to leaving the context."""
 
     def __init__(self, store, name, tenants, find_process, forgives=False):
-        """`find_process` names the server process of a tenant just now; None is that there is none. Who kills servers
+        """`find_process` returns the server process of a tenant, or None while there is none. A case that kills servers
         forgives what fails then: a client connects again, and does not know what became of the request."""
         self._find, self._forgives, self._errors = find_process, forgives, store.errors
         self._over, self._wrong = threading.Event(), []

@@ -20,8 +20,8 @@ class HoldsData(Exception):
 class Workload:
     """A client of one store, and the datasets called `name` in which tenants keep items, each a number and a text.
 
-    Several workloads with the same `name` are several clients of the same datasets. A method returns only when the server
-    has acknowledged the request. A refusal for want of a right is `NotGranted`, one over a quota is `Busy`; every other
+    Several workloads with the same `name` are several clients of the same datasets. A method returns only when the
+    server has acknowledged the request. A refusal for want of a right is `NotGranted`, one over a quota is `Busy`; every other
     failure of a request is an error of the client itself, one of `errors`.
     """
 
@@ -79,7 +79,7 @@ class Workload:
 
     @classmethod
     def limited(cls, process):
-        """A context with a user that has no right yet: `(user, connect)`, where `connect(name)` is a workload of this user."""
+        """A context with a user without rights: `(user, connect)`, where `connect(name)` is a workload of this user."""
         raise NotImplementedError
 
     def close(self):
