@@ -2,6 +2,9 @@
 
 import os
 
+import pytest
+
+from conformance.server import Failed
 from conformance.traffic import Client, Traffic, check_all
 
 RESTORED, OTHERS = 1, [2, 3]
@@ -27,6 +30,9 @@ def test_a_shardlet_is_restored_beside_the_running_rest(cluster, store):
         cluster.process.cli("move", name, "--key", str(RESTORED), "--to", "s2", "--wait")
         check_all(store, cluster.process, name, [client.model])
         traffic.await_steps(12)
+        cluster.expect("use --replace to put those of the backup in their place")
+        with pytest.raises(Failed, match="--replace"):
+            cluster.process.cli("restore", backup, *shardlet)
         cluster.process.cli("restore", backup, *shardlet, "--replace")
         traffic.await_steps(12)
     check_all(store, cluster.process, name, [then, *traffic.models])

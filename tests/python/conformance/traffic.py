@@ -67,8 +67,8 @@ class Traffic:
         forgives what fails then: a client connects again, and does not know what became of the request."""
         self._find, self._forgives, self._errors = find_process, forgives, store.errors
         self._over, self._wrong = threading.Event(), []
-        # What the client's own retries cover is covered where nothing is killed. A put that is repeated after its answer
-        # was lost would rightly be there twice.
+        # Where nothing is killed, the client repeats requests as it does by default. Where a server is killed it must
+        # not: a put that is repeated because its answer was lost is rightly there twice.
         self._clients = [Client(store(find_process(tenant), name, retry=not forgives), tenant) for tenant in tenants]
         self._threads = [threading.Thread(target=self._work, args=(client,)) for client in self._clients]
 

@@ -21,8 +21,8 @@ class Workload:
     """A client of one store, and the datasets called `name` in which tenants keep items, each a number and a text.
 
     Several workloads with the same `name` are several clients of the same datasets. A method returns only when the
-    server has acknowledged the request. A refusal for want of a right is `NotGranted`, one over a quota is `Busy`; every other
-    failure of a request is an error of the client itself, one of `errors`.
+    server has acknowledged the request. A refusal for want of a right is `NotGranted`, one over a quota is `Busy`; every
+    other failure of a request is an error of the client itself, one of `errors`.
     """
 
     # The id of the store, as `polyshard user grant --store` takes it.
