@@ -13,11 +13,12 @@ from conformance.traffic import Traffic, check_all
 TENANTS = MOVING, RESTING = [1, 2]
 # Every place that a move passes, in order.
 PLACES = [
-    "intent.after", "record_preparing.before", "prepare.before", "prepare.after", "begin.before", "copy.before",
-    "copy.after", "catch_up.before", "verify.before", "record_fencing.before", "raise.before", "raise.after",
-    "await_acks.before", "settle.before", "settle.after", "record_departing.before", "depart.before", "depart.after",
-    "activate_from.before", "activate_from.after", "record_activating.before", "activate.before", "activate.after",
-    "publish.before", "publish.after", "clean.before", "clean.after",
+    "intent.after", "prepare.before", "prepare.after", "begin.before", "record_copying.before", "copy.before",
+    "copy.after", "record_catching_up.before", "catch_up.before", "verify.before", "record_fencing.before",
+    "raise.before", "raise.after", "await_acks.before", "settle.before", "settle.after", "record_departing.before",
+    "depart.before", "depart.after", "activate_from.before", "activate_from.after", "record_activating.before",
+    "activate.before", "activate.after", "publish.before", "publish.after", "record_cleaning.before", "clean.before",
+    "clean.after",
 ]
 # One while rows are carried, one before and one after the shard has let go of the range, and one while it cleans up.
 FEW = ["copy.before", "depart.before", "depart.after", "clean.before"]
