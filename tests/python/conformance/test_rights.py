@@ -32,7 +32,9 @@ class User:
     """A limited user's client of one dataset, and an item of each tenant that it wrote when it was allowed to."""
 
     def __init__(self, workload):
-        self.workload, self._numbers, self._written = workload, itertools.count(100), {}
+        self.workload, self._numbers = workload, itertools.count(100)
+        # The numbers of each tenant's items.
+        self.written = {tenant: [] for tenant in TENANTS}
 
     def rights(self, tenant):
         """What is not refused to the user on the tenant's items."""
@@ -42,9 +44,9 @@ class User:
         number = next(self._numbers)
         if not is_refused(self.workload.write, tenant, number, text_of(tenant, number, 0)):
             rights.add("write")
-            self._written.setdefault(tenant, number)
+            self.written[tenant].append(number)
         else:
-            written = self._written[tenant]
+            written = self.written[tenant][0]
             assert is_refused(self.workload.change, tenant, written, text_of(tenant, written, 1))
             assert is_refused(self.workload.remove, tenant, written)
         return rights
@@ -61,7 +63,7 @@ def test_a_user_may_do_what_was_granted_and_nothing_else(cluster, store):
     foreign_store = next(each.id for each in STORES if each is not store)
     with store.limited(process) as (user, connect):
         workloads = [connect(dataset) for dataset in [name, other]]
-        mine, others = map(User, workloads)
+        mine, others = [User(workload) for workload in workloads]
 
         def rights():
             """On my key, on a foreign key, and on both of another dataset."""
@@ -94,5 +96,8 @@ def test_a_user_may_do_what_was_granted_and_nothing_else(cluster, store):
             assert User(more).rights(MINE) == WRITE
         for workload in [*workloads, more]:
             workload.close()
-    for owner in owners:
+    # What was refused was not done.
+    for owner, each in zip(owners, [mine, others]):
+        for tenant, numbers in each.written.items():
+            assert sorted(owner.read_all(tenant)) == sorted(text_of(tenant, number, 0) for number in numbers)
         owner.close()

@@ -65,7 +65,7 @@ class Traffic:
     def __init__(self, store, name, tenants, find_process, forgives=False):
         """`find_process` returns the server process of a tenant, or None while there is none. A case that kills servers
         forgives what fails then: a client connects again, and does not know what became of the request."""
-        self._find, self._forgives, self._errors = find_process, forgives, store.errors
+        self._store, self._find, self._forgives, self._errors = store.id, find_process, forgives, store.errors
         self._over, self._wrong = threading.Event(), []
         # Where nothing is killed, the client repeats requests as it does by default. Where a server is killed it must
         # not: a put that is repeated because its answer was lost is rightly there twice.
@@ -115,7 +115,7 @@ class Traffic:
                     client.steps += 1
                     self._reconnect(client)
         except Exception as error:  # noqa: BLE001: whatever a client meets is told
-            self._wrong.append(f"tenant {client.tenant}, step {client.steps}: {error!r}")
+            self._wrong.append(f"{self._store}, tenant {client.tenant}, step {client.steps}: {error!r}")
 
     def _reconnect(self, client):
         """Connects again, as often as it takes until the test is over."""
