@@ -1,4 +1,4 @@
-//! A PostgreSQL server of its own with the databases named, for the tests in other languages, until standard input ends.
+//! A PostgreSQL server of its own with databases, for the tests in other languages, until standard input ends.
 //!
 //! `cargo run -p polyshard-testkit --example databases -- catalog s1 s2`
 //!
