@@ -96,16 +96,16 @@ def pytest_collection_modifyitems(items):
     """Tests that share a program run one after the other in one process; the others beside them."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        doors = params.get("doors") or params.get("own_doors")
+        doors = params.get("doors") or params.get("own_doors") or params.get("cluster")
         # The pairs of engine and transport are those that all files share.
-        group = "-".join(doors) if isinstance(doors, tuple) else f"{item.path.stem}-{doors}"
+        group = "-".join(doors) if isinstance(doors, tuple) else f"{item.path.parent.stem}-{item.path.stem}-{doors}"
         item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
 def program():
     # Of the whole workspace, with an example: the features of the tests' own build, so that nothing is compiled twice.
-    words = ["--workspace", "--bin", "polyshard", "--example", "doors"]
+    words = ["--workspace", "--bin", "polyshard", "--example", "doors", "--example", "databases"]
     subprocess.run(["cargo", "build", "--quiet", *words], cwd=ROOT, check=True)
 
 

@@ -1,0 +1,11 @@
+"""The stores under test, one line each; every case runs for every one of them on both engines."""
+
+from conformance.queues import Queues
+from conformance.sql import Sql
+from conformance.tables import Tables
+
+STORES = [
+    Queues,
+    Tables,
+    Sql,
+]
