@@ -33,6 +33,8 @@ pub(crate) struct Ids {
     counted: std::sync::Mutex<BTreeMap<(ShardId, String), i64>>,
     /// The rest of this process's own blocks.
     own: tokio::sync::Mutex<BTreeMap<String, Range<i64>>>,
+    /// Held while ids are leased under several names: this process is not to be in its own way.
+    pub leasing: tokio::sync::Mutex<()>,
     /// For each shard: the last moment given, the end of its lease, and the shard's number.
     clocks: tokio::sync::Mutex<BTreeMap<ShardId, Clock>>,
 }

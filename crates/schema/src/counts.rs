@@ -145,6 +145,7 @@ impl Inner {
                 least = self.catalog.lease_ids(&before, 0, least).await?.max(least);
             }
         }
+        let _one = if names.len() > 1 { Some(self.ids.leasing.lock().await) } else { None };
         for _ in 0..LEASE_TRIES {
             if names.len() > 1 {
                 for name in names {

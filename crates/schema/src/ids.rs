@@ -16,6 +16,9 @@ const ID_LOCK_CLASS: i32 = 0x7073_6964;
 /// How long an insert waits for a block of ids that is on its way, in steps of 5 ms: as long as a catalog may be
 /// silent before its callers are told.
 const BLOCK_WAIT_STEPS: u32 = 1_000;
+/// How many of these steps a transaction waits that sees everything as it was when it began: it cannot see a block that
+/// is leased meanwhile, but when it begins again the block is there.
+const BLOCK_WAIT_STEPS_ISOLATED: u32 = 100;
 
 /// Tables and functions on a shard.
 pub(crate) fn statements(dialect: Dialect) -> Vec<String> {
@@ -94,6 +97,12 @@ BEGIN
             ORDER BY block.local_from DESC LIMIT 1;
         IF answer IS NOT NULL THEN
             RETURN answer;
+        END IF;
+        IF step = {BLOCK_WAIT_STEPS_ISOLATED}
+            AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+        THEN
+            RAISE EXCEPTION 'more ids for % are there than this transaction can see', named USING ERRCODE = '40001',
+                HINT = 'Begin the transaction again; it gets them then.';
         END IF;
         PERFORM pg_sleep(0.005);
     END LOOP;

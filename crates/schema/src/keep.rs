@@ -22,6 +22,8 @@ const SEEN_EVERY: Duration = Duration::from_millis(50);
 const WRITES_EVERY: Duration = Duration::from_secs(30);
 /// How often blocks of ids are looked after: a burst of inserts waits for it at most so long, and once.
 const IDS_EVERY: Duration = Duration::from_millis(250);
+/// How long one shard may take for that: less than an insert waits for its id.
+const IDS_WAIT: Duration = Duration::from_secs(2);
 
 /// The tasks; stop them before the router is closed.
 pub struct Keeper {
@@ -114,12 +116,18 @@ impl Journal {
         Ok(self.inner.catalog.forget_rows(least).await?)
     }
 
+    /// Asks all shards at once: one that does not answer is not to keep ids from the others, whose inserts wait.
     async fn look_after_ids(&self) {
-        for shard in self.inner.serving() {
-            if let Err(error) = self.inner.refill(&shard).await {
-                tracing::debug!(%shard, %error, "ids could not be leased; tried again soon");
+        let refills = self.inner.serving().into_iter().map(|shard| async move {
+            match tokio::time::timeout(IDS_WAIT, self.inner.refill(&shard)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(%shard, %error, "ids could not be leased; tried again soon")
+                }
+                Err(_) => tracing::debug!(%shard, "ids could not be leased in time; tried again soon"),
             }
-        }
+        });
+        futures_util::future::join_all(refills).await;
     }
 }
 

@@ -118,6 +118,36 @@ async fn serial_ids_do_not_run_out_under_inserts(place: Arc<Place>) {
     one.close().await;
 }
 
+/// G1: a transaction that sees everything as it was when it began cannot see ids that are leased since. It is told to
+/// begin again, and gets them then.
+async fn a_transaction_of_one_snapshot_begins_again_for_ids(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster
+        .apply(&["CREATE TABLE orders (tenant bigint NOT NULL, id bigserial, PRIMARY KEY (tenant, id))"])
+        .await
+        .unwrap();
+    cluster.journal.declare(sharded("orders", "tenants", "tenant")).await.unwrap();
+    cluster.journal.schema().await.unwrap();
+    let keeper = cluster.journal.keep_up();
+    let opened = cluster.router.administer(&shard("s1")).await.unwrap();
+    let mut refused = 0;
+    loop {
+        let mut tx = opened.control_transaction().await.unwrap();
+        tx.run(Statement::new("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")).await.unwrap();
+        let many = "INSERT INTO orders (tenant) SELECT 1 FROM generate_series(1, 5000)";
+        match tx.run(Statement::new(many)).await {
+            Ok(_) => break tx.commit().await.unwrap(),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+        refused += 1;
+        assert!(refused < 20, "it gets them in the end");
+    }
+    assert!(refused > 0, "so many ids were not there");
+    assert_eq!(cluster.number("s1", "SELECT count(DISTINCT id) FROM orders").await, 5_000);
+    keeper.stop().await;
+    cluster.close().await;
+}
+
 /// An id of a shard tells which it is of, and the numbers of shards are never given twice.
 async fn a_shard_has_its_own_number(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
@@ -138,7 +168,14 @@ async fn a_shard_has_its_own_number(place: Arc<Place>) {
 on_both_engines!(a_shard_has_its_own_number, ids_made_by_the_process_only_grow);
 
 mod in_postgres {
-    use super::{next_id_is_unique_and_in_the_order_of_time, serial_ids_do_not_run_out_under_inserts};
+    use super::{
+        a_transaction_of_one_snapshot_begins_again_for_ids, next_id_is_unique_and_in_the_order_of_time,
+        serial_ids_do_not_run_out_under_inserts,
+    };
 
-    on_postgres!(next_id_is_unique_and_in_the_order_of_time, serial_ids_do_not_run_out_under_inserts);
+    on_postgres!(
+        a_transaction_of_one_snapshot_begins_again_for_ids,
+        next_id_is_unique_and_in_the_order_of_time,
+        serial_ids_do_not_run_out_under_inserts
+    );
 }

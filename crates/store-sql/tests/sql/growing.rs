@@ -133,6 +133,8 @@ fn is_retryable(error: &tokio_postgres::Error) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn clients_go_on_while_a_cluster_grows_onto_postgresql_and_back() {
     let cluster = small().await;
+    // As in the program: blocks of ids are leased before they are used up.
+    let keeper = cluster.journal.keep_up();
     let watcher = cluster.connect().await;
     let ask = async |sql: &str| rows(&watcher, sql).await;
     ask("SET TimeZone TO '+09'").await;
@@ -188,6 +190,7 @@ async fn clients_go_on_while_a_cluster_grows_onto_postgresql_and_back() {
         assert_eq!(number(&numbers[0][0]), acknowledged.len() as i64);
     }
     drop(watcher);
+    keeper.stop().await;
     cluster.close().await;
 }
 
