@@ -89,6 +89,8 @@ pub enum Outcome {
     CannotDrain(String),
     /// The fence was withdrawn.
     FenceBroken,
+    /// Writers change rows faster than the mover carries them: they have to be held for a part of the time.
+    Behind(String),
     /// Not known, or not possible just now.
     Retry(String),
     /// A definite no.
@@ -140,6 +142,11 @@ impl Saga {
             saga.plan = vec![Action::Record(Step::RollingBack)];
         } else {
             saga.plan = saga.plan_for(saga.step);
+        }
+        // The driver before may have held writers while it caught up.
+        if saga.step == Step::CatchingUp {
+            let releases = saga.op.losers().into_iter().map(Action::Release);
+            saga.plan = releases.chain(std::mem::take(&mut saga.plan)).collect();
         }
         saga
     }
@@ -202,6 +209,7 @@ impl Saga {
                 }
             }
             Outcome::CannotDrain(why) => self.lower_and_retry(why),
+            Outcome::Behind(why) => self.hold_writers(action, why),
             Outcome::FenceBroken => self.lower_and_retry("a router withdrew from the fence".into()),
             Outcome::Retry(why) => self.retry(why),
             Outcome::Refused(why) if self.can_roll_back() => self.roll_back(why),
@@ -294,6 +302,37 @@ impl Saga {
         let pause = [Action::Wait(self.fence_tries)];
         self.plan = releases.chain(pause).chain(self.plan_for(self.step)).collect();
         self.at = 0;
+    }
+
+    /// A move outruns its writers however fast they are: requests on the range are held while rows are carried, for a
+    /// short time, then go on for a shorter one, again and again until little is left. No attempts are counted, since
+    /// each of them carries something.
+    fn hold_writers(&mut self, action: Action, why: String) {
+        self.tries = 0;
+        self.message = Some(why);
+        let losers = self.op.losers();
+        let open: Vec<usize> = losers.iter().copied().filter(|index| !self.departed[*index]).collect();
+        let mut plan = Vec::new();
+        match action {
+            // They are held next anyway.
+            Action::Carry(CarryTask::CatchUp) if self.step != Step::CatchingUp => {
+                return self.advance(action);
+            }
+            Action::Carry(CarryTask::CatchUp | CarryTask::Verify) => {
+                for index in &open {
+                    plan.extend([Action::Raise(*index), Action::AwaitAcks(*index, 0)]);
+                }
+                plan.push(Action::Carry(CarryTask::Settle));
+            }
+            // They were held for long enough: they go on first.
+            _ => {}
+        }
+        for index in &open {
+            self.attempts[*index] = None;
+        }
+        plan.extend(open.iter().map(|index| Action::Release(*index)));
+        plan.extend(self.plan_for(self.step));
+        (self.plan, self.at) = (plan, 0);
     }
 
     fn skip_to_after_departure(&mut self, action: Action) {

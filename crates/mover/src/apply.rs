@@ -1,6 +1,7 @@
 //! Carries rows by key: reads them anew on the source, in one snapshot, and makes the target the same.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use polyshard_engine::{Access, Statement, Value};
 use polyshard_shard::{Captured, RowKey};
@@ -18,8 +19,16 @@ const LAG_NOTES_MORE: usize = 16;
 const LAG_NOTES_MAX: usize = BATCH_NOTES;
 /// How long one part of catching up may take.
 const PART_MS: u64 = 300;
-/// Batches while requests are held, before they are let go again.
-const SETTLE_BATCHES_MAX: usize = 16;
+/// Parts of catching up in which the lag has to fall by a quarter. If it does not, writers are held for a while.
+const OUTRUN_PARTS: usize = 8;
+/// How long one part may take once writers had to be held: they go on meanwhile.
+const PART_HELD_MS: u64 = 50;
+/// How long requests are held while rows are carried, before they go on: as long as each attempt to fence, and twice as
+/// long if that was not enough. Routers hold them for two seconds at most. So a fast writer gets a twentieth of the time.
+const HOLD_MS: u64 = 500;
+const HOLD_DOUBLINGS_MAX: u32 = 1;
+/// Notes that may be left while rows are compared that were written meanwhile: each of these is looked up in them.
+const VERIFY_LAG_MAX: u64 = 8 * BATCH_NOTES as u64;
 
 /// Rows by table and key: as the source has them now.
 pub(crate) type Fresh = BTreeMap<(usize, String), (RowKey, Option<Vec<Value>>)>;
@@ -54,35 +63,68 @@ impl Session {
         self.refresh().await?;
         self.changed_tables().await?;
         let began = tokio::time::Instant::now();
+        let part_ms = if self.holds > 0 { PART_HELD_MS } else { PART_MS };
         loop {
             let notes = self.carry_batch(Tables::All, Proof::Later).await?;
             if notes < (LAG_NOTES + LAG_NOTES_MORE * self.catch_up_parts).min(LAG_NOTES_MAX) {
-                (self.progress.lag_rows, self.catch_up_parts) = (0, 0);
+                (self.progress.lag_rows, self.lag_before, self.catch_up_parts) = (0, 0, 0);
                 return Ok(true);
             }
-            if began.elapsed().as_millis() as u64 >= PART_MS {
-                let lag = self.source.tail_length(self.carry.forward).await;
-                self.progress.lag_rows = lag.map_err(MoveError::on(self.source.id()))?;
+            if began.elapsed().as_millis() as u64 >= part_ms {
+                let lag = self.lag().await?;
+                self.progress.lag_rows = lag;
                 self.catch_up_parts += 1;
-                return Ok(false);
+                return if self.is_outrun(lag) { Err(MoveError::Behind) } else { Ok(false) };
             }
         }
     }
 
+    /// Whether the lag does not fall. Where writers had to be held before they are held again at once.
+    fn is_outrun(&mut self, lag: u64) -> bool {
+        if self.holds > 0 {
+            return true;
+        }
+        if self.catch_up_parts % OUTRUN_PARTS != 1 {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.lag_before, lag);
+        before > 0 && lag > before - before / 4
+    }
+
+    async fn lag(&self) -> Result<u64> {
+        self.source.tail_length(self.carry.forward).await.map_err(MoveError::on(self.source.id()))
+    }
+
+    /// Stops comparing rows that writers add ahead of it while so many of their changes are left to be carried that each
+    /// comparison takes longer than the one before.
+    pub(crate) async fn refuse_to_fall_behind(&self) -> Result<()> {
+        if self.lag().await? > VERIFY_LAG_MAX { Err(MoveError::Behind) } else { Ok(()) }
+    }
+
     /// Carries all that is left while requests are held, and compares it on both sides.
     pub(crate) async fn settle(&mut self) -> Result<()> {
+        let hold = Duration::from_millis(HOLD_MS << self.holds.min(HOLD_DOUBLINGS_MAX));
+        let until = tokio::time::Instant::now() + hold;
         // A column that came since would be left behind. Looked at beside the rest: requests wait.
         let unchanged = self.changed_tables();
         let settled = async {
-            for _ in 0..SETTLE_BATCHES_MAX {
+            loop {
+                // Where much is left only the last of it is compared: the rest is carried the sooner.
+                let is_much = self.holds > 0 && self.lag().await? > BATCH_NOTES as u64;
+                let proof = if is_much { Proof::Later } else { Proof::Now };
                 // Whoever bypasses the routers may still add some: the departure sees to it that nothing is left.
-                if self.carry_batch(Tables::All, Proof::Now).await? < BATCH_NOTES {
+                if self.carry_batch(Tables::All, proof).await? < BATCH_NOTES {
                     return Ok(());
                 }
+                if tokio::time::Instant::now() >= until {
+                    return Err(MoveError::Behind);
+                }
             }
-            Err(MoveError::Later("too much changed at the last moment; catching up first".into()))
         };
         let (unchanged, settled) = tokio::join!(unchanged, settled);
+        if matches!(settled, Err(MoveError::Behind)) {
+            self.holds += 1;
+        }
         unchanged.and(settled)
     }
 

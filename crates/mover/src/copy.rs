@@ -34,6 +34,9 @@ const CAREFUL_ROWS: usize = 256;
 /// How long one part of copying may take before operators are heard. It is one query, which may have to sort all rows
 /// first; and what it sees cannot be vacuumed meanwhile.
 const PART: Duration = Duration::from_secs(3);
+/// The same once more rows were copied than there were when it began: the query does not see what writers add while it
+/// runs, so that one query comes to its end however fast they are.
+const PART_LATE: Duration = Duration::from_secs(60);
 
 /// Rows read ahead.
 #[derive(Default)]
@@ -110,7 +113,7 @@ impl Session {
             self.copying_since = Some((Instant::now(), self.copied_before().await?));
         }
         self.keep_ahead(self.progress.copied_rows, self.progress.total_rows);
-        let until = Instant::now() + PART;
+        let until = Instant::now() + if self.is_late() { PART_LATE } else { PART };
         while self.copied_units < self.units.len() {
             // Whatever went wrong, it is counted anew what is there.
             let counted = self.copying_since.take();
@@ -178,7 +181,7 @@ impl Session {
             }
             // Rows are longer or shorter than those before, or there is more or less to do beside.
             let wanted = self.chunk_rows();
-            if !(wanted / 2..=wanted * 2).contains(&reader.page) {
+            if !self.is_late() && !(wanted / 2..=wanted * 2).contains(&reader.page) {
                 reader = self.open_reader(position.clone()).await?;
             }
             before = position;

@@ -26,6 +26,9 @@ pub enum MoveError {
     /// Not possible just now: it is tried again.
     #[error("{0}")]
     Later(String),
+    /// Writers change rows faster than they are carried: they have to be held for a while.
+    #[error("writers change rows faster than they are carried")]
+    Behind,
 }
 
 impl MoveError {
@@ -63,6 +66,7 @@ impl MoveError {
             MoveError::Shard { error, .. } if is_passing(error) => Outcome::Retry(self.to_string()),
             MoveError::Catalog(error) if error.is_retryable() => Outcome::Retry(self.to_string()),
             MoveError::Later(_) => Outcome::Retry(self.to_string()),
+            MoveError::Behind => Outcome::Behind(self.to_string()),
             MoveError::Shard { .. } | MoveError::Catalog(_) | MoveError::Refused(_) => {
                 Outcome::Refused(self.to_string())
             }

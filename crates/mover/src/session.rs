@@ -74,6 +74,10 @@ pub(crate) struct Session {
     pub verify_rows: usize,
     /// Parts of catching up that have not been enough.
     pub catch_up_parts: usize,
+    /// Changes that were left to be carried when it was last looked whether they become fewer.
+    pub lag_before: u64,
+    /// How often writers were held for a while, and that was not enough.
+    pub holds: u32,
     pub progress: Progress,
     pace: Arc<Pace>,
     /// Not used while it copies or compares what was there before it began.
@@ -126,6 +130,8 @@ impl Session {
             compared: Compared::default(),
             verify_rows: crate::verify::FIRST_ROWS,
             catch_up_parts: 0,
+            lag_before: 0,
+            holds: 0,
             progress: Progress::default(),
             pace: Arc::new(Pace::unhindered()),
             hurry: Pace::unhindered(),
@@ -146,6 +152,11 @@ impl Session {
     /// From there on it does not rest, or else it might never come to the last one.
     pub(crate) fn keep_ahead(&mut self, done: u64, of: u64) {
         self.is_late = done > of;
+    }
+
+    /// Whether writers add rows ahead of it.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
     }
 
     /// Asks the target what it calls the tables of the datasets that it knows.

@@ -51,6 +51,9 @@ impl Session {
                 self.pace().rest(began).await;
             }
             if Instant::now() >= until {
+                if self.progress.verified_rows > due {
+                    self.refuse_to_fall_behind().await?;
+                }
                 return Ok(false);
             }
         }

@@ -125,7 +125,7 @@ fn statements(dialect: Dialect) -> Vec<String> {
 
 /// What moves need: which captures there are, what they caught, how far rows have been carried to here, and what was
 /// taken of rows that another shard had and did not own.
-fn moves(dialect: Dialect) -> [String; 4] {
+fn moves(dialect: Dialect) -> [String; 5] {
     let (int, text) = (dialect.bigint(), dialect.text());
     let own = |name| dialect.own_table(name);
     // Numbers are never given twice, so that what is deleted is what was read.
@@ -143,6 +143,8 @@ fn moves(dialect: Dialect) -> [String; 4] {
             "CREATE TABLE IF NOT EXISTS {} ({log}, capture {text} NOT NULL, tab {text} NOT NULL, pk {text} NOT NULL)",
             own("capture_log")
         ),
+        // A mover reads the oldest notes of one capture again and again, however many there are.
+        create_own_index(dialect, "capture_log_order", &format!("{} (capture, id)", own("capture_log"))),
         format!(
             "CREATE TABLE IF NOT EXISTS {} (op {text} NOT NULL, dataset {text} NOT NULL, position {text}, \
              done {int} NOT NULL, copied_rows {int} NOT NULL, copied_bytes {int} NOT NULL, \

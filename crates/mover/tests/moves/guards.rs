@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use polyshard_catalog::saga::{Action, Outcome, Saga};
-use polyshard_catalog::{Failpoint, FenceLimits, Step, Wish};
+use polyshard_catalog::{CarryTask, Failpoint, FenceLimits, Step, Wish};
 use polyshard_engine::{Access as EngineAccess, Database, Options, Statement, Transaction};
 use polyshard_map::Key;
 use polyshard_router::Access;
@@ -327,6 +327,53 @@ async fn a_move_that_cannot_depart_can_be_cancelled_and_gives_up_by_itself() {
     }
     assert_eq!(saga.step(), Step::RollingBack);
     assert!(refusals > 100, "it is worth waiting for, not only {refusals} times");
+}
+
+/// B2: writers that change rows faster than these are carried are held for a part of the time, whatever the step, until
+/// little is left; nothing is given up for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_falls_behind_holds_writers_for_a_part_of_the_time() {
+    let place = Place::server();
+    let (cluster, world, [fencing]) = filled(&place, 20, ["record_fencing.before"]).await;
+    let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
+    let mut saga = Saga::new(&polyshard_catalog::OpRecord { step: Step::CatchingUp, ..record.clone() });
+    let behind = || Outcome::Behind("writers are faster".into());
+    let (mut lag, mut is_held, mut holds) = (3_000_000_u64, false, 0);
+    while saga.step() != Step::Departing {
+        let outcome = match saga.next() {
+            Action::Raise(_) => {
+                (is_held, holds) = (true, holds + 1);
+                Outcome::Raised(holds)
+            }
+            Action::Release(_) => {
+                is_held = false;
+                Outcome::Done
+            }
+            Action::Carry(CarryTask::CatchUp) => {
+                assert!(!is_held, "they go on meanwhile");
+                lag += 1_000;
+                if lag <= 1_000 { Outcome::Done } else { behind() }
+            }
+            Action::Carry(CarryTask::Settle) => {
+                assert!(is_held, "nobody adds to it");
+                lag = lag.saturating_sub(8_000);
+                if lag == 0 { Outcome::Done } else { behind() }
+            }
+            Action::Wait(_) => panic!("each attempt carries something"),
+            Action::Finished(ending) => panic!("{ending:?}"),
+            _ => Outcome::Done,
+        };
+        saga.report(outcome);
+    }
+    assert!(is_held && holds > 400, "{holds}");
+    // Whoever takes over lets them go on first.
+    let taken_over = Saga::new(&polyshard_catalog::OpRecord { step: Step::CatchingUp, ..record.clone() });
+    assert!(matches!(taken_over.next(), Action::Release(_)), "{:?}", taken_over.next());
+    fencing.store(false, Ordering::SeqCst);
+    cluster.end_of(record.op.id).await.unwrap();
+    cluster.assert_healthy().await;
+    world.assert_found(&cluster).await;
+    cluster.close().await;
 }
 
 /// Readers of all shards leave out what the target has, also while a move that was rolled back clears it away.

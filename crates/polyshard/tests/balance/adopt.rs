@@ -99,6 +99,27 @@ fn a_database_is_taken_in_with_its_rows_and_a_tenant_moves_out_while_it_is_writt
     server.stop();
 }
 
+/// B2: a move comes to its end also where writers change rows faster than they can be carried: they are held for a part
+/// of the time until little is left.
+#[test]
+fn a_move_outruns_a_writer_of_many_rows_at_once() {
+    const ROWS: u64 = 250;
+    let (fleet, setup) = cluster();
+    let mut server = setup.start();
+    run(&server, &line(&fleet, "--wait")).ok();
+    let rows = vec!["(7, $1::bigint)"; ROWS as usize].join(", ");
+    let writer = Writer::start(&server, &format!("INSERT INTO orders (tenant_id, total) VALUES {rows}"));
+    run(&server, "move tenants --key 7 --to b --wait").ok();
+    let written = writer.stop() * ROWS;
+    assert!(written > 0);
+    assert_eq!(shard_of(&server, "tenants", "7"), "b");
+    let (count, ids) =
+        (sql(&server, "SELECT count(*) FROM orders"), sql(&server, "SELECT count(DISTINCT id) FROM orders"));
+    assert_eq!((count, ids), ((2000 + written).to_string(), (2000 + written).to_string()));
+    run(&server, "check").ok();
+    server.stop();
+}
+
 /// What the cluster has already is not the newcomer's, whatever map it is of.
 #[test]
 fn a_database_is_taken_in_beside_tables_of_another_map() {

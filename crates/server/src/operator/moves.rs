@@ -279,6 +279,7 @@ pub(super) fn of_move(error: &MoveError) -> Problem {
         }
         MoveError::Refused(why) => problem::worded(ErrorCode::Conflict, why),
         MoveError::Later(why) => problem::worded(ErrorCode::Unavailable, why),
+        error @ MoveError::Behind => problem::worded(ErrorCode::Unavailable, &error.to_string()),
     }
 }
 

@@ -48,6 +48,7 @@ impl Inner {
             Err(MoveError::Shard { shard, error }) => Err(CatalogError::Shard { shard, error }),
             Err(MoveError::Refused(why)) => Ok(Outcome::Refused(why)),
             Err(MoveError::Later(why)) => Ok(Outcome::Retry(why)),
+            Err(error @ MoveError::Behind) => Ok(Outcome::Retry(error.to_string())),
         }
     }
 
