@@ -108,9 +108,7 @@ impl Rows {
             condition = format!("{condition} AND {equal}");
             of_key = true;
         }
-        if let Some((column, number)) = &dataset.rows {
-            condition = format!("{condition} AND {column} = {number}");
-        }
+        condition.push_str(&dataset.and_own_rows(dialect));
         let of_key = of_key || extent == Extent::Bucket;
         Ok(Rows { dataset, shape, dialect, condition, values, of_key, is_filed: false })
     }
@@ -126,9 +124,7 @@ impl Rows {
         let condition = dataset.placement.in_ranges(dialect, definition, std::slice::from_ref(range), "");
         let mut condition =
             condition.map_err(|error| BackupError::Refused(format!("{}: {error}", dataset.name)))?;
-        if let Some((column, number)) = &dataset.rows {
-            condition = format!("{condition} AND {column} = {number}");
-        }
+        condition.push_str(&dataset.and_own_rows(dialect));
         Ok(Rows { dataset, shape, dialect, condition, values: Vec::new(), of_key: true, is_filed: false })
     }
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use polyshard_engine::{Access as EngineAccess, Dialect, Target, Transaction, Value};
 use polyshard_map::{Key, Map, MapDefinition, MapName};
 use polyshard_router::{Access, Router, RouterError, Ticket, View};
-use polyshard_shard::{Column, Dataset, Shard, ShardOptions, one_notation};
+use polyshard_shard::{Column, Dataset, Shard, ShardOptions, TableRows, one_notation};
 use uuid::Uuid;
 
 use crate::depot::Location;
@@ -89,7 +89,7 @@ pub(crate) async fn extract(
             engine: engine_word(shard.dialect()).to_owned(),
             columns: table.shape.columns.iter().map(name).collect(),
             placement: (&table.dataset.placement).into(),
-            rows_column: table.dataset.rows.as_ref().map(|(column, _)| column.clone()),
+            rows_column: table.dataset.rows_column().map(str::to_owned),
             kept: if table.is_filed { notation::kept(&table.shape) } else { Vec::new() },
             notation: notation.filter(|_| shard.dialect() == Dialect::Postgres),
         };
@@ -440,7 +440,10 @@ pub(crate) fn dataset_of(view: &View, map: &MapName, head: &Head) -> Option<Data
         map: map.clone(),
         table: head.table.clone(),
         placement: head.placement.clone().into(),
-        rows: head.rows_column.clone().map(|column| (column, number)),
+        rows: match head.rows_column.clone() {
+            Some(column) => TableRows::Numbered { column, number },
+            None => TableRows::All,
+        },
     })
 }
 

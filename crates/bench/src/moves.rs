@@ -125,7 +125,7 @@ async fn start(place: &Place, name: &str, share: u32) -> Result<Arc<Cluster>, Fa
             map: definition.name().clone(),
             table: "item".to_owned(),
             placement: Placement::Column("placement".to_owned()),
-            rows: None,
+            rows: polyshard_shard::TableRows::All,
         };
         shard.bind(&dataset).await?;
     }

@@ -1,6 +1,6 @@
 //! Carries rows by key: reads them anew on the source, in one snapshot, and makes the target the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use polyshard_engine::{Access, Statement, Value};
@@ -175,9 +175,8 @@ impl Session {
         Ok(notes.len())
     }
 
-    /// Those notes that are of these tables, with the number of the table. Some may be of a dataset that was bound just
-    /// now: the target must know it, too, or else deletes what was carried of it in vain. Asked after the notes were
-    /// read, and so for all of them.
+    /// Those notes that are of these tables, with the number of the table. Some may be of a table that got its first
+    /// dataset just now. Asked after the notes were read, and so for all of them.
     pub(crate) async fn of_tables(
         &mut self,
         notes: Vec<Captured>,
@@ -223,6 +222,10 @@ impl Session {
     /// Makes the target the same: what is gone is deleted, from those that refer to those referred to; what is there
     /// is put, the other way round. Never deleted and put again: that would take with it what refers to it.
     async fn write_fresh(&self, fresh: &Fresh) -> Result<()> {
+        for table in fresh.keys().map(|(table, _)| *table).collect::<BTreeSet<usize>>() {
+            let rows = fresh.range((table, String::new())..(table + 1, String::new()));
+            self.register(table, rows.filter_map(|(_, (_, row))| row.as_deref())).await?;
+        }
         let mut statements = Vec::with_capacity(fresh.len());
         for ((table, _), (key, row)) in fresh.iter().rev() {
             if row.is_none() {

@@ -9,11 +9,12 @@ use polyshard_catalog::saga::Outcome;
 use polyshard_catalog::{Carrier, CarryTask, Failpoint, OpRecord, Progress, ShardSource};
 use polyshard_engine::Statement;
 use polyshard_map::ShardId;
-use polyshard_shard::OpId;
+use polyshard_shard::{Dataset, OpId};
 
 use crate::ending::{Ending, announce, is_marked};
 use crate::error::{MoveError, Result};
 use crate::pace::{Pace, Traffic};
+use crate::register::number_of;
 use crate::session::Session;
 use crate::table::Side;
 
@@ -211,14 +212,15 @@ impl Session {
                 continue;
             }
             // It may have to read the whole table: a scan may take its time.
-            let any = self.tables[unit.table].to.any(unit.number);
-            self.refuse_any(any, &unit.dataset.name).await?;
+            let to = &self.tables[unit.table].to;
+            let there = Dataset { table: to.table.clone(), ..unit.dataset.clone() };
+            self.refuse_any(to.any(unit.number), &there).await?;
             self.looked_at.insert(unit.dataset.name.clone());
         }
         // The source may get its first rows of others during the move. What is bound on the target later is looked at
         // then (`Shard::bind`).
         let target = self.target.clone();
-        let bound = target.settled_datasets(self.definition.name()).await;
+        let bound = target.settled_tables(self.definition.name()).await;
         for dataset in bound.map_err(MoveError::on(target.id()))? {
             if self.looked_at.contains(&dataset.name) {
                 continue;
@@ -227,8 +229,7 @@ impl Session {
             if let Some(shape) = shape {
                 let (definition, ranges) = (&self.definition, self.carry.ranges.as_slice());
                 let side = Side::new(target.dialect(), &dataset, &shape, &shape, definition, ranges)?;
-                let number = dataset.rows.as_ref().map(|(_, number)| *number);
-                self.refuse_any(side.any(number), &dataset.name).await?;
+                self.refuse_any(side.any(dataset.number()), &dataset).await?;
             }
             self.looked_at.insert(dataset.name);
         }
@@ -236,22 +237,20 @@ impl Session {
     }
 
     /// Refuses the move if the target has such a row.
-    async fn refuse_any(&self, any: Statement, dataset: &str) -> Result<()> {
-        let on_target = MoveError::engine(self.target.id());
-        let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
-        let mut scan = db.scan(any, 1).await.map_err(&on_target)?;
-        let mut found = false;
-        while let Some(page) = scan.next().await.map_err(&on_target)? {
-            found |= !page.is_empty();
-        }
-        if !found {
-            return Ok(());
-        }
-        Err(MoveError::Refused(format!(
+    async fn refuse_any(&self, any: Statement, of: &Dataset) -> Result<()> {
+        let Some(row) = self.page_of(false, any, 1).await?.into_iter().next() else { return Ok(()) };
+        let number = number_of(row.first()).filter(|_| of.is_of_map());
+        let named = self.target.named(of, number.as_slice()).await;
+        let named = named.map_err(MoveError::on(self.target.id()))?;
+        Err(self.has_rows(&named.first().unwrap_or(of).name))
+    }
+
+    pub(crate) fn has_rows(&self, dataset: &str) -> MoveError {
+        MoveError::Refused(format!(
             "shard {} has rows of {dataset} in the range already, which it does not own; look at them with 'polyshard \
              check', and remove them first",
             self.target.id(),
-        )))
+        ))
     }
 
     pub(crate) async fn count_source(&self) -> Result<u64> {

@@ -168,14 +168,13 @@ async fn find(on: &Shard, table: &Side, number: Option<i64>, pace: &Pace) -> Res
 async fn sides(on: &Shard, dirt: &Dirt<'_>) -> Result<VecDeque<(Side, Option<i64>)>> {
     let wrong = MoveError::on(on.id());
     let mut tables = Vec::new();
-    for dataset in on.datasets(dirt.definition.name()).await.map_err(&wrong)? {
+    for dataset in on.tables(dirt.definition.name()).await.map_err(&wrong)? {
         let shape = on.shape(&dataset.table).await.map_err(&wrong)?;
         tables.extend(shape.filter(|shape| !shape.primary_key.is_empty()).map(|shape| (dataset, shape)));
     }
     let side = |(dataset, shape): (Dataset, Shape)| {
-        let number = dataset.rows.as_ref().map(|(_, number)| *number);
         let side = Side::new(on.dialect(), &dataset, &shape, &shape, dirt.definition, &dirt.carry.ranges)?;
-        Ok((side, number))
+        Ok((side, dataset.number()))
     };
     children_first(tables).into_iter().map(side).collect()
 }

@@ -18,6 +18,7 @@ use polyshard_shard::{RowKey, ShardError};
 use tokio::time::Instant;
 
 use crate::error::{MoveError, Result};
+use crate::register::number_of;
 use crate::session::Session;
 use crate::table::{bytes_of, rows_of};
 
@@ -78,15 +79,8 @@ impl Session {
     /// Records on the target that rows may come, after it was seen that there are none, and after the capture began.
     /// What was recorded is what may be cleared away again.
     pub(crate) async fn mark_carried(&mut self) -> Result<()> {
-        let mut marks = Vec::new();
-        for unit in &self.units {
-            let sql = format!(
-                "INSERT INTO {} (op, dataset, position, done, copied_rows, copied_bytes) \
-                 VALUES ($1, $2, NULL, 0, 0, 0) ON CONFLICT (op, dataset) DO NOTHING",
-                self.carried_table()
-            );
-            marks.push(Statement::new(sql).bind(self.op.id.to_string()).bind(unit.dataset.name.clone()));
-        }
+        let mut marks: Vec<Statement> =
+            self.units.iter().map(|unit| self.new_mark(&unit.dataset.name)).collect();
         // Also when there is nothing to copy: the mark says that the target was looked at.
         let sql = format!(
             "INSERT INTO {} (op, dataset, position, done, copied_rows, copied_bytes) \
@@ -96,6 +90,41 @@ impl Session {
         marks.push(Statement::new(sql).bind(self.op.id.to_string()));
         let written = self.target.carry_write(self.op, self.carry.reverse, marks).await;
         written.map(drop).map_err(MoveError::on(self.target.id()))
+    }
+
+    /// A process of an earlier version has marked each dataset of a table by itself. What it had copied of the table is
+    /// copied again: the rows that are there are put in the place of themselves.
+    async fn join_marks(&self) -> Result<()> {
+        let (carried, registered) = (self.carried_table(), self.target.dialect().own_table("dataset"));
+        for unit in self.units.iter().filter(|unit| unit.dataset.is_of_map()) {
+            let there = format!("SELECT name FROM {registered} WHERE map = $2 AND tab = $3");
+            let former =
+                format!("SELECT dataset FROM {carried} WHERE op = $1 AND dataset IN ({there}) LIMIT 1");
+            let table = &self.tables[unit.table].to.table;
+            let bind = |sql: String| {
+                let statement = Statement::new(sql).bind(self.op.id.to_string());
+                statement.bind(self.definition.name().to_string()).bind(table.clone())
+            };
+            let on_target = MoveError::engine(self.target.id());
+            let db = self.target.carrier().await.map_err(MoveError::on(self.target.id()))?;
+            if db.read(bind(former)).await.map_err(&on_target)?.is_empty() {
+                continue;
+            }
+            let forget = format!("DELETE FROM {carried} WHERE op = $1 AND dataset IN ({there})");
+            let statements = vec![bind(forget), self.new_mark(&unit.dataset.name)];
+            let written = self.target.carry_write(self.op, self.carry.reverse, statements).await;
+            written.map_err(MoveError::on(self.target.id()))?;
+        }
+        Ok(())
+    }
+
+    fn new_mark(&self, dataset: &str) -> Statement {
+        let sql = format!(
+            "INSERT INTO {} (op, dataset, position, done, copied_rows, copied_bytes) \
+             VALUES ($1, $2, NULL, 0, 0, 0) ON CONFLICT (op, dataset) DO NOTHING",
+            self.carried_table()
+        );
+        Statement::new(sql).bind(self.op.id.to_string()).bind(dataset.to_owned())
     }
 
     pub(crate) fn carried_table(&self) -> String {
@@ -110,6 +139,7 @@ impl Session {
             self.progress.total_rows = self.count_source().await?;
         }
         if self.copying_since.is_none() {
+            self.join_marks().await?;
             self.copying_since = Some((Instant::now(), self.copied_before().await?));
         }
         self.keep_ahead(self.progress.copied_rows, self.progress.total_rows);
@@ -264,10 +294,17 @@ impl Session {
         }
     }
 
+    /// Rows of a dataset that got its first ones after it was looked at which have some are passed over: they are in
+    /// the capture.
     async fn write_stretch(&self, after: Option<&RowKey>, stretch: &Stretch) -> Result<()> {
         let unit = &self.units[self.copied_units];
         let pair = &self.tables[unit.table];
         let upto = stretch.upto.as_ref();
+        if let Some(numbers) = pair.from.numbers(after, upto).filter(|_| unit.dataset.is_of_map()) {
+            let page = self.page_of(true, numbers, polyshard_engine::SCAN_PAGE_ROWS_MAX).await?;
+            let numbers = page.iter().filter_map(|row| number_of(row.first())).collect();
+            self.register_numbers(unit.table, numbers).await?;
+        }
         let statements = vec![
             pair.to.insert_beside(unit.number, after, upto),
             self.mark(after, upto, upto.is_none(), (stretch.rows, stretch.bytes)),
@@ -298,6 +335,7 @@ impl Session {
         let page = pair.from.page(unit.number, before.as_ref(), None, Some(count));
         let rows = self.page_of(true, page, count).await?;
         self.refuse_unkeepable(unit.table, &rows)?;
+        self.register(unit.table, rows.iter().map(Vec::as_slice)).await?;
         let position = rows.last().map(|row| pair.from.position(row));
         let mut parts: Vec<std::ops::Range<usize>> = std::iter::once(0..rows.len()).collect();
         let mut waiting = Vec::new();
@@ -363,6 +401,7 @@ impl Session {
     ) -> Result<()> {
         let unit = &self.units[self.copied_units];
         self.refuse_unkeepable(unit.table, &chunk.rows)?;
+        self.register(unit.table, chunk.rows.iter().map(Vec::as_slice)).await?;
         let mut statements = self.tables[unit.table].to.inserts(&chunk.rows);
         statements.push(self.mark_of(chunk, before, position));
         // What is lost with the server is lost together with the position. The last one makes all of them safe.

@@ -13,6 +13,7 @@ mod error;
 mod misplaced;
 mod pace;
 mod preflight;
+mod register;
 mod repair;
 mod session;
 mod table;

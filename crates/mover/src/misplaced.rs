@@ -51,18 +51,20 @@ impl Mover {
         let opened = shard(self.shards(), on).await?;
         let owners = Owners::new(entries);
         let mut found = Vec::new();
-        for dataset in opened.datasets(definition.name()).await.map_err(MoveError::on(on))? {
-            let (mut rows, mut moving) = (0, 0);
-            placements(&opened, &dataset, definition, |placement, count| {
+        for table in opened.tables(definition.name()).await.map_err(MoveError::on(on))? {
+            let mut counts: BTreeMap<Option<i64>, (u64, u64)> = BTreeMap::new();
+            placements(&opened, &table, definition, |placement, number, count| {
                 if owners.of(placement) != Some(on) {
-                    rows += count;
+                    let (rows, moving) = counts.entry(number).or_default();
+                    *rows += count;
                     if busy.iter().any(|range| range.contains(placement)) {
-                        moving += count;
+                        *moving += count;
                     }
                 }
             })
             .await?;
-            if rows > 0 {
+            for (number, dataset) in datasets_of(&opened, &table, counts.keys()).await? {
+                let (rows, moving) = counts.get(&number).copied().unwrap_or_default();
                 found.push(Misplaced { shard: on.clone(), dataset: dataset.name, rows, moving });
             }
         }
@@ -73,14 +75,13 @@ impl Mover {
     pub async fn weigh(&self, definition: &MapDefinition, range: &KeyRange, on: &ShardId) -> Result<u64> {
         let opened = shard(self.shards(), on).await?;
         let mut rows = 0;
-        for dataset in opened.datasets(definition.name()).await.map_err(MoveError::on(on))? {
+        for dataset in opened.tables(definition.name()).await.map_err(MoveError::on(on))? {
             let Some(shape) = opened.shape(&dataset.table).await.map_err(MoveError::on(on))? else {
                 continue;
             };
-            let number = dataset.rows.as_ref().map(|(_, number)| *number);
             let ranges = std::slice::from_ref(range);
             let side = Side::new(opened.dialect(), &dataset, &shape, &shape, definition, ranges)?;
-            rows += count(&opened, &side, number).await?;
+            rows += count(&opened, &side, dataset.number()).await?;
         }
         Ok(rows)
     }
@@ -103,24 +104,46 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// What a shard has of a dataset that it does not own.
+/// What a shard has in a table that it does not own, by dataset.
 pub(crate) async fn strays(
     opened: &Shard,
-    dataset: &Dataset,
+    table: &Dataset,
     definition: &MapDefinition,
     owners: &Owners<'_>,
-) -> Result<Strays> {
-    let mut strays = Strays::default();
-    placements(opened, dataset, definition, |placement, count| {
+) -> Result<Vec<(Dataset, Strays)>> {
+    let mut strays: BTreeMap<Option<i64>, Strays> = BTreeMap::new();
+    let mut remembered = 0;
+    placements(opened, table, definition, |placement, number, count| {
         if owners.of(placement) != Some(opened.id()) {
-            strays.rows += count;
-            if strays.placements.len() < PLACEMENTS_MAX {
-                strays.placements.insert(placement.to_vec(), count);
+            let of = strays.entry(number).or_default();
+            of.rows += count;
+            if remembered < PLACEMENTS_MAX {
+                remembered += 1;
+                of.placements.insert(placement.to_vec(), count);
             }
         }
     })
     .await?;
-    Ok(strays)
+    let named = datasets_of(opened, table, strays.keys()).await?;
+    Ok(named
+        .into_iter()
+        .map(|(number, dataset)| (dataset, strays.remove(&number).unwrap_or_default()))
+        .collect())
+}
+
+/// The datasets of these numbers in a table; the table's own, if it has but one.
+async fn datasets_of(
+    opened: &Shard,
+    table: &Dataset,
+    numbers: impl Iterator<Item = &Option<i64>>,
+) -> Result<Vec<(Option<i64>, Dataset)>> {
+    let numbers: Vec<Option<i64>> = numbers.copied().collect();
+    if !table.is_of_map() {
+        return Ok(numbers.into_iter().map(|number| (number, table.clone())).collect());
+    }
+    let numbers: Vec<i64> = numbers.into_iter().flatten().collect();
+    let named = opened.named(table, &numbers).await.map_err(MoveError::on(opened.id()))?;
+    Ok(named.into_iter().map(|dataset| (dataset.number(), dataset)).collect())
 }
 
 /// The range of one placement.
@@ -128,13 +151,13 @@ pub(crate) fn point(placement: &[u8]) -> KeyRange {
     KeyRange::point(KeyBytes::new(placement.to_vec()))
 }
 
-/// Tells each placement that a shard has rows of in a dataset, and how many. Reads the whole table, beside everybody's
-/// work. A row without a key has no placement, and is nobody's.
+/// Tells each placement that a shard has rows of in a table, of which dataset if several share it, and how many. Reads
+/// the whole table, beside everybody's work. A row without a key has no placement, and is nobody's.
 async fn placements(
     opened: &Shard,
     dataset: &Dataset,
     definition: &MapDefinition,
-    mut tell: impl FnMut(&[u8], u64),
+    mut tell: impl FnMut(&[u8], Option<i64>, u64),
 ) -> Result<()> {
     let wrong = MoveError::engine(opened.id());
     if opened.shape(&dataset.table).await.map_err(MoveError::on(opened.id()))?.is_none() {
@@ -142,16 +165,21 @@ async fn placements(
     }
     let placement = dataset.placement.expression(opened.dialect(), definition, "");
     let placement = placement.map_err(MoveError::on(opened.id()))?;
-    let rows = dataset.and_own_rows();
+    let rows = dataset.and_own_rows(opened.dialect());
+    let (number, by) = match dataset.rows_column() {
+        Some(column) => (column, format!(", {column}")),
+        None => ("NULL", String::new()),
+    };
     let sql = format!(
-        "SELECT {placement}, count(*) FROM {} WHERE {placement} IS NOT NULL{rows} GROUP BY {placement}",
+        "SELECT {placement}, {number}, count(*) FROM {} WHERE {placement} IS NOT NULL{rows} GROUP BY {placement}{by}",
         dataset.table
     );
     let db = opened.carrier().await.map_err(MoveError::on(opened.id()))?;
     let mut scan = db.scan(Statement::new(sql), PAGE_ROWS).await.map_err(&wrong)?;
     while let Some(page) = scan.next().await.map_err(&wrong)? {
         for row in page.rows() {
-            tell(row.blob(0).map_err(&wrong)?, row.int(1).map_err(&wrong)? as u64);
+            let number = if by.is_empty() { None } else { Some(row.int(1).map_err(&wrong)?) };
+            tell(row.blob(0).map_err(&wrong)?, number, row.int(2).map_err(&wrong)? as u64);
         }
     }
     Ok(())

@@ -1,15 +1,19 @@
 //! Looks, before a move begins, at everything that can make it fail, and at how much there is to carry. Writes nothing.
 
+use std::collections::BTreeMap;
+
 use polyshard_catalog::Carry;
 use polyshard_engine::Dialect;
 use polyshard_map::{KeyRange, MapDefinition, ShardId};
-use polyshard_shard::{OpId, OpRef};
+use polyshard_shard::{Dataset, OpId, OpRef};
 
 use crate::carry::Mover;
 use crate::error::{MoveError, Result};
-use crate::session::{Session, unkeepable};
+use crate::session::{Session, Unit, unkeepable};
 use crate::table::bytes_of;
 
+/// Counts that come from a scan at once.
+const COUNTS_AT_ONCE: usize = 256;
 /// Rows whose length is taken for that of all.
 const SAMPLE_ROWS: usize = 64;
 
@@ -47,7 +51,8 @@ impl Mover {
         };
         let op = OpRef { id: none, epoch: polyshard_map::Epoch::ZERO, token: 0 };
         let mut session = Session::new(self.shards(), op, carry, definition.clone()).await?;
-        session.read_what_is_there().await?;
+        let found = session.source.tables(definition.name()).await.map_err(MoveError::on(from))?;
+        session.read_what_is_there(found).await?;
         session.refuse_rows_on_target().await?;
         session.look_for_unkeepable().await?;
         session.loads().await
@@ -57,9 +62,7 @@ impl Mover {
 impl Session {
     /// Reads the tables that are there on both sides. A table of a store that is not on the target yet is made when
     /// rows are carried.
-    pub(crate) async fn read_what_is_there(&mut self) -> Result<()> {
-        let source = self.source.clone();
-        let found = source.datasets(self.definition.name()).await.map_err(MoveError::on(source.id()))?;
+    pub(crate) async fn read_what_is_there(&mut self, found: Vec<Dataset>) -> Result<()> {
         let mut there = Vec::new();
         for dataset in found {
             let table = self.on_target(&dataset).table;
@@ -93,13 +96,38 @@ impl Session {
     async fn loads(&self) -> Result<Vec<Load>> {
         let mut loads = Vec::new();
         for unit in &self.units {
-            let rows = self.count_unit(unit).await?;
+            let counts = self.counts(unit).await?;
             let page = self.tables[unit.table].from.page(unit.number, None, None, Some(SAMPLE_ROWS));
             let sample = self.page_of(true, page, SAMPLE_ROWS).await?;
             let bytes: u64 = sample.iter().map(|row| bytes_of(row)).sum();
-            let bytes = bytes.saturating_mul(rows).checked_div(sample.len() as u64).unwrap_or(0);
-            loads.push(Load { dataset: unit.dataset.name.clone(), rows, bytes });
+            let of = |rows: u64| bytes.saturating_mul(rows).checked_div(sample.len() as u64).unwrap_or(0);
+            loads.extend(counts.into_iter().map(|(dataset, rows)| Load { dataset, rows, bytes: of(rows) }));
         }
         Ok(loads)
+    }
+
+    /// How many rows there are of each dataset; of a table that several share, of those that have any.
+    async fn counts(&self, unit: &Unit) -> Result<Vec<(String, u64)>> {
+        let side = &self.tables[unit.table].from;
+        let Some(by_number) = side.count_by_number() else {
+            return Ok(vec![(unit.dataset.name.clone(), self.count_unit(unit).await?)]);
+        };
+        let wrong = MoveError::engine(self.source.id());
+        let db = self.source.carrier().await.map_err(MoveError::on(self.source.id()))?;
+        let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
+        let mut scan = db.scan(by_number, COUNTS_AT_ONCE).await.map_err(&wrong)?;
+        while let Some(page) = scan.next().await.map_err(&wrong)? {
+            for row in page.rows() {
+                counts.insert(row.int(0).map_err(&wrong)?, row.int(1).map_err(&wrong)? as u64);
+            }
+        }
+        let numbers: Vec<i64> = counts.keys().copied().collect();
+        let named = self.source.named(&unit.dataset, &numbers).await;
+        let named = named.map_err(MoveError::on(self.source.id()))?.into_iter();
+        let count = |dataset: Dataset| {
+            let rows = dataset.number().and_then(|number| counts.get(&number).copied());
+            (dataset.name, rows.unwrap_or(0))
+        };
+        Ok(named.map(count).collect())
     }
 }

@@ -12,7 +12,7 @@ use async_recursion::async_recursion as boxed;
 use polyshard_catalog::Carry;
 use polyshard_engine::{Access, Rows, Statement, Value};
 use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, ShardId};
-use polyshard_shard::{OpId, OpRef, RowKey, Shard, StrayKind, StrayRow, Taken};
+use polyshard_shard::{Dataset, OpId, OpRef, RowKey, Shard, StrayKind, StrayRow, Taken};
 use serde::{Deserialize, Serialize};
 
 use crate::carry::Mover;
@@ -138,8 +138,18 @@ impl Mover {
         let mut tally: BTreeMap<String, Repaired> = BTreeMap::new();
         let mut todo: BTreeMap<Vec<u8>, KeyRange> = BTreeMap::new();
         let mut is_all = true;
-        for dataset in opened.datasets(definition.name()).await.map_err(&wrong)? {
-            let found = strays(&opened, &dataset, definition, &owners).await?;
+        // All tables, since one may refer to another; and of a table that several datasets share those that have any.
+        let mut datasets = Vec::new();
+        let mut all_found = Vec::new();
+        for table in opened.tables(definition.name()).await.map_err(&wrong)? {
+            let found = strays(&opened, &table, definition, &owners).await?;
+            match table.is_of_map() {
+                true => datasets.extend(found.iter().map(|(dataset, _)| dataset.clone())),
+                false => datasets.push(table),
+            }
+            all_found.extend(found);
+        }
+        for (dataset, found) in all_found {
             is_all &= found.rows == found.placements.values().sum::<u64>();
             for (placement, rows) in found.placements {
                 let of = tally.entry(dataset.name.clone()).or_default();
@@ -159,7 +169,7 @@ impl Mover {
             opened.hide_strays(mark, definition.name(), &ranges).await.map_err(&wrong)?;
             self.pass("repair_hide.after")?;
         }
-        let job = Job { mover: self, definition, on, how, mark, holders };
+        let job = Job { mover: self, definition, on, how, mark, holders, datasets };
         for ((owner, kind), ranges) in by_owner(&todo, &owners, &marked) {
             for ranges in ranges.chunks(PLACEMENTS_AT_ONCE) {
                 let mut part = Part::new(&job, &owner, ranges, kind).await?;
@@ -199,6 +209,8 @@ struct Job<'a> {
     mark: OpId,
     /// Those who have taken rows of the shard and not forgotten them.
     holders: Vec<Holder>,
+    /// The datasets that have rows to be put right, and the tables that these may refer to.
+    datasets: Vec<Dataset>,
 }
 
 /// Some ranges of one shard that another owns.
@@ -232,8 +244,8 @@ impl<'a> Part<'a> {
         let op = OpRef { id: none, epoch: Epoch::ZERO, token: 0 };
         let mut session = Session::new(job.mover.shards(), op, carry, job.definition.clone()).await?;
         match job.how.dry_run {
-            true => session.read_what_is_there().await?,
-            false => drop(session.refresh().await?),
+            true => session.read_what_is_there(job.datasets.clone()).await?,
+            false => drop(session.adopt(job.datasets.clone()).await?),
         }
         // One of an earlier version has no place for the notes.
         session.target.ensure_move_tables().await.map_err(MoveError::on(owner))?;

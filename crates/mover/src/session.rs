@@ -1,7 +1,7 @@
 //! One driver's work on one move: the two shards, the tables that move, and how far each task is.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use polyshard_catalog::{Carry, OpRecord, Progress, ShardSource};
@@ -37,7 +37,7 @@ pub(crate) struct Unit {
     pub dataset: Dataset,
     /// Which table it is in.
     pub table: usize,
-    /// The number of its rows in a table that several share.
+    /// The number of its rows in a table that several share; none if it stands for all of the map's datasets there.
     pub number: Option<i64>,
 }
 
@@ -66,6 +66,8 @@ pub(crate) struct Session {
     there: BTreeMap<String, String>,
     /// Datasets that the target was found to have no rows of.
     pub looked_at: BTreeSet<String>,
+    /// By table of the source, the numbers of datasets that the target knows.
+    pub registered: Mutex<BTreeMap<String, BTreeSet<i64>>>,
     /// The dataset whose rows are copied now: those before it are done.
     pub copied_units: usize,
     pub copy_rows: usize,
@@ -124,6 +126,7 @@ impl Session {
             known: Vec::new(),
             there: BTreeMap::new(),
             looked_at: BTreeSet::new(),
+            registered: Mutex::default(),
             copied_units: 0,
             copy_rows: crate::copy::FIRST_ROWS,
             copying_since: None,
@@ -159,21 +162,26 @@ impl Session {
         self.is_late
     }
 
-    /// Asks the target what it calls the tables of the datasets that it knows.
+    /// Asks the target what it calls the tables that it knows.
     async fn look_there(&mut self) -> Result<()> {
         if self.source.dialect() != self.target.dialect() {
-            let known = self.target.datasets(self.definition.name()).await;
+            let known = self.target.tables(self.definition.name()).await;
             let known = known.map_err(MoveError::on(self.target.id()))?;
             self.there = known.into_iter().map(|dataset| (dataset.name, dataset.table)).collect();
         }
         Ok(())
     }
 
-    /// Sees to it that every dataset with rows on the source is known here, and to the target. A dataset may get its
-    /// first rows during the move. True if there is a new one.
+    /// Sees to it that every table with rows on the source is known here, and to the target. A table may get its first
+    /// rows during the move. True if there is a new one. It costs the same however many datasets share a table: which of
+    /// them have rows in the ranges is seen when these come ([`Session::register`]).
     pub(crate) async fn refresh(&mut self) -> Result<bool> {
-        let found =
-            self.source.datasets(self.definition.name()).await.map_err(MoveError::on(self.source.id()))?;
+        let found = self.source.tables(self.definition.name()).await;
+        self.adopt(found.map_err(MoveError::on(self.source.id()))?).await
+    }
+
+    /// Sees to it that these are known here, and to the target.
+    pub(crate) async fn adopt(&mut self, found: Vec<Dataset>) -> Result<bool> {
         if found == self.known {
             return Ok(false);
         }
@@ -184,7 +192,9 @@ impl Session {
                 .ensure_table(&self.on_target(dataset).table)
                 .await
                 .map_err(MoveError::on(self.target.id()))?;
-            self.target.bind(&self.on_target(dataset)).await.map_err(MoveError::on(self.target.id()))?;
+            if !dataset.is_of_map() {
+                self.target.bind(&self.on_target(dataset)).await.map_err(MoveError::on(self.target.id()))?;
+            }
         }
         self.read_tables(found).await?;
         Ok(true)
@@ -204,8 +214,7 @@ impl Session {
         let mut units: Vec<Unit> = found
             .iter()
             .filter_map(|dataset| {
-                let number = dataset.rows.as_ref().map(|(_, number)| *number);
-                Some(Unit { dataset: dataset.clone(), table: at(dataset)?, number })
+                Some(Unit { dataset: dataset.clone(), table: at(dataset)?, number: dataset.number() })
             })
             .collect();
         units.sort_by_key(|unit| unit.table);

@@ -92,17 +92,10 @@ impl Side {
             order.first().is_some_and(|first| place(column).is_some_and(|place| place == *first))
         });
         let below = compared.and_then(|(_, below)| below).filter(|_| leads);
-        let scope = match &dataset.rows {
-            None => String::new(),
-            Some((column, _)) => format!(
-                " AND {column} IN (SELECT rows_number FROM {} WHERE map = '{}' AND tab = '{}')",
-                dialect.own_table("dataset"),
-                dataset.map,
-                dataset.table.replace('\'', "''"),
-            ),
-        };
+        let scope =
+            dataset.rows_of_map(dialect, "").map_or_else(String::new, |of_map| format!(" AND {of_map}"));
         let table = dataset.table.clone();
-        let rows_column = dataset.rows.as_ref().map(|(column, _)| column.clone());
+        let rows_column = dataset.rows_column().map(str::to_owned);
         let rows_max = (PARAMETERS_MAX / columns.len().max(1)).max(1);
         let led = match dialect {
             Dialect::Sqlite => partitions::lead(dataset, &columns, &key, &own_key),
@@ -222,11 +215,11 @@ impl Side {
         )
     }
 
-    /// The condition of one dataset's rows.
+    /// The condition of one dataset's rows, or of all of the map's.
     fn rows_of(&self, number: Option<i64>) -> String {
         match (&self.rows_column, number) {
             (Some(column), Some(number)) => format!(" AND {column} = {number}"),
-            _ => String::new(),
+            _ => self.scope.clone(),
         }
     }
 
@@ -315,6 +308,28 @@ impl Side {
         (format!("SELECT {list} FROM {table} WHERE {conditions}{rows} ORDER BY {order}"), values)
     }
 
+    /// The place of the column that tells datasets apart, in a table that several share.
+    pub(crate) fn number_place(&self) -> Option<usize> {
+        let plain = self.rows_column.as_deref()?.trim_matches('"');
+        self.columns.iter().position(|column| column.name.trim_matches('"') == plain)
+    }
+
+    /// The numbers of the datasets of the rows after one position, up to and with another.
+    pub(crate) fn numbers(&self, after: Option<&RowKey>, upto: Option<&RowKey>) -> Option<Statement> {
+        let column = self.rows_column.as_deref()?;
+        let (sql, values) = self.select(column, &self.table, None, (after, upto));
+        Some(bound(format!("SELECT DISTINCT {column} FROM ({sql}) AS some"), values))
+    }
+
+    /// How many rows there are of each dataset, by its number.
+    pub(crate) fn count_by_number(&self) -> Option<Statement> {
+        let column = self.rows_column.as_deref()?;
+        Some(Statement::new(format!(
+            "SELECT {column}, count(*) FROM {} WHERE {}{} GROUP BY {column} ORDER BY {column}",
+            self.table, self.inside, self.scope
+        )))
+    }
+
     /// How many rows there are.
     pub(crate) fn count(&self, number: Option<i64>) -> Statement {
         Statement::new(format!(
@@ -325,10 +340,11 @@ impl Side {
         ))
     }
 
-    /// Whether there is a row.
+    /// The number of a row's dataset, if there is a row; nothing where a table has but one dataset.
     pub(crate) fn any(&self, number: Option<i64>) -> Statement {
         Statement::new(format!(
-            "SELECT 1 FROM {} WHERE {}{} LIMIT 1",
+            "SELECT {} FROM {} WHERE {}{} LIMIT 1",
+            self.rows_column.as_deref().unwrap_or("NULL"),
             self.table,
             self.inside,
             self.rows_of(number)

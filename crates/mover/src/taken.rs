@@ -91,7 +91,7 @@ impl Notes<'_> {
         if let Some(mark) = self.claim {
             on.claim_repair(on.id(), mark).await.map_err(&wrong)?;
         }
-        let datasets = on.datasets(self.definition.name()).await.map_err(&wrong)?;
+        let datasets = on.tables(self.definition.name()).await.map_err(&wrong)?;
         let mut holders = Vec::new();
         for id in ids.iter().filter(|id| *id != on.id()) {
             match self.holder(shards, id, &datasets).await {
@@ -122,7 +122,7 @@ impl Notes<'_> {
         }
         let mut names = BTreeMap::new();
         if there.dialect() != on.dialect() {
-            let known = there.datasets(self.definition.name()).await.map_err(&wrong)?;
+            let known = there.tables(self.definition.name()).await.map_err(&wrong)?;
             names.extend(known.into_iter().map(|dataset| (dataset.name, dataset.table)));
         }
         let mut tables = BTreeMap::new();

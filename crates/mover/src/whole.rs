@@ -123,6 +123,7 @@ impl Session {
 
     async fn put(&self, table: usize, rows: &[Vec<Value>]) -> Result<()> {
         self.refuse_unkeepable(table, rows)?;
+        self.register(table, rows.iter().map(Vec::as_slice)).await?;
         self.write_target(rows.iter().map(|row| self.tables[table].to.upsert(row)).collect()).await
     }
 

@@ -154,7 +154,7 @@ pub async fn weigh(
     let opened = router.administer(shard).await.map_err(failed)?;
     let db = opened.carrier().await.map_err(failed)?;
     let mut all = Mass::default();
-    for dataset in opened.datasets(definition.name()).await.map_err(failed)? {
+    for dataset in opened.tables(definition.name()).await.map_err(failed)? {
         all.add(count::within(db, &dataset, definition, range).await.map_err(failed)?);
     }
     Ok(Weight { rows: all.rows, bytes: all.bytes })
@@ -171,7 +171,7 @@ pub async fn found(
     let opened = router.administer(shard).await.map_err(failed)?;
     let db = opened.carrier().await.map_err(failed)?;
     let mut all = BTreeSet::new();
-    for dataset in opened.datasets(definition.name()).await.map_err(failed)? {
+    for dataset in opened.tables(definition.name()).await.map_err(failed)? {
         all.extend(found::in_dataset(db, &dataset, definition, ranges).await.map_err(failed)?);
     }
     Ok(all)
@@ -209,7 +209,7 @@ async fn on_shard(
     let definition = map.definition();
     let opened = router.administer(&shard).await.map_err(failed)?;
     let mut estimated = false;
-    for dataset in opened.datasets(definition.name()).await.map_err(failed)? {
+    for dataset in opened.tables(definition.name()).await.map_err(failed)? {
         let db = opened.carrier().await.map_err(failed)?;
         // What is in none of the entries is not this shard's.
         let take = |placement: &[u8], mass| {

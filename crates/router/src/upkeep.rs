@@ -8,7 +8,7 @@ use std::time::Duration;
 use polyshard_catalog::{BINDING_SUFFIX, Binding, CatalogError, DatasetRecord, Driver, Gone};
 use polyshard_engine::{self as engine, Batch, Dialect, Statement};
 use polyshard_map::{KeyRange, ShardId};
-use polyshard_shard::{Dataset, Placement, ShardError};
+use polyshard_shard::{Dataset, Placement, ShardError, TableRows};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -73,7 +73,7 @@ pub fn descriptor(record: &DatasetRecord, table: String) -> Dataset {
         map: record.map.clone(),
         table,
         placement: Placement::Column("placement".to_owned()),
-        rows: Some(("dataset".to_owned(), number)),
+        rows: TableRows::Numbered { column: "dataset".to_owned(), number },
     }
 }
 
@@ -86,8 +86,12 @@ pub async fn enlist(
 ) -> Result<(), engine::Error> {
     let dataset = descriptor(record, ticket.dialect().own_table(table));
     router.bind(ticket, &dataset).await.map_err(|error| match error {
-        RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. } => error,
-        // Nothing was written yet, so the whole may be tried again.
+        RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. }
+            if !matches!(error, engine::Error::OutcomeUnknown { .. }) =>
+        {
+            error
+        }
+        // No row was written yet, so the whole may be tried again, also where it may be registered.
         other => engine::Error::Unavailable { message: other.to_string() },
     })
 }
@@ -154,7 +158,9 @@ impl Upkeep {
         if let Some(error) = failed {
             return Err(error);
         }
-        if all && gone.is_over(now_ms) {
+        // The first time they forget it, the second time none knows it: a move may have brought it back between.
+        let forget = || self.forget_everywhere(router, record, gone.dataset);
+        if all && gone.is_over(now_ms) && (forget().await? || forget().await?) {
             match driver.delete_dataset(&record.store, &record.name).await {
                 // Another process was quicker.
                 Ok(_) | Err(CatalogError::NoSuchDataset(_)) => {}
@@ -162,6 +168,29 @@ impl Upkeep {
             }
         }
         Ok(())
+    }
+
+    /// Has all shards forget a dataset that has no rows any more and gets no more. True when none knew it.
+    async fn forget_everywhere(
+        &self,
+        router: &Router,
+        record: &DatasetRecord,
+        dataset: u64,
+    ) -> Result<bool, RouterError> {
+        let name = record.name.strip_suffix(&format!("#{dataset}")).unwrap_or(&record.name);
+        let known = DatasetRecord {
+            id: dataset,
+            store: self.store.to_owned(),
+            name: name.to_owned(),
+            ..record.clone()
+        };
+        let mut all = true;
+        for shard in router.view().shards.keys() {
+            let fail = |error| RouterError::Shard { shard: shard.clone(), error };
+            let opened = router.administer(shard).await.map_err(fail)?;
+            all &= opened.forget_dataset(&known.name_on_shards()).await.map_err(fail)?;
+        }
+        Ok(all)
     }
 
     /// Removes a dataset's rows from one shard, whatever brought them there; false if there may be more. A ticket is

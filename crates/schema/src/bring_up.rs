@@ -413,7 +413,7 @@ pub(crate) fn dataset_of(
         map: record.map.clone(),
         table: table_name(dialect, &table),
         placement: Placing::Key(vec![identifier(&record.rule.attribute)]),
-        rows: None,
+        rows: polyshard_shard::TableRows::All,
     })
 }
 

@@ -7,7 +7,7 @@ use crate::ids;
 
 /// The tables and functions, to be made with those of the stores.
 pub fn schema() -> StoreSchema {
-    StoreSchema { statements }
+    StoreSchema { statements, shared: &[] }
 }
 
 pub(crate) fn statements(dialect: Dialect) -> Vec<String> {

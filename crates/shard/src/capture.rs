@@ -104,16 +104,10 @@ impl Watch<'_> {
     /// The condition that a row is one of the move's.
     fn condition(&self, dialect: Dialect, dataset: &Dataset, row: &str) -> Result<String, ShardError> {
         let inside = dataset.placement.in_ranges(dialect, self.definition, self.ranges, row)?;
-        Ok(match &dataset.rows {
+        // Looked up, and not listed: a dataset may get its first rows while the move is under way.
+        Ok(match dataset.rows_of_map(dialect, row) {
             None => inside,
-            // Looked up, and not listed: a dataset may get its first rows while the move is under way.
-            Some((column, _)) => format!(
-                "({inside} AND EXISTS (SELECT 1 FROM {} d WHERE d.map = {} AND d.tab = {} \
-                 AND d.rows_number = {row}.{column}))",
-                dialect.own_table("dataset"),
-                text(dataset.map.as_ref()),
-                text(&dataset.table),
-            ),
+            Some(of_map) => format!("({inside} AND {of_map})"),
         })
     }
 

@@ -15,7 +15,7 @@ use crate::keys::RowKey;
 use crate::notation::Carrying;
 use crate::shape::{self, Shape};
 use crate::sql_local::{self, SqlLocal};
-use crate::{Dataset, LocalTx, OpId, OpRef, Shard, ShardError, protocol, schema};
+use crate::{Dataset, LocalTx, OpId, OpRef, Shard, ShardError, protocol, registered, schema};
 
 /// How long making or removing a trigger may hold up the writers of a table: they queue behind it.
 const TRIGGER_WAIT_MS: u32 = 50;
@@ -29,8 +29,13 @@ const MOVER_LOCK_CLASS: i32 = 0x7073_4d57;
 /// Triggers taken away at once on an embedded shard, whose statements are all compiled anew after each time. On
 /// PostgreSQL they go table by table.
 const TRIGGERS_AT_ONCE: usize = 12;
+/// Numbers of datasets that are asked for by one statement.
+const NAMED_AT_ONCE: usize = 500;
 /// Notes of a capture deleted by one statement.
 const FORGET_ROWS: usize = 64;
+
+/// Datasets that are recorded by one transaction.
+const BOUND_AT_ONCE: usize = 64;
 
 /// A row that has changed.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,17 +107,35 @@ impl Shard {
 
     /// The datasets that a map places here.
     pub async fn datasets(&self, map: &MapName) -> Result<Vec<Dataset>, ShardError> {
-        let rows = self.control().read(sql_local::select_datasets(self.dialect(), map)).await?;
-        rows.rows().iter().map(|row| sql_local::read_dataset(row, map)).collect()
+        let rows = self.control().read(registered::select_datasets(self.dialect(), map)).await?;
+        rows.rows().iter().map(|row| registered::read_dataset(row, map)).collect()
     }
 
-    /// The same, behind whoever binds one just now.
-    pub async fn settled_datasets(&self, map: &MapName) -> Result<Vec<Dataset>, ShardError> {
+    /// The tables that hold rows which a map places here: one for all datasets that share it.
+    pub async fn tables(&self, map: &MapName) -> Result<Vec<Dataset>, ShardError> {
+        let rows = self.control().read(registered::select_tables(self.dialect(), map)).await?;
+        rows.rows().iter().map(|row| registered::read_table(row, map)).collect()
+    }
+
+    /// The same, behind whoever binds a dataset just now.
+    pub async fn settled_tables(&self, map: &MapName) -> Result<Vec<Dataset>, ShardError> {
         let mut tx = SqlLocal::begin(self.control()).await?;
         tx.lock_meta().await?;
-        let datasets = tx.datasets(map).await?;
+        let tables = tx.tables(map).await?;
         tx.commit().await?;
-        Ok(datasets)
+        Ok(tables)
+    }
+
+    /// Those of some datasets of a table that are registered here, by their numbers.
+    pub async fn named(&self, table: &Dataset, numbers: &[i64]) -> Result<Vec<Dataset>, ShardError> {
+        let mut named = Vec::new();
+        for some in numbers.chunks(NAMED_AT_ONCE) {
+            let rows = self.control().read(registered::select_named(self.dialect(), table, some)).await?;
+            for row in rows.rows() {
+                named.push(registered::read_dataset(row, &table.map)?);
+            }
+        }
+        Ok(named)
     }
 
     /// The shape of a table; none if it is not there.
@@ -164,7 +187,7 @@ impl Shard {
         self.carry_write(op, capture, vec![insert]).await?;
         let watch = Watch { capture, definition, ranges };
         // Listed after the capture is recorded, and behind whoever binds one just now: later ones find the record.
-        for dataset in self.settled_datasets(definition.name()).await? {
+        for dataset in self.settled_tables(definition.name()).await? {
             let mut tx = self.trigger_transaction(op).await?;
             watch.install(&mut tx, self.dialect(), &dataset).await?;
             tx.commit().await?;
@@ -473,11 +496,23 @@ impl Shard {
         Ok(tx)
     }
 
-    /// Records a dataset that a map places here.
+    /// Records a dataset that a map places here, before its first row comes. One that stands for several cannot be.
     pub async fn bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
+        self.bind_some(std::slice::from_ref(dataset)).await
+    }
+
+    /// The same for datasets that share a table.
+    pub async fn bind_all(&self, datasets: &[Dataset]) -> Result<(), ShardError> {
+        for some in datasets.chunks(BOUND_AT_ONCE) {
+            self.bind_some(some).await?;
+        }
+        Ok(())
+    }
+
+    async fn bind_some(&self, datasets: &[Dataset]) -> Result<(), ShardError> {
         let mut tries = 0;
         loop {
-            match self.try_bind(dataset).await {
+            match self.try_bind(datasets).await {
                 // Somebody writes the table: he goes on, and so do those behind him, before it is tried again.
                 Err(ShardError::Engine(engine::Error::Timeout { .. } | engine::Error::Conflict { .. }))
                     if tries < WATCH_TRIES =>
@@ -491,12 +526,22 @@ impl Shard {
     }
 
     #[boxed]
-    async fn try_bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
+    async fn try_bind(&self, datasets: &[Dataset]) -> Result<(), ShardError> {
         let mut tx = SqlLocal::begin(self.control()).await?;
         // Before it is recorded, no move may begin without it; after, none that has begun may miss it.
         tx.lock_meta().await?;
-        tx.put_watched(dataset).await?;
+        tx.put_watched(datasets).await?;
         tx.commit().await
+    }
+
+    /// Takes the registration of a deleted dataset away, if no row of it is here and no move may bring one. True if it
+    /// was gone before: whoever deletes it asks all shards until all say so.
+    pub async fn forget_dataset(&self, name: &str) -> Result<bool, ShardError> {
+        let mut tx = SqlLocal::begin(self.control()).await?;
+        tx.lock_meta().await?;
+        let was_gone = tx.forget_dataset(name).await?;
+        tx.commit().await?;
+        Ok(was_gone)
     }
 
     pub(crate) fn own(&self, table: &str) -> String {
@@ -505,38 +550,52 @@ impl Shard {
 }
 
 impl SqlLocal {
-    /// Records a dataset, and has moves under way know of it.
-    pub(crate) async fn put_watched(&mut self, dataset: &Dataset) -> Result<(), ShardError> {
-        let known = self.datasets(&dataset.map).await?;
-        let is_new = !known.iter().any(|known| known.name == dataset.name && known.table == dataset.table);
-        if is_new {
-            self.refuse_unnoted(dataset).await?;
+    /// Records datasets of one table, and has moves under way know of them.
+    pub(crate) async fn put_watched(&mut self, datasets: &[Dataset]) -> Result<(), ShardError> {
+        let mut new = Vec::new();
+        for dataset in datasets {
+            if !self.is_registered(dataset).await? {
+                new.push(dataset);
+            }
         }
-        self.put_dataset(dataset).await?;
-        self.watch(dataset).await?;
+        self.refuse_unnoted(&new).await?;
+        for dataset in datasets {
+            self.put_dataset(dataset).await?;
+        }
+        if let Some(one) = datasets.first() {
+            self.watch(one).await?;
+        }
         // Making the triggers has waited for those who wrote before; now it is seen what they wrote.
-        if is_new { self.refuse_unnoted(dataset).await } else { Ok(()) }
+        self.refuse_unnoted(&new).await
     }
 
-    /// Refuses a dataset that has rows already in a range which a move has to do with. Where they leave, nobody has
+    /// Refuses datasets that have rows already in a range which a move has to do with. Where they leave, nobody has
     /// noted them; where they arrive, they are not the move's, and would be taken for its own.
-    async fn refuse_unnoted(&mut self, dataset: &Dataset) -> Result<(), ShardError> {
+    async fn refuse_unnoted(&mut self, datasets: &[&Dataset]) -> Result<(), ShardError> {
+        let Some(first) = datasets.first() else { return Ok(()) };
         let dialect = self.dialect();
-        let ranges = self.captured_ranges(&dataset.map, "op <> capture").await?;
+        let ranges = self.captured_ranges(&first.map, "op <> capture").await?;
         if ranges.is_empty() {
             return Ok(());
         }
-        let Some(definition) = self.definition(&dataset.map).await? else { return Ok(()) };
+        let Some(definition) = self.definition(&first.map).await? else { return Ok(()) };
         let tx = self.direct().await?;
-        if shape::read(tx, dialect, &dataset.table).await?.is_none() {
+        if shape::read(tx, dialect, &first.table).await?.is_none() {
             return Ok(());
         }
-        let inside = dataset.placement.in_ranges(dialect, &definition, &ranges, "")?;
-        let rows = dataset.and_own_rows();
-        let sql = format!("SELECT 1 FROM {} WHERE {inside}{rows} LIMIT 1", dataset.table);
-        if tx.run(Statement::new(sql)).await?.is_empty() {
-            return Ok(());
-        }
+        let inside = first.placement.in_ranges(dialect, &definition, &ranges, "")?;
+        let numbers: Vec<String> =
+            datasets.iter().filter_map(|dataset| dataset.number()).map(|number| number.to_string()).collect();
+        // All at once: a range may have to be read for it.
+        let (column, rows) = match first.rows_column() {
+            Some(column) => (column, format!(" AND {column} IN ({})", numbers.join(", "))),
+            None => ("NULL", String::new()),
+        };
+        let sql = format!("SELECT {column} FROM {} WHERE {inside}{rows} LIMIT 1", first.table);
+        let found = tx.run(Statement::new(sql)).await?;
+        let Some(row) = found.first() else { return Ok(()) };
+        let number = if rows.is_empty() { None } else { Some(row.int(0)?) };
+        let dataset = datasets.iter().find(|dataset| dataset.number() == number).unwrap_or(first);
         Err(ShardError::CannotMove {
             dataset: dataset.name.clone(),
             why: "this shard has rows of it, from before it was bound, in a range that is moving; bind it when the \

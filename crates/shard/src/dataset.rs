@@ -16,18 +16,87 @@ pub struct Dataset {
     pub table: String,
     /// How the placement of a row is found.
     pub placement: Placement,
-    /// The column and number that tell this dataset's rows from others' in the same table.
-    pub rows: Option<(String, i64)>,
+    /// Which rows of the table are meant.
+    pub rows: TableRows,
+}
+
+/// Which rows of a table are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableRows {
+    /// All: the dataset has the table to itself.
+    All,
+    /// Those of one dataset, in a table that several share.
+    Numbered {
+        /// The column that holds the number of a row's dataset.
+        column: String,
+        /// The dataset's number.
+        number: i64,
+    },
+    /// Those of all datasets of the map that are registered on the shard for the table.
+    OfMap {
+        /// The column that holds the number of a row's dataset.
+        column: String,
+    },
 }
 
 impl Dataset {
-    /// What leaves others' rows of the same table out, after other conditions; nothing if it has the table to itself.
-    pub fn and_own_rows(&self) -> String {
+    /// The column that tells datasets apart, in a table that several share.
+    pub fn rows_column(&self) -> Option<&str> {
         match &self.rows {
-            Some((column, number)) => format!(" AND {column} = {number}"),
-            None => String::new(),
+            TableRows::All => None,
+            TableRows::Numbered { column, .. } | TableRows::OfMap { column } => Some(column),
         }
     }
+
+    /// The number of its rows, if it is one of several datasets in its table.
+    pub fn number(&self) -> Option<i64> {
+        match self.rows {
+            TableRows::Numbered { number, .. } => Some(number),
+            TableRows::All | TableRows::OfMap { .. } => None,
+        }
+    }
+
+    /// Whether it stands for all of the map's datasets in a table that several share.
+    pub fn is_of_map(&self) -> bool {
+        matches!(self.rows, TableRows::OfMap { .. })
+    }
+
+    /// The condition that a row is one of its rows; nothing if all of the table are.
+    pub fn own_rows(&self, dialect: Dialect) -> Option<String> {
+        match &self.rows {
+            TableRows::All => None,
+            TableRows::Numbered { column, number } => Some(format!("{column} = {number}")),
+            TableRows::OfMap { column } => Some(self.registered(dialect, column)),
+        }
+    }
+
+    /// The same, after other conditions.
+    pub fn and_own_rows(&self, dialect: Dialect) -> String {
+        self.own_rows(dialect).map_or_else(String::new, |own| format!(" AND {own}"))
+    }
+
+    /// The condition that a row is of any dataset of the map, whichever of them this is; nothing if it has the table to
+    /// itself. `row` is put before the column: `OLD` or `NEW`; empty for none.
+    pub fn rows_of_map(&self, dialect: Dialect, row: &str) -> Option<String> {
+        self.rows_column().map(|column| self.registered(dialect, &of_row(row, column)))
+    }
+
+    /// Looked up row by row, and never listed: what it costs does not depend on how many datasets there are. The
+    /// database would make a join of it, and perhaps begin with all datasets, if it were not for the offset.
+    fn registered(&self, dialect: Dialect, number: &str) -> String {
+        format!(
+            "EXISTS (SELECT 1 FROM {} AS registered WHERE registered.map = {} AND registered.tab = {} \
+             AND registered.rows_number = {number} LIMIT 1 OFFSET 0)",
+            dialect.own_table("dataset"),
+            text(self.map.as_ref()),
+            text(&self.table)
+        )
+    }
+}
+
+/// A text as an SQL literal.
+fn text(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// How the placement of a row is found.
@@ -116,6 +185,10 @@ impl Placement {
             return Ok(condition);
         }
         let placement = self.expression(dialect, definition, row)?;
+        // An index with another column behind the placement can then be searched by both.
+        if matches!(self, Placement::Column(_)) && *range == KeyRange::point(range.lo().clone()) {
+            return Ok(format!("({placement} = {})", bytes(dialect, range.lo().as_slice())));
+        }
         let lo = format!("{placement} >= {}", bytes(dialect, range.lo().as_slice()));
         Ok(match range.hi() {
             None => format!("({lo})"),

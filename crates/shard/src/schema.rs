@@ -43,7 +43,11 @@ pub(crate) async fn create_stores(db: &Database, stores: &[StoreSchema]) -> Resu
     let mut statements: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
     statements.extend(moves(dialect));
     statements.extend(stores.iter().flat_map(|store| (store.statements)(dialect)));
-    run_all(db, statements).await
+    run_all(db, statements).await?;
+    for shared in stores.iter().flat_map(|store| store.shared) {
+        index_by_placement(db, shared).await?;
+    }
+    Ok(())
 }
 
 /// The tables that a store keeps on every shard.
@@ -51,6 +55,43 @@ pub(crate) async fn create_stores(db: &Database, stores: &[StoreSchema]) -> Resu
 pub struct StoreSchema {
     /// The statements that create what is missing, in one dialect.
     pub statements: fn(Dialect) -> Vec<String>,
+    /// Those of its tables that many datasets share.
+    pub shared: &'static [SharedTable],
+}
+
+/// A table that many datasets share, with the columns `placement` and `dataset`. What it has in a range is found by an
+/// index that begins with these two: otherwise a move would have to ask for every dataset that there is.
+#[derive(Clone, Copy)]
+pub struct SharedTable {
+    /// Its name, as [`Dialect::own_table`] knows it.
+    pub name: &'static str,
+    /// The columns of the index that is made where neither the primary key nor another index begins so.
+    pub by_placement: fn(Dialect) -> &'static str,
+}
+
+/// Makes the index, unless there is such a one: also for a table that an earlier version has made with another key.
+async fn index_by_placement(db: &Database, shared: &SharedTable) -> Result<(), ShardError> {
+    let dialect = db.dialect();
+    let (table, columns) = (dialect.own_table(shared.name), (shared.by_placement)(dialect));
+    let is_led = match dialect {
+        Dialect::Sqlite => {
+            "SELECT 1 FROM pragma_index_list($1) AS l WHERE \
+             (SELECT name FROM pragma_index_info(l.name) WHERE seqno = 0) = 'placement' AND \
+             (SELECT name FROM pragma_index_info(l.name) WHERE seqno = 1) = 'dataset'"
+        }
+        Dialect::Postgres => {
+            "SELECT 1 FROM pg_index i WHERE i.indrelid = to_regclass($1) AND i.indisvalid AND i.indnkeyatts >= 2 \
+             AND pg_get_indexdef(i.indexrelid, 1, true) = 'placement' \
+             AND pg_get_indexdef(i.indexrelid, 2, true) = 'dataset'"
+        }
+    };
+    let found = db.read(Statement::new(is_led).bind(table.clone())).await?;
+    if !found.is_empty() {
+        return Ok(());
+    }
+    let index =
+        create_own_index(dialect, &format!("{}_placed", shared.name), &format!("{table} ({columns})"));
+    run_all(db, vec![index]).await
 }
 
 /// The statement that makes an index of this name among the tables of the program's own, unless it is there. `on` is
@@ -156,5 +197,7 @@ fn moves(dialect: Dialect) -> [String; 5] {
              pk {text} NOT NULL, row_digest {text} NOT NULL, PRIMARY KEY (shard, tab, key_digest))",
             own("taken")
         ),
+        // By which the tables of a map are found, and whether a row's dataset is of it.
+        create_own_index(dialect, "dataset_of_map", &format!("{} (map, tab, rows_number)", own("dataset"))),
     ]
 }

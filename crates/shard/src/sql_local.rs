@@ -5,15 +5,12 @@ use polyshard_map::{Entry, Epoch, KeyBytes, KeyRange, MapDefinition, MapName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::dataset::{Dataset, Placement};
+use crate::registered::{CLOSED, select_named};
 use crate::shard::FENCE_CHANNEL;
 use crate::tx::Reply;
 use crate::{
     Ack, Departure, FenceEpoch, FenceRow, LocalEntry, LocalTx, Meta, OpId, OpRow, RouterId, ShardError,
 };
-
-/// Stands where a dataset's map would, when its name is closed: no map is called so.
-const CLOSED: &str = "";
 
 /// One transaction on the shard's tables. Requests may be held meanwhile, so it makes few round trips: writes wait for
 /// the next read, or for the commit, and go with it.
@@ -51,6 +48,10 @@ impl SqlLocal {
         self.names.dialect
     }
 
+    pub(crate) fn own(&self, name: &str) -> String {
+        self.names.own(name)
+    }
+
     pub(crate) async fn commit(mut self) -> Reply<()> {
         self.direct().await?;
         Ok(self.tx.commit().await?)
@@ -64,13 +65,13 @@ impl SqlLocal {
         Ok(&mut self.tx)
     }
 
-    async fn run(&mut self, statement: Statement) -> Reply<Vec<Row>> {
+    pub(crate) async fn run(&mut self, statement: Statement) -> Reply<Vec<Row>> {
         self.pending.push(statement);
         let mut answers = self.tx.run_known(std::mem::take(&mut self.pending)).await?;
         Ok(answers.pop().map(engine::Rows::into_rows).unwrap_or_default())
     }
 
-    async fn done(&mut self, statement: Statement) -> Reply<()> {
+    pub(crate) async fn done(&mut self, statement: Statement) -> Reply<()> {
         self.pending.push(statement);
         Ok(())
     }
@@ -141,17 +142,17 @@ impl SqlLocal {
     /// good: what was destroyed must not come back with the database.
     pub(crate) async fn wipe(&mut self) -> Reply<()> {
         // A name that is closed has no table.
-        let datasets = format!(
-            "SELECT tab, rows_column, rows_number FROM {} WHERE map <> '{CLOSED}'",
-            self.names.own("dataset")
-        );
-        for row in self.run(Statement::new(datasets)).await? {
+        let registered = self.names.own("dataset");
+        let tables = format!("SELECT DISTINCT tab, rows_column FROM {registered} WHERE map <> '{CLOSED}'");
+        for row in self.run(Statement::new(tables)).await? {
             let table = row.text(0)?;
-            let statement = match (row.opt_text(1)?, row.opt_int(2)?) {
-                (Some(column), Some(number)) => {
-                    Statement::new(format!("DELETE FROM {table} WHERE {column} = $1")).bind(number)
-                }
-                _ => Statement::new(format!("DELETE FROM {table}")),
+            let statement = match row.opt_text(1)? {
+                Some(column) => Statement::new(format!(
+                    "DELETE FROM {table} WHERE {column} IN \
+                     (SELECT rows_number FROM {registered} WHERE tab = $1 AND map <> '{CLOSED}')"
+                ))
+                .bind(table.to_owned()),
+                None => Statement::new(format!("DELETE FROM {table}")),
             };
             self.done(statement).await?;
         }
@@ -169,55 +170,6 @@ impl SqlLocal {
             self.done(Statement::new(format!("DELETE FROM {}", self.names.own(table)))).await?;
         }
         Ok(())
-    }
-
-    /// Records a dataset, unless its name is closed.
-    pub(crate) async fn put_dataset(&mut self, dataset: &Dataset) -> Reply<()> {
-        let sql = format!(
-            "INSERT INTO {} AS had (name, map, tab, placement, rows_column, rows_number) \
-             VALUES ($1, $2, $3, $4, $5, $6) \
-             ON CONFLICT (name) DO UPDATE SET map = excluded.map, tab = excluded.tab, \
-             placement = excluded.placement, rows_column = excluded.rows_column, \
-             rows_number = excluded.rows_number WHERE had.map <> '{CLOSED}'",
-            self.names.own("dataset")
-        );
-        let (column, number) = dataset.rows.clone().unzip();
-        let statement = Statement::new(sql)
-            .bind(dataset.name.clone())
-            .bind(dataset.map.to_string())
-            .bind(dataset.table.clone())
-            .bind(dataset.placement.to_text())
-            .bind(column)
-            .bind(number);
-        if self.direct().await?.run(statement).await?.affected() == 0 {
-            let message = format!("{} is being bound to another map; try again", dataset.name);
-            return Err(engine::Error::Unavailable { message }.into());
-        }
-        Ok(())
-    }
-
-    /// Closes the name of a dataset that has no rows here, so that it never gets any. False if it has or had some.
-    pub(crate) async fn close_dataset(&mut self, name: &str) -> Reply<bool> {
-        let table = self.names.own("dataset");
-        let insert = format!(
-            "INSERT INTO {table} (name, map, tab, placement) VALUES ($1, '{CLOSED}', '', '') ON CONFLICT DO NOTHING"
-        );
-        self.done(Statement::new(insert).bind(name.to_owned())).await?;
-        let closed = format!("SELECT 1 FROM {table} WHERE name = $1 AND map = '{CLOSED}'");
-        Ok(!self.run(Statement::new(closed).bind(name.to_owned())).await?.is_empty())
-    }
-
-    /// Opens a name again that was closed.
-    pub(crate) async fn reopen_dataset(&mut self, name: &str) -> Reply<()> {
-        let table = self.names.own("dataset");
-        let sql = format!("DELETE FROM {table} WHERE name = $1 AND map = '{CLOSED}'");
-        self.done(Statement::new(sql).bind(name.to_owned())).await
-    }
-
-    /// The datasets that a map places here.
-    pub(crate) async fn datasets(&mut self, map: &MapName) -> Reply<Vec<Dataset>> {
-        let statement = select_datasets(self.names.dialect, map);
-        self.run(statement).await?.iter().map(|row| read_dataset(row, map)).collect()
     }
 
     /// The definition of a map that has a part here.
@@ -485,8 +437,8 @@ impl LocalTx for SqlLocal {
     }
 
     async fn holds_data(&mut self, map: &MapName, ranges: &[KeyRange]) -> Reply<Option<String>> {
-        let datasets = self.datasets(map).await?;
-        let Some(definition) = self.definition(map).await?.filter(|_| !datasets.is_empty()) else {
+        let tables = self.tables(map).await?;
+        let Some(definition) = self.definition(map).await?.filter(|_| !tables.is_empty()) else {
             return Ok(None);
         };
         if self.names.dialect == Dialect::Postgres {
@@ -496,34 +448,22 @@ impl LocalTx for SqlLocal {
                 return Ok(Some(format!("the prepared transaction {}", row.text(0)?)));
             }
         }
-        for dataset in datasets {
-            let inside = dataset.placement.in_ranges(self.names.dialect, &definition, ranges, "")?;
-            let rows = dataset.and_own_rows();
-            let sql = format!("SELECT 1 FROM {} WHERE {inside}{rows} LIMIT 1", dataset.table);
-            if !self.run(Statement::new(sql)).await?.is_empty() {
-                return Ok(Some(dataset.name));
-            }
+        for table in tables {
+            let inside = table.placement.in_ranges(self.names.dialect, &definition, ranges, "")?;
+            let rows = table.and_own_rows(self.names.dialect);
+            let number = table.rows_column().unwrap_or("NULL");
+            let sql = format!("SELECT {number} FROM {} WHERE {inside}{rows} LIMIT 1", table.table);
+            let found = self.run(Statement::new(sql)).await?;
+            let Some(row) = found.first() else { continue };
+            let Some(number) = table.rows_column().map(|_| row.int(0)).transpose()? else {
+                return Ok(Some(table.name));
+            };
+            let named = self.run(select_named(self.names.dialect, &table, &[number])).await?;
+            let name = named.first().map(|row| row.text(0).map(str::to_owned)).transpose()?;
+            return Ok(Some(name.unwrap_or(table.name)));
         }
         Ok(None)
     }
-}
-
-pub(crate) fn select_datasets(dialect: Dialect, map: &MapName) -> Statement {
-    let sql = format!(
-        "SELECT name, tab, placement, rows_column, rows_number FROM {} WHERE map = $1 ORDER BY name",
-        dialect.own_table("dataset")
-    );
-    Statement::new(sql).bind(map.to_string())
-}
-
-pub(crate) fn read_dataset(row: &Row, map: &MapName) -> Reply<Dataset> {
-    Ok(Dataset {
-        name: row.text(0)?.to_owned(),
-        map: map.clone(),
-        table: row.text(1)?.to_owned(),
-        placement: Placement::from_text(row.text(2)?)?,
-        rows: row.opt_text(3)?.map(str::to_owned).zip(row.opt_int(4)?),
-    })
 }
 
 /// The local map's rows that overlap a range; from `after` on when paging.

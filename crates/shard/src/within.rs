@@ -15,7 +15,7 @@ pub async fn bind_within(
     let mut local = SqlLocal::within(transaction, dialect);
     let bound = async {
         local.lock_meta().await?;
-        local.put_watched(dataset).await
+        local.put_watched(std::slice::from_ref(dataset)).await
     };
     let bound = bound.await;
     (local.tx, bound)

@@ -56,6 +56,7 @@ on_both_engines!(
     a_session_is_told_of_every_departure_it_does_not_know,
     the_record_of_a_move_under_way_is_never_pruned,
     just_the_rows_of_the_ranges_that_move_are_noted,
+    datasets_that_share_a_table_are_one_and_are_forgotten_when_they_are_gone,
 );
 
 fn quick() -> PgOptions {
@@ -407,7 +408,7 @@ async fn a_table_bound_during_a_move_is_watched_without_its_writers_queueing() {
         map: definition().name().clone(),
         table: "late".to_owned(),
         placement: Placement::Key(vec!["k".to_owned()]),
-        rows: None,
+        rows: polyshard_shard::TableRows::All,
     };
     let refused = shard.bind(&dataset).await;
     assert!(matches!(refused, Err(ShardError::Engine(_))), "{refused:?}");
@@ -458,7 +459,7 @@ async fn just_the_rows_of_the_ranges_that_move_are_noted(place: Place) {
         map: definition().name().clone(),
         table: "item".to_owned(),
         placement: Placement::Key(vec!["k".to_owned()]),
-        rows: None,
+        rows: polyshard_shard::TableRows::All,
     };
     shard.bind(&dataset).await.unwrap();
     shard.open_capture(moving, capture, &definition(), &[keys(0, 10), keys(50, 60)]).await.unwrap();
@@ -494,5 +495,52 @@ async fn a_shard_is_opened_while_a_change_of_its_local_map_is_undecided() {
     assert!(matches!(refused, ShardError::WasAShard { .. }), "{refused}");
     undecided.rollback().await.unwrap();
     another.close().await;
+    shard.close().await;
+}
+
+/// D2, KIT 2g: what moves have to ask for is one table, however many datasets it has; and a deleted dataset is forgotten
+/// when nothing of it is left and no move may bring anything.
+async fn datasets_that_share_a_table_are_one_and_are_forgotten_when_they_are_gone(place: Place) {
+    let shard = shard_with_keys(&place).await;
+    let run = async |sql: &str| {
+        let mut tx = shard.control_transaction().await.unwrap();
+        let rows = tx.run(Statement::new(sql.to_owned())).await.unwrap();
+        tx.commit().await.unwrap();
+        rows.len()
+    };
+    run("CREATE TABLE item (k bigint NOT NULL, dataset bigint NOT NULL, PRIMARY KEY (k, dataset))").await;
+    let map = definition().name().clone();
+    let other = polyshard_map::MapName::new("elsewhere").unwrap();
+    let item = |number: i64, map: &polyshard_map::MapName| Dataset {
+        name: format!("queue {number}"),
+        map: map.clone(),
+        table: "item".to_owned(),
+        placement: Placement::Key(vec!["k".to_owned()]),
+        rows: polyshard_shard::TableRows::Numbered { column: "dataset".to_owned(), number },
+    };
+    for number in 1..40 {
+        shard.bind(&item(number, &map)).await.unwrap();
+    }
+    shard.bind(&item(40, &other)).await.unwrap();
+    let tables = shard.tables(&map).await.unwrap();
+    let [table] = tables.as_slice() else { panic!("one table: {tables:?}") };
+    assert_eq!((table.name.as_str(), table.is_of_map()), ("item", true));
+    assert_eq!(shard.settled_tables(&map).await.unwrap(), tables);
+    assert_eq!(shard.named(table, &[3, 7, 40, 99]).await.unwrap(), [item(3, &map), item(7, &map)]);
+    run("INSERT INTO item VALUES (5, 3), (5, 40)").await;
+    let own = table.own_rows(shard.dialect()).unwrap();
+    assert_eq!(run(&format!("SELECT 1 FROM item WHERE {own}")).await, 1, "not those of the other map");
+    // A row that is here, and a move that may bring one.
+    assert!(!shard.forget_dataset("queue 3").await.unwrap());
+    run("DELETE FROM item WHERE dataset = 3").await;
+    let (moving, capture) = (op(5, 1), OpId::new(Uuid::from_u128(77)));
+    shard.prepare(moving, &lose(keys(0, 100), 5)).await.unwrap();
+    shard.announce_capture(moving, capture, &map, &[keys(0, 100)]).await.unwrap();
+    assert!(!shard.forget_dataset("queue 3").await.unwrap());
+    assert_eq!(shard.named(table, &[3]).await.unwrap().len(), 1);
+    shard.remove_capture(moving, capture).await.unwrap();
+    assert!(!shard.forget_dataset("queue 3").await.unwrap(), "it was here");
+    assert_eq!(shard.named(table, &[3]).await.unwrap(), []);
+    assert!(shard.forget_dataset("queue 3").await.unwrap());
     shard.close().await;
 }

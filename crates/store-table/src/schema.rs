@@ -1,7 +1,7 @@
 //! The tables that entities have on every shard.
 
 use polyshard_engine::Dialect;
-use polyshard_shard::StoreSchema;
+use polyshard_shard::{SharedTable, StoreSchema};
 
 /// The table of entities, as the dialect's [`Dialect::own_table`] knows it.
 pub(crate) const ENTITIES: &str = "entity";
@@ -14,7 +14,16 @@ pub(crate) const PARTITIONS: &str = "entity_partition";
 
 /// The tables to be made on every shard.
 pub fn schema() -> StoreSchema {
-    StoreSchema { statements }
+    StoreSchema { statements, shared: &[SharedTable { name: ENTITIES, by_placement }] }
+}
+
+/// What finds entities by their placement, where the primary key does not. On SQLite it is in the order in which moves
+/// read, so that a partition need not be sorted for each page of it.
+fn by_placement(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => "placement, dataset, pk, rk",
+        Dialect::Postgres => "placement, dataset",
+    }
 }
 
 fn statements(dialect: Dialect) -> Vec<String> {
@@ -38,18 +47,19 @@ fn columns(dialect: Dialect) -> String {
 /// of an index by their keys. If they lay in the order of the keys themselves (`WITHOUT ROWID`), every insert would
 /// change almost three pages, since few entities fit into one and none is left half empty for long: see decision 16.
 ///
-/// The index has the order in which moves read, by placement. A placement is made of the partition key, so a partition
-/// is in one piece there, in the order of its row keys. Partitions are listed in the order of their own keys, for scans
+/// The index has the order in which moves read, by placement, whichever tables the entities are of. A placement is made
+/// of the partition key, so a partition is in one piece there, in the order of its row keys. Partitions are listed in the order of their own keys, for scans
 /// over all of them: one row for each, which triggers keep, since rows also come and go by moves and restores.
 ///
-/// A file that an earlier version made has its entities in the order of this key, or in that of `(dataset, pk, rk)`
-/// and an index by placement, and stays so: every statement is for all of them.
+/// A file that an earlier version made has the key `(dataset, placement, pk, rk)`, with its entities in that order or in
+/// the one they came in, or it has them in that of `(dataset, pk, rk)`. It stays so, with an index by placement beside:
+/// every statement is for all of them.
 fn sqlite() -> Vec<String> {
     let dialect = Dialect::Sqlite;
     let (table, partitions) = (dialect.own_table(ENTITIES), dialect.own_table(PARTITIONS));
     vec![
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} ({}, PRIMARY KEY (dataset, placement, pk, rk)) STRICT",
+            "CREATE TABLE IF NOT EXISTS {table} ({}, PRIMARY KEY (placement, dataset, pk, rk)) STRICT",
             columns(dialect)
         ),
         // Columns have other names than those of entities, so that a condition on these may be used with both.
@@ -76,19 +86,14 @@ fn sqlite() -> Vec<String> {
     ]
 }
 
-/// The primary key is the order in which entities are read; the index finds what belongs to a range of a map.
+/// The primary key is the order in which entities are read; an index beside it finds what belongs to a range of a map.
 fn postgres() -> Vec<String> {
     let dialect = Dialect::Postgres;
     let table = dialect.own_table(ENTITIES);
     let mut out: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
-    out.extend([
-        format!("CREATE TABLE IF NOT EXISTS {table} ({}, PRIMARY KEY (dataset, pk, rk))", columns(dialect)),
-        // Even to find that an index is there PostgreSQL waits for all who write to the table, and others wait behind
-        // it: a process could not start while a transaction is open, or is left undecided by one that was killed.
-        format!(
-            "DO $$ BEGIN IF to_regclass('polyshard.entity_placement') IS NULL THEN \
-             CREATE INDEX IF NOT EXISTS entity_placement ON {table} (dataset, placement); END IF; END $$"
-        ),
-    ]);
+    out.push(format!(
+        "CREATE TABLE IF NOT EXISTS {table} ({}, PRIMARY KEY (dataset, pk, rk))",
+        columns(dialect)
+    ));
     out
 }

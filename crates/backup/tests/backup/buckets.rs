@@ -51,7 +51,7 @@ async fn fill(cluster: &Cluster, dialect: Dialect, keys: [i64; 3]) {
         map: map(),
         table: "things".to_owned(),
         placement: Placement::Column("placement".to_owned()),
-        rows: None,
+        rows: polyshard_shard::TableRows::All,
     };
     cluster.router.bind(&ticket, &dataset).await.unwrap();
     drop(ticket);

@@ -232,7 +232,7 @@ impl Cluster {
                 map: map(),
                 table: "orders".to_owned(),
                 placement: Placement::Key(vec!["tenant".to_owned()]),
-                rows: None,
+                rows: polyshard_shard::TableRows::All,
             };
             self.router.bind(&ticket, &dataset).await.unwrap();
         }

@@ -57,7 +57,7 @@ async fn make(cluster: &Cluster, place: &Arc<Place>) {
                 map: map(),
                 table: format!("by_{kind}"),
                 placement: Placement::Key(vec!["tenant".to_owned()]),
-                rows: None,
+                rows: polyshard_shard::TableRows::All,
             };
             cluster.router.bind(&ticket, &dataset).await.unwrap();
         }

@@ -88,7 +88,7 @@ async fn start(place: &Place) -> Result<Cluster, Failure> {
             map: definition.name().clone(),
             table: "purchase".to_owned(),
             placement: Placement::Key(vec!["tenant".to_owned()]),
-            rows: None,
+            rows: polyshard_shard::TableRows::All,
         };
         shard.bind(&dataset).await?;
     }

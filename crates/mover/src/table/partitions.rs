@@ -11,7 +11,7 @@ const PARTITION: &str = "pk";
 /// key is found without it. Otherwise SQLite would read the whole range for each row. A partition that is not listed
 /// has no row.
 pub(super) fn lead(dataset: &Dataset, columns: &[Column], key: &[usize], own_key: &[usize]) -> String {
-    let (Placement::Column(placement), Some((number, _))) = (&dataset.placement, &dataset.rows) else {
+    let (Placement::Column(placement), Some(number)) = (&dataset.placement, dataset.rows_column()) else {
         return String::new();
     };
     let place = |name: &str| columns.iter().position(|column| column.name.trim_matches('"') == name);

@@ -2,7 +2,7 @@
 
 use polyshard_engine::{Database, Dialect, Options, SqliteTarget, Statement, Target, Value};
 use polyshard_map::{HashSpec, Key, KeyRange, KeyType, MapDefinition, MapName, Scheme};
-use polyshard_shard::{Column, Dataset, Native, Placement, RowKey, Shape, Travel};
+use polyshard_shard::{Column, Dataset, Native, Placement, RowKey, Shape, TableRows, Travel};
 
 use super::Side;
 
@@ -39,7 +39,8 @@ fn side(
         map: definition.name().clone(),
         table: "item".to_owned(),
         placement,
-        rows: rows.map(|column| (column.to_owned(), 7)),
+        rows: rows
+            .map_or(TableRows::All, |column| TableRows::Numbered { column: column.to_owned(), number: 7 }),
     };
     Side::new(Dialect::Sqlite, &dataset, shape, shape, definition, &[range]).unwrap()
 }
@@ -97,6 +98,33 @@ async fn with_the_number_of_a_dataset_in_front() {
     );
 }
 
+/// All datasets of a map in one search, and each row's dataset by another: no list of them is read.
+#[tokio::test]
+async fn with_all_datasets_of_a_map_in_one_table() {
+    let definition = map(Scheme::Hash(HashSpec::new(0, 16).unwrap()));
+    let shape = shape(&["dataset", "placement", "id", "body"], &[1, 0, 2]);
+    let dataset = Dataset {
+        name: "items".to_owned(),
+        map: definition.name().clone(),
+        table: "item".to_owned(),
+        placement: Placement::Column("placement".to_owned()),
+        rows: TableRows::OfMap { column: "dataset".to_owned() },
+    };
+    let range = [definition.buckets(2, 9).unwrap()];
+    let side = Side::new(Dialect::Sqlite, &dataset, &shape, &shape, &definition, &range).unwrap();
+    let tables = "CREATE TABLE item (dataset INTEGER, placement BLOB, id INTEGER, body TEXT, \
+                  PRIMARY KEY (placement, dataset, id)) WITHOUT ROWID; \
+                  CREATE TABLE polyshard_dataset (name TEXT, map TEXT, tab TEXT, rows_number INTEGER); \
+                  CREATE INDEX of_map ON polyshard_dataset (map, tab, rows_number)";
+    let after = RowKey(vec![Value::Blob(vec![0, 0, 0, 3]), Value::Int(7), Value::Int(5)]);
+    let plan = page_plan(tables, &side, None, after).await;
+    assert_eq!(
+        plan,
+        "SEARCH item USING PRIMARY KEY ((placement,dataset,id)>(?,?,?) AND placement<?); CORRELATED SCALAR SUBQUERY 1; \
+         SEARCH registered USING COVERING INDEX of_map (map=? AND tab=? AND rows_number=?)"
+    );
+}
+
 #[tokio::test]
 async fn with_the_placement_in_the_key() {
     let definition = map(Scheme::Hash(HashSpec::new(0, 16).unwrap()));
@@ -127,7 +155,7 @@ fn a_row_is_put_over_another_by_the_key_of_the_table_that_it_is_put_into() {
         map: definition.name().clone(),
         table: "item".to_owned(),
         placement: Placement::Column("placement".to_owned()),
-        rows: None,
+        rows: TableRows::All,
     };
     let range = [definition.buckets(2, 9).unwrap()];
     let text = |own: &Shape, source: &Shape| {
@@ -152,7 +180,7 @@ fn rows_are_added_and_removed_many_at_once() {
         map: definition.name().clone(),
         table: "item".to_owned(),
         placement: Placement::Key(vec!["tenant".to_owned()]),
-        rows: None,
+        rows: TableRows::All,
     };
     let range = [KeyRange::point(definition.placement(&Key::BigInt(42)).unwrap())];
     let side = |dialect| Side::new(dialect, &dataset, &shape, &shape, &definition, &range).unwrap();
@@ -197,7 +225,7 @@ async fn the_list_of_partitions_leads_to_a_key_without_the_placement() {
         map: definition.name().clone(),
         table: "item".to_owned(),
         placement: Placement::Column("placement".to_owned()),
-        rows: Some(("dataset".to_owned(), 7)),
+        rows: TableRows::Numbered { column: "dataset".to_owned(), number: 7 },
     };
     let range = [definition.buckets(2, 9).unwrap()];
     let side = |own: &Shape, source: &Shape| {

@@ -15,7 +15,9 @@ use polyshard_map::{
 };
 use polyshard_mover::{Mover, Traffic};
 use polyshard_router::{Router, RouterOptions};
-use polyshard_shard::{Dataset, FenceEpoch, OpId, Placement, RouterId, ShardOptions, StoreSchema};
+use polyshard_shard::{
+    Dataset, FenceEpoch, OpId, Placement, RouterId, ShardOptions, SharedTable, StoreSchema, TableRows,
+};
 use uuid::Uuid;
 
 use crate::place::Place;
@@ -86,6 +88,7 @@ pub fn bound(number: i64) -> KeyBytes {
 /// other, whose placement is computed from the key.
 pub fn schema() -> StoreSchema {
     StoreSchema {
+        shared: &[SharedTable { name: "thing", by_placement: |_| "placement, dataset, tenant, id" }],
         statements: |dialect| {
             let (int, blob, text) = (dialect.bigint(), dialect.blob(), dialect.text());
             let strict = if dialect == Dialect::Sqlite { " WITHOUT ROWID, STRICT" } else { "" };
@@ -125,14 +128,17 @@ pub fn dataset(dialect: Dialect, name: &str) -> Dataset {
             map: map("tenants"),
             table: dialect.own_table("thing"),
             placement: Placement::Column("placement".to_owned()),
-            rows: Some(("dataset".to_owned(), if name == "thing" { 1 } else { 2 })),
+            rows: TableRows::Numbered {
+                column: "dataset".to_owned(),
+                number: if name == "thing" { 1 } else { 2 },
+            },
         },
         _ => Dataset {
             name: name.to_owned(),
             map: map("customers"),
             table: name.to_owned(),
             placement: Placement::Key(vec!["customer".to_owned()]),
-            rows: None,
+            rows: TableRows::All,
         },
     }
 }

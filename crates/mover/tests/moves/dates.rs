@@ -216,7 +216,7 @@ async fn make(cluster: &Cluster, place: &Place) {
                 map: map("customers"),
                 table: kind.table(),
                 placement: Placement::Key(vec!["customer".to_owned()]),
-                rows: None,
+                rows: polyshard_shard::TableRows::All,
             };
             opened.bind(&dataset).await.unwrap();
         }

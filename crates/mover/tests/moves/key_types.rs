@@ -103,7 +103,7 @@ async fn make(cluster: &Cluster, definition: &MapDefinition, sql: &str) {
             map: definition.name().clone(),
             table: definition.name().to_string(),
             placement: Placement::Key(vec!["k".to_owned()]),
-            rows: None,
+            rows: polyshard_shard::TableRows::All,
         };
         opened.bind(&dataset).await.unwrap();
     }

@@ -40,6 +40,7 @@ mod guards;
 mod key_types;
 mod losing;
 mod lost;
+mod many;
 mod neighbours;
 mod paced;
 mod place;

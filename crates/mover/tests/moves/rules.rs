@@ -30,7 +30,7 @@ async fn make(cluster: &Cluster, name: &str, create: &str) {
         map: map("customers"),
         table: name.to_owned(),
         placement: Placement::Key(vec!["customer".to_owned()]),
-        rows: None,
+        rows: polyshard_shard::TableRows::All,
     };
     cluster.router.administer(&shard("s1")).await.unwrap().bind(&dataset).await.unwrap();
 }
@@ -246,7 +246,7 @@ async fn a_table_declared_during_a_move_between_engines_goes_where_the_target_ha
             map: map("customers"),
             table: table.to_owned(),
             placement: Placement::Key(vec!["customer".to_owned()]),
-            rows: None,
+            rows: polyshard_shard::TableRows::All,
         };
         cluster.router.administer(&shard(on)).await.unwrap().bind(&dataset).await.unwrap();
     }

@@ -249,7 +249,7 @@ async fn bind_table(cluster: &Cluster, name: &str, create: &[&str; 2]) {
         map: map("customers"),
         table: name.to_owned(),
         placement: Placement::Key(vec!["customer".to_owned()]),
-        rows: None,
+        rows: polyshard_shard::TableRows::All,
     };
     cluster.router.administer(&shard("s1")).await.unwrap().bind(&dataset).await.unwrap();
 }

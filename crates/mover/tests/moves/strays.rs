@@ -218,7 +218,7 @@ async fn rows_that_refer_to_each_other_go_together_or_stay_together(place: Arc<P
             map: map("customers"),
             table: "node".to_owned(),
             placement: Placement::Key(vec!["customer".to_owned()]),
-            rows: None,
+            rows: polyshard_shard::TableRows::All,
         };
         opened.bind(&node).await.unwrap();
     }

@@ -82,7 +82,7 @@ pub(super) async fn within(
 ) -> Result<Mass, ShardError> {
     let Some(average) = average(db, dataset).await? else { return Ok(Mass::default()) };
     let inside = dataset.placement.in_ranges(db.dialect(), definition, std::slice::from_ref(range), "")?;
-    let rows_of = dataset.and_own_rows();
+    let rows_of = dataset.and_own_rows(db.dialect());
     let sql = format!("SELECT count(*) FROM {} WHERE {inside}{rows_of}", dataset.table);
     let mut scan = db.scan(Statement::new(sql), 1).await?;
     let mut rows = 0;
@@ -95,16 +95,14 @@ pub(super) async fn within(
 }
 
 /// Where the rows of the dataset are, if it shares its table with others.
-fn condition(dataset: &Dataset) -> String {
-    match &dataset.rows {
-        Some((column, number)) => format!(" WHERE {column} = {number}"),
-        None => String::new(),
-    }
+fn condition(dataset: &Dataset, dialect: Dialect) -> String {
+    dataset.own_rows(dialect).map_or_else(String::new, |own| format!(" WHERE {own}"))
 }
 
 /// The mean length of some rows; none if there are none.
 async fn average(db: &Database, dataset: &Dataset) -> Result<Option<u64>, ShardError> {
-    let sample = format!("SELECT * FROM {}{} LIMIT {MEASURED_ROWS}", dataset.table, condition(dataset));
+    let sample =
+        format!("SELECT * FROM {}{} LIMIT {MEASURED_ROWS}", dataset.table, condition(dataset, db.dialect()));
     // PostgreSQL has types that are not read as they are; it knows itself how long a row is, with its head.
     let sample = match db.dialect() {
         Dialect::Postgres => format!("SELECT pg_column_size(measured.*)::bigint FROM ({sample}) AS measured"),
@@ -168,7 +166,7 @@ async fn groups(
     source: Source,
 ) -> Result<Vec<(KeyBytes, u64)>, ShardError> {
     let placement = dataset.placement.expression(db.dialect(), map.definition(), "")?;
-    let (table, condition) = (&dataset.table, condition(dataset));
+    let (table, condition) = (&dataset.table, condition(dataset, db.dialect()));
     let from = match source {
         Source::Whole => format!("{table}{condition}"),
         // The same pages each time: a plan that is applied is the one that was shown.

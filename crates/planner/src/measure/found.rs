@@ -56,7 +56,7 @@ fn rows_of(
         }
         _ => String::new(),
     };
-    let rows_of = dataset.and_own_rows();
+    let rows_of = dataset.and_own_rows(dialect);
     Ok(format!("SELECT 1 FROM {} WHERE {by_key}{inside}{rows_of} LIMIT 1", dataset.table))
 }
 

@@ -127,7 +127,7 @@ async fn bind_items(cluster: &Cluster) {
             map: map("orders"),
             table: "item".into(),
             placement: Placement::Column("placement".to_owned()),
-            rows: None,
+            rows: polyshard_shard::TableRows::All,
         };
         cluster.router.administer(&shard(id)).await.unwrap().bind(&dataset).await.unwrap();
     }

@@ -95,7 +95,7 @@ impl Operations {
         from: &ShardId,
         to: &ShardId,
     ) -> Result<(), Problem> {
-        let datasets = self.opened(from).await?.datasets(definition.name()).await;
+        let datasets = self.opened(from).await?.tables(definition.name()).await;
         let datasets = datasets.map_err(|error| on(from, error))?;
         for ((side, rights), id) in RIGHTS.into_iter().zip([from, to]) {
             let shard = self.opened(id).await?;

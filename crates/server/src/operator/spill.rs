@@ -236,7 +236,7 @@ async fn highest(
     let wrong = |error| on(shard.id(), error);
     let mut highest: Option<KeyBytes> = None;
     let db = shard.carrier().await.map_err(wrong)?;
-    for dataset in shard.datasets(definition.name()).await.map_err(wrong)? {
+    for dataset in shard.tables(definition.name()).await.map_err(wrong)? {
         if shard.shape(&dataset.table).await.map_err(wrong)?.is_none() {
             continue;
         }
@@ -249,7 +249,7 @@ async fn highest(
             (Placement::Key(columns), key) if columns.len() == 1 && is_ordered(key) => columns[0].clone(),
             _ => placement.clone(),
         };
-        let rows = dataset.and_own_rows();
+        let rows = dataset.and_own_rows(dialect);
         let sql = format!(
             "SELECT {placement} FROM {} WHERE {within}{rows} ORDER BY {order} DESC LIMIT 1",
             dataset.table

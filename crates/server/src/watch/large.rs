@@ -206,7 +206,7 @@ async fn count_dataset(
     tells: &Tells,
 ) -> Result<Option<Sizes>, ShardError> {
     let (table, dialect) = (&dataset.table, db.dialect());
-    let rows_of = dataset.rows.as_ref().map(|(column, number)| format!("{column} = {number}"));
+    let rows_of = dataset.own_rows(dialect);
     let condition = rows_of.map_or_else(String::new, |rows_of| format!(" WHERE {rows_of}"));
     let limit = COUNTED_MAX + 1;
     let few = format!("SELECT count(*) FROM (SELECT 1 FROM {table}{condition} LIMIT {limit}) AS counted");

@@ -97,7 +97,7 @@ async fn count_one(
         condition = format!("{condition} AND {equal}");
         of_key = true;
     }
-    condition.push_str(&dataset.and_own_rows());
+    condition.push_str(&dataset.and_own_rows(dialect));
     if let (Tells::Name(of), false) = (tells, of_key) {
         if of != key {
             return Ok((0, true));

@@ -58,6 +58,17 @@ async fn rows(cluster: &Cluster) -> i64 {
     count
 }
 
+/// How many queues the shards know, each counted once.
+async fn registered(cluster: &Cluster) -> usize {
+    let mut names = std::collections::BTreeSet::new();
+    for shard in ["s1", "s2", "s3"] {
+        let opened = cluster.router.administer(&ShardId::new(shard).unwrap()).await.unwrap();
+        let known = opened.datasets(&MapName::new(DEFAULT_MAP).unwrap()).await.unwrap();
+        names.extend(known.into_iter().map(|dataset| dataset.name));
+    }
+    names.len()
+}
+
 async fn queues_are_made_listed_and_deleted(place: Place) {
     let cluster = open(&place, &HandClock::new()).await;
     let store = &cluster.store;
@@ -212,10 +223,12 @@ async fn a_deleted_queue_leaves_no_message_behind(place: Place) {
     // The note that the queue is gone goes too, once nobody can be unaware of it.
     let notes = || cluster.router.view().datasets.keys().filter(|(store, _)| store == "queue-gone").count();
     assert_eq!(notes(), 1);
+    assert_eq!(registered(&cluster).await, 2, "a process may not have heard of it");
     clock.pass(301 * SECOND);
     store.sweep().await;
     cluster.router.refresh().await.unwrap();
     assert_eq!(notes(), 0);
+    assert_eq!(registered(&cluster).await, 1, "no shard knows the deleted queue any more");
     assert_eq!(bodies(&store.peek(&jobs, 32).await.unwrap()), ["new"]);
     cluster.close().await;
 }

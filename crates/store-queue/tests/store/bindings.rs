@@ -126,7 +126,10 @@ async fn only_a_queue_that_never_had_a_message_can_be_bound(place: Place) {
         map: old.map.clone(),
         table: s1.dialect().own_table("queue_message"),
         placement: polyshard_shard::Placement::Column("placement".to_owned()),
-        rows: Some(("dataset".to_owned(), i64::try_from(old.id).unwrap())),
+        rows: polyshard_shard::TableRows::Numbered {
+            column: "dataset".to_owned(),
+            number: i64::try_from(old.id).unwrap(),
+        },
     };
     let refused = s1.bind(&stale).await;
     assert!(

@@ -22,7 +22,7 @@ pub(crate) use run::{Lite, enter_briefly};
 
 /// The tables that SQLite shards keep descriptions of the users' tables in.
 pub fn schema() -> StoreSchema {
-    StoreSchema { statements }
+    StoreSchema { statements, shared: &[] }
 }
 
 fn statements(dialect: Dialect) -> Vec<String> {

@@ -310,7 +310,7 @@ impl Enlisted for Keeping {
             map: self.map.clone(),
             table: dialect.own_table("thing"),
             placement: Placement::Column("placement".to_owned()),
-            rows: None,
+            rows: polyshard_shard::TableRows::All,
         }
     }
 
@@ -338,7 +338,7 @@ async fn another_stores_writes_on_several_shards_are_all_or_nothing() {
         failpoint: Some(failpoint),
         limits: Limits { prepared_patience: Duration::ZERO, ..Limits::default() },
         stores: Some(Arc::new(Things)),
-        schema: Some(StoreSchema { statements: things }),
+        schema: Some(StoreSchema { statements: things, shared: &[] }),
         ..Setup::default()
     };
     let cluster = Cluster::start_with(setup).await;

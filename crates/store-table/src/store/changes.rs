@@ -40,6 +40,16 @@ pub enum ChangeKind {
     Delete(IfMatch),
 }
 
+impl ChangeKind {
+    /// Whether the entity may be new.
+    pub(super) fn may_add(&self) -> bool {
+        match self {
+            ChangeKind::Insert(_) | ChangeKind::UpsertReplace(_) | ChangeKind::UpsertMerge(_) => true,
+            ChangeKind::Replace(..) | ChangeKind::Merge(..) | ChangeKind::Delete(_) => false,
+        }
+    }
+}
+
 /// One change of an entity in a partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
@@ -154,7 +164,10 @@ struct Work {
 
 impl Work {
     async fn run(&self, ticket: &Ticket) -> Result<Attempt, engine::Error> {
-        enlist(&self.router, ticket, &self.home.record, ENTITIES).await?;
+        // A change of what must be there registers nothing: the table may never have had a row.
+        if self.changes.iter().any(|change| change.kind.may_add()) {
+            enlist(&self.router, ticket, &self.home.record, ENTITIES).await?;
+        }
         let (texts, target) = (texts(ticket.dialect()), self.target());
         if let Some(inserts) = target.insert_all(texts, &self.changes) {
             return self.insert_all(ticket, inserts).await;

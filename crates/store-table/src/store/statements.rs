@@ -111,7 +111,7 @@ pub(super) enum Until {
 
 impl Texts {
     fn new(dialect: Dialect) -> Texts {
-        let table = dialect.own_table(ENTITIES);
+        let (table, partitions) = (dialect.own_table(ENTITIES), dialect.own_table(PARTITIONS));
         let text = |text: String| Arc::<str>::from(text);
         let by_placement = dialect == Dialect::Sqlite;
         // The conditions of one entity, with so many parameters before that of its placement.
@@ -172,12 +172,27 @@ impl Texts {
             replace_at: text(format!("{} AND ts = $6 RETURNING ts", replace(6))),
             delete: text(format!("DELETE FROM {table} WHERE {} RETURNING ts", one(3))),
             delete_at: text(format!("DELETE FROM {table} WHERE {} AND ts = $4 RETURNING ts", one(4))),
-            any: text(format!("SELECT 1 FROM {table} WHERE dataset = $1 LIMIT 1")),
-            remove_some: text(format!(
-                "DELETE FROM {table} WHERE dataset = $1 AND ({key}) IN \
-                 (SELECT {key} FROM {table} WHERE dataset = $1 ORDER BY {key} LIMIT $2)",
-                key = if by_placement { "placement, pk, rk" } else { "pk, rk" }
-            )),
+            // On SQLite the list of partitions leads to the rows of one table: the key begins with the placement.
+            any: text(match dialect {
+                Dialect::Sqlite => {
+                    format!(
+                        "SELECT 1 FROM {partitions} CROSS JOIN {table} WHERE number = $1 AND dataset = $1 \
+                         AND placement = place AND pk = +name LIMIT 1"
+                    )
+                }
+                Dialect::Postgres => format!("SELECT 1 FROM {table} WHERE dataset = $1 LIMIT 1"),
+            }),
+            remove_some: text(match dialect {
+                Dialect::Sqlite => format!(
+                    "DELETE FROM {table} WHERE dataset = $1 AND (placement, pk, rk) IN \
+                     (SELECT placement, pk, rk FROM {partitions} CROSS JOIN {table} WHERE number = $1 \
+                     AND dataset = $1 AND placement = place AND pk = +name LIMIT $2)"
+                ),
+                Dialect::Postgres => format!(
+                    "DELETE FROM {table} WHERE dataset = $1 AND (pk, rk) IN \
+                     (SELECT pk, rk FROM {table} WHERE dataset = $1 ORDER BY pk, rk LIMIT $2)"
+                ),
+            }),
             partition_ahead: (dialect == Dialect::Sqlite).then(|| {
                 text(format!(
                     "SELECT name FROM {} WHERE number = $1 AND name > $2 ORDER BY name LIMIT 1 OFFSET {}",

@@ -316,7 +316,7 @@ async fn scans_follow_the_primary_key(place: Place) {
     let (prefix, sort, search, place) = match opened.dialect() {
         Dialect::Sqlite => {
             let place = "placement = x'00000001' AND ";
-            ("EXPLAIN QUERY PLAN", "TEMP B-TREE", "(dataset=? AND placement", place)
+            ("EXPLAIN QUERY PLAN", "TEMP B-TREE", "(placement=? AND dataset=?", place)
         }
         Dialect::Postgres => {
             // A table of a few rows is read whole, whatever there is to use.

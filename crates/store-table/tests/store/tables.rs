@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use polyshard_catalog::{KeyPart, KeyRule};
 use polyshard_map::{Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId};
-use polyshard_store_table::{Filter, Policy, STORE, StoreError};
+use polyshard_store_table::{ChangeKind, Filter, IfMatch, Policy, STORE, StoreError};
 
 use crate::place::Place;
-use crate::tools::{insert, table};
+use crate::tools::{insert, merge, number, table};
 
 on_both_engines! {
     tables_are_made_listed_and_deleted
     a_deleted_table_leaves_no_entity_behind
     what_is_kept_about_tables_and_accounts_is_found_again
     a_table_bound_to_a_map_of_tenants_lies_with_them
+    changes_of_what_is_not_there_leave_a_table_unused
 }
 
 /// Longer than anything here takes on a busy machine; a test that waits so long has failed.
@@ -119,5 +120,30 @@ async fn a_table_bound_to_a_map_of_tenants_lies_with_them(place: Place) {
     assert!(matches!(cluster.one(("x-a", "r"), insert(1)).await, Err(StoreError::Misplaced { .. })));
     assert!(cluster.all("PartitionKey eq 'x-a'", 2).await.is_empty());
     assert!(cluster.one(("99-a", "r"), insert(1)).await.is_err());
+    cluster.close().await;
+}
+
+/// C8: such a table has never had an entity, and can still be bound.
+async fn changes_of_what_is_not_there_leave_a_table_unused(place: Place) {
+    let cluster = place.open().await;
+    cluster.store.create_table(&table("orders")).await.unwrap();
+    for kind in
+        [ChangeKind::Delete(IfMatch::Any), ChangeKind::Replace(number("n", 1), IfMatch::Any), merge("n", 1)]
+    {
+        let failed = cluster.one(("p", "r"), kind).await;
+        assert!(matches!(failed, Err(StoreError::NoSuchEntity)), "{failed:?}");
+    }
+    let known = async || {
+        let mut known = 0;
+        for shard in ["s1", "s2", "s3"] {
+            let opened = cluster.router.administer(&ShardId::new(shard).unwrap()).await.unwrap();
+            let map = MapName::new(polyshard_store_table::DEFAULT_MAP).unwrap();
+            known += opened.datasets(&map).await.unwrap().len();
+        }
+        known
+    };
+    assert_eq!(known().await, 0);
+    cluster.one(("p", "r"), ChangeKind::UpsertMerge(number("n", 1))).await.unwrap();
+    assert_eq!(known().await, 1);
     cluster.close().await;
 }

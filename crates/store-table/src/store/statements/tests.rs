@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use super::{Asked, From, INSERT_ROWS, LONG_BYTES, Long, Over, PARTITIONS_AHEAD, Texts, Until, texts};
 use crate::schema;
 
-/// As earlier versions made it: first in the order of keys, then in that of placements.
-const EARLIER: [&[&str]; 2] = [
+/// As earlier versions made it: first in the order of keys, then in that of placements, then in the order they came.
+const EARLIER: [&[&str]; 3] = [
     &[
         "CREATE TABLE polyshard_entity (dataset INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, \
          placement BLOB NOT NULL, ts INTEGER NOT NULL, props TEXT NOT NULL, \
@@ -21,6 +21,9 @@ const EARLIER: [&[&str]; 2] = [
     &["CREATE TABLE polyshard_entity (dataset INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, \
        placement BLOB NOT NULL, ts INTEGER NOT NULL, props TEXT NOT NULL, \
        PRIMARY KEY (dataset, placement, pk, rk)) WITHOUT ROWID, STRICT"],
+    &["CREATE TABLE polyshard_entity (dataset INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, \
+       placement BLOB NOT NULL, ts INTEGER NOT NULL, props TEXT NOT NULL, \
+       PRIMARY KEY (dataset, placement, pk, rk)) STRICT"],
 ];
 
 /// What a file may have had before, nothing among them.
