@@ -71,7 +71,6 @@ pub struct Router {
     options: RouterOptions,
     /// Datasets recorded on shards (by incarnation) by this process.
     bound: Mutex<HashSet<(Uuid, String)>>,
-    users: crate::rights::Known,
     stop: watch::Sender<bool>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -121,14 +120,9 @@ impl Router {
             follower,
             options,
             bound: Mutex::default(),
-            users: crate::rights::Known::default(),
             stop,
             tasks: Mutex::new(tasks),
         })
-    }
-
-    pub(crate) fn known_users(&self) -> &crate::rights::Known {
-        &self.users
     }
 
     pub(crate) fn state(&self) -> &Arc<State> {
@@ -138,6 +132,12 @@ impl Router {
     /// What it believes now.
     pub fn view(&self) -> Arc<View> {
         self.state.view()
+    }
+
+    /// How often the view was replaced. What was derived from a view is right as long as the number that was read before
+    /// that view is still this one: cheaper to ask than to hold the view.
+    pub fn view_number(&self) -> u64 {
+        self.state.view_number()
     }
 
     /// Where the driver of operations finds shards.

@@ -9,10 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use polyshard_azure_storage::{
     Accounts, DEVELOPMENT_KEY, Door, Limits, Service, Surroundings, Timestamp, Transport,
 };
-use polyshard_catalog::Driver;
-use polyshard_router::{Rounds, Router};
 use polyshard_schema::{Journal, Keeper};
 use polyshard_shard::StoreSchema;
+use polyshard_store::{Host, Kit, PeriodicTask};
 use polyshard_store_queue::{QueueService, QueueStore};
 use polyshard_store_table::{TableService, TableStore};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown};
@@ -39,7 +38,7 @@ pub(crate) fn schemas() -> Vec<StoreSchema> {
 /// The doors that are open, and what keeps their stores tidy.
 pub(crate) struct Doors {
     tasks: Vec<JoinHandle<Served>>,
-    upkeep: Vec<Rounds>,
+    upkeep: Vec<PeriodicTask>,
     /// What keeps tables alike on all shards, and its tasks.
     pub(crate) journal: Arc<Journal>,
     keeper: Option<Keeper>,
@@ -54,11 +53,10 @@ impl Doors {
     pub(crate) async fn open(
         config: &Config,
         options: &RunOptions,
-        router: &Arc<Router>,
-        driver: &Arc<Driver>,
+        host: &Arc<Host>,
         shutdown: &Shutdown,
     ) -> Result<Doors, ServerError> {
-        let journal = sql_door::journal(router, driver);
+        let journal = sql_door::journal(host.router(), host.driver());
         let mut doors = Doors {
             tasks: Vec::new(),
             upkeep: Vec::new(),
@@ -70,8 +68,7 @@ impl Doors {
         let (accounts, transport) = (Arc::new(accounts(config, options)?), transport(config)?);
         let mut stores = OtherStores { queues: None, tables: None, azure: config.azure.clone() };
         if let Some(listen) = config.queue {
-            let random = Arc::new(rand::random::<u64>);
-            let store = Arc::new(QueueStore::new(router.clone(), driver.clone(), Arc::new(ticks), random));
+            let store = Arc::new(QueueStore::new(Kit::new(host, &polyshard_store_queue::STORE)));
             doors.upkeep.push(store.keep_tidy());
             stores.queues = Some(store.clone());
             let service = Arc::new(QueueService::new(store));
@@ -79,7 +76,7 @@ impl Doors {
             doors.serve("queue", listen, door, shutdown).await?;
         }
         if let Some(listen) = config.table {
-            let store = Arc::new(TableStore::new(router.clone(), driver.clone(), Arc::new(ticks)));
+            let store = Arc::new(TableStore::new(Kit::new(host, &polyshard_store_table::STORE)));
             doors.upkeep.push(store.keep_tidy());
             stores.tables = Some(store.clone());
             let service = Arc::new(TableService::new(store));
@@ -87,7 +84,7 @@ impl Doors {
             doors.serve("table", listen, door, shutdown).await?;
         }
         if let Some(sql) = &config.sql {
-            let door = sql_door::door(sql, options, router, &journal, driver.catalog(), stores)?;
+            let door = sql_door::door(sql, options, host, &journal, stores)?;
             doors.upkeep.push(door.keep_outcomes());
             let listener = Listener::bind("sql", sql.listen, ListenerLimits::default()).await?;
             let (user, address) = (&sql.user, listener.address());
@@ -195,7 +192,7 @@ impl Surroundings for Machine {
 }
 
 /// The time in ticks of 100 ns since 1970.
-fn ticks() -> i64 {
+pub(crate) fn ticks() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos() / 100).unwrap_or(i64::MAX)
 }

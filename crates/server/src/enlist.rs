@@ -5,9 +5,9 @@ use std::sync::Arc;
 use polyshard_engine::{Dialect, Rows};
 use polyshard_map::{Key, MapName};
 use polyshard_router::Access;
-use polyshard_router::rights::StoreName;
 use polyshard_shard::Dataset;
 use polyshard_sql::{SqlError, SqlState};
+use polyshard_store::Store;
 use polyshard_store_queue::transact::{Enqueue, Removal, enqueue_statements};
 use polyshard_store_queue::{
     MessageId, NewMessage, PopReceipt, QueueName, QueueStore, StoreError as QueueError, TTL_DEFAULT_MS, Ttl,
@@ -58,9 +58,9 @@ impl Stores for OtherStores {
         FUNCTIONS
     }
 
-    fn concerned(&self, function: &str, arguments: &[Option<String>]) -> (StoreName, String) {
+    fn concerned(&self, function: &str, arguments: &[Option<String>]) -> (&'static Store, String) {
         let of_queues = matches!(function, "enqueue" | "message_delete");
-        let store = if of_queues { StoreName::Queues } else { StoreName::Tables };
+        let store = if of_queues { &polyshard_store_queue::STORE } else { &polyshard_store_table::STORE };
         let named = arguments.first().and_then(Option::as_deref).unwrap_or_default();
         let own =
             |(account, name): (&str, &str)| (account == self.azure.first_account()).then(|| name.to_owned());

@@ -40,10 +40,9 @@ pub(crate) fn of_router(error: &RouterError) -> Problem {
         RouterError::NoSuchMap(_) => ErrorCode::NotFound,
         RouterError::CrossShard(_) => ErrorCode::Invalid,
         RouterError::ReadOnly(_) | RouterError::Offline(_) => ErrorCode::Conflict,
-        RouterError::Moving(_)
-        | RouterError::CatalogAway(_)
-        | RouterError::OverQuota { .. }
-        | RouterError::FanOut { .. } => ErrorCode::Unavailable,
+        RouterError::Moving(_) | RouterError::CatalogAway(_) | RouterError::FanOut { .. } => {
+            ErrorCode::Unavailable
+        }
         RouterError::Shard { error, .. } => of_shard(error),
         RouterError::Engine(error) => of_engine(error),
         RouterError::Saved(_) => ErrorCode::Conflict,

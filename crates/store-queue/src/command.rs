@@ -7,7 +7,7 @@ use polyshard_azure_storage::{
     Context, Endpoint, Method, Need, PropertiesPatch, Request, ResourceType, SasOperation, ServiceError,
     parse_policies, xml,
 };
-use polyshard_router::rights::Right;
+use polyshard_store::rights::Right;
 
 use crate::message::{
     MESSAGE_BYTES_MAX, MESSAGES_PER_GET_MAX, MessageId, NewMessage, PopReceipt, TTL_DEFAULT_MS, Ttl,

@@ -7,7 +7,7 @@ use polyshard_azure_storage::{
 use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
-use polyshard_router::rights::Missing;
+use polyshard_store::rights::Missing;
 
 use crate::command::Include;
 use crate::message::{MESSAGE_BYTES_MAX, Message};
@@ -201,6 +201,7 @@ pub(crate) fn failure(error: &StoreError) -> ServiceError {
             ServiceError::server_busy("queues are not set up yet")
         }
         StoreError::Damaged(_) => internal(error),
+        StoreError::OverQuota(over) => ServiceError::too_many(&over.to_string(), over.after),
         StoreError::Router(inner) => router_failure(error, inner),
         StoreError::Catalog(inner) if error.is_outcome_unknown() => unknown_outcome(inner),
         StoreError::Catalog(inner) if inner.is_retryable() => busy(inner),
@@ -229,7 +230,6 @@ fn router_failure(error: &StoreError, inner: &RouterError) -> ServiceError {
         | RouterError::Moving(_)
         | RouterError::Shard { .. }
         | RouterError::CatalogAway(_) => busy(inner),
-        RouterError::OverQuota { after, .. } => ServiceError::too_many(&inner.to_string(), *after),
         // A queue whose place is not mapped waits for the operator, whom its user can tell what is missing.
         RouterError::Locate(_) => {
             tracing::warn!(error = %inner, "a request could not be carried out now");

@@ -30,3 +30,7 @@ pub use enlist::{Enlisted, Enlisting, Refusal, Step, StoreFunction, Stores};
 pub use scram::{Verifier, kept_password};
 pub use tls::{TlsError, tls_from_pem};
 pub use tokio_rustls::TlsAcceptor;
+
+/// The store, as it describes itself.
+pub static STORE: polyshard_store::Store =
+    polyshard_store::Store { id: "sql", title: "SQL tables", formerly: &[], ignores_case: false };

@@ -7,6 +7,7 @@ use bytes::{BufMut, BytesMut};
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
 use polyshard_sql::{SqlError, SqlState, TypeOid};
+use polyshard_store::OverQuota;
 
 /// States that the door gives beside those of `polyshard_sql`.
 pub(crate) mod state {
@@ -250,6 +251,12 @@ pub(crate) fn apart() -> SqlError {
     SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again.")
 }
 
+/// More requests than a quota allows.
+pub(crate) fn of_quota(over: &OverQuota) -> SqlError {
+    SqlError::new(state::OVER_QUOTA, over.to_string())
+        .hint("Send fewer requests, or ask the operator for a higher quota: see 'polyshard quota list'.")
+}
+
 /// A router's refusal in PostgreSQL's terms.
 pub(crate) fn of_router(error: &RouterError) -> SqlError {
     let message = error.to_string();
@@ -262,8 +269,6 @@ pub(crate) fn of_router(error: &RouterError) -> SqlError {
         RouterError::ReadOnly(_) => SqlError::new(state::READ_ONLY, message),
         RouterError::Offline(_) => SqlError::new(state::CANNOT_CONNECT_NOW, message),
         RouterError::Moving(_) => SqlError::new(SqlState::SERIALIZATION_FAILURE, message),
-        RouterError::OverQuota { .. } => SqlError::new(state::OVER_QUOTA, message)
-            .hint("Send fewer requests, or ask the operator for a higher quota: see 'polyshard quota list'."),
         RouterError::Engine(error) => of_engine(error),
         RouterError::Shard { error, .. } => {
             let state =

@@ -3,7 +3,7 @@
 use polyshard_azure_storage::{Context, Response, ServiceError};
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
-use polyshard_router::rights::Missing;
+use polyshard_store::rights::Missing;
 
 use crate::continuation;
 use crate::entity::{Entity, InputError, PartitionKey, RowKey};
@@ -207,6 +207,7 @@ pub(crate) fn store_error(error: &StoreError) -> ServiceError {
                            been carried out: read before trying again.";
             new(500, "OperationTimedOut", message)
         }
+        StoreError::OverQuota(over) => ServiceError::too_many(&over.to_string(), over.after),
         StoreError::Router(error) => router_error(error),
         StoreError::Catalog(error) => {
             tracing::warn!(%error, "the catalog cannot be used");
@@ -225,7 +226,6 @@ fn router_error(error: &RouterError) -> ServiceError {
             tracing::error!(%error, "a shard has no space left");
             ServiceError::server_busy("there is no space left at the moment; ask the operator")
         }
-        RouterError::OverQuota { after, .. } => ServiceError::too_many(&error.to_string(), *after),
         RouterError::ReadOnly(what) | RouterError::Offline(what) => {
             tracing::debug!(%error, "refused");
             ServiceError::server_busy(&format!("{what} is not in service at the moment; try again later"))

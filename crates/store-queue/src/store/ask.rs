@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use polyshard_engine::{self as engine, Batch, Rows, Statement, Value};
-use polyshard_router::{Access, Ticket, enlist};
+use polyshard_router::{Access, Ticket};
+use polyshard_store::register_dataset;
 
 use super::statements::{Texts, texts};
 use super::{Home, QueueStore, StoreError};
@@ -55,14 +56,14 @@ impl QueueStore {
             Kind::Change | Kind::Add => Access::Write,
         };
         // The shard is told of a queue before its first message there.
-        let new = (ask.kind == Kind::Add).then(|| (self.router.clone(), home.record.clone()));
+        let new = (ask.kind == Kind::Add).then(|| (self.kit.router().clone(), home.record.clone()));
         let work = async move |ticket: &Ticket| {
             if let Some((router, record)) = &new {
-                enlist(router, ticket, record, MESSAGES).await?;
+                register_dataset(router, ticket, record, MESSAGES).await?;
             }
             run(ticket, &ask).await
         };
-        Ok(self.router.call(&home.record.map, &home.key, access, work).await?)
+        Ok(self.kit.router().call(&home.record.map, &home.key, access, work).await?)
     }
 }
 

@@ -3,6 +3,7 @@
 use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
+use polyshard_store::OverQuota;
 
 use crate::message::{MESSAGE_BYTES_MAX, VISIBILITY_MS_MAX};
 
@@ -59,6 +60,9 @@ pub enum StoreError {
     /// What is stored is not what this program writes: call a human.
     #[error("stored {0} is damaged")]
     Damaged(&'static str),
+    /// Slow down.
+    #[error(transparent)]
+    OverQuota(#[from] OverQuota),
     /// The router's answer.
     #[error(transparent)]
     Router(#[from] RouterError),

@@ -70,7 +70,8 @@ impl QueueStore {
         self.check_place(queue)?;
         let body = to_json(&Body { format: BODY_FORMAT, metadata: metadata.clone(), policies: Vec::new() });
         let (map, rule) = (default_map(), default_rule());
-        let made = self.driver.create_dataset_on_own_map(STORE, queue.dataset(), &map, rule, body).await;
+        let made =
+            self.kit.driver().create_dataset_on_own_map(STORE.id, queue.dataset(), &map, rule, body).await;
         self.catch_up().await;
         match made {
             Ok(_) => Ok(Created::New),
@@ -87,11 +88,11 @@ impl QueueStore {
     /// A queue that no message could be put into is not made: whoever makes it can choose another name, and whoever
     /// sends messages cannot. What this process has not heard of yet shows with the first message.
     fn check_place(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let view = self.router.view();
-        if view.datasets.contains_key(&(STORE.to_owned(), queue.dataset().to_owned())) {
+        let view = self.kit.router().view();
+        if view.datasets.contains_key(&(STORE.id.to_owned(), queue.dataset().to_owned())) {
             return Ok(());
         }
-        let list = format!("{STORE}{BINDING_SUFFIX}");
+        let list = format!("{}{BINDING_SUFFIX}", STORE.id);
         let bindings = view.datasets_of(&list).filter_map(|record| Binding::of(record));
         let Some(binding) = Binding::best(bindings, queue.dataset()) else { return Ok(()) };
         match view.maps.get(&binding.map) {
@@ -102,7 +103,7 @@ impl QueueStore {
 
     /// Deletes a queue. It is gone at once; its messages are removed in the background.
     pub async fn delete(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let deleted = self.driver.retire_dataset(STORE, queue.dataset(), self.now_ms()).await;
+        let deleted = self.kit.driver().retire_dataset(STORE.id, queue.dataset(), self.now_ms()).await;
         self.catch_up().await;
         self.deleted.notify_one();
         match deleted {
@@ -122,11 +123,14 @@ impl QueueStore {
     ) -> Result<Page, StoreError> {
         // Without the catalog the list is as old as what this process has heard.
         self.catch_up().await;
-        let view = self.router.view();
+        let view = self.kit.router().view();
         let (folder, first) = (format!("{account}/"), from.unwrap_or_default().max(prefix));
         let mut queues = Vec::new();
-        for ((store, name), record) in view.datasets.range((STORE.to_owned(), format!("{folder}{first}"))..) {
-            let name = name.strip_prefix(&folder).filter(|name| store == STORE && name.starts_with(prefix));
+        for ((store, name), record) in
+            view.datasets.range((STORE.id.to_owned(), format!("{folder}{first}"))..)
+        {
+            let name =
+                name.strip_prefix(&folder).filter(|name| store == STORE.id && name.starts_with(prefix));
             let Some(name) = name else { break };
             if queues.len() >= max {
                 return Ok(Page { queues, next: Some(name.to_owned()) });
@@ -157,7 +161,7 @@ impl QueueStore {
     }
 
     async fn change(&self, queue: &QueueName, change: impl FnOnce(&mut Body)) -> Result<(), StoreError> {
-        let changed = self.driver.update_dataset(STORE, queue.dataset(), |stored| {
+        let changed = self.kit.driver().update_dataset(STORE.id, queue.dataset(), |stored| {
             let mut body = from_json(stored)?;
             change(&mut body);
             *stored = to_json(&body);
@@ -176,7 +180,7 @@ impl QueueStore {
 
     /// Has this process see what was just changed. If the catalog cannot be asked now, it will by itself, later.
     pub(super) async fn catch_up(&self) {
-        if let Err(error) = self.router.refresh().await {
+        if let Err(error) = self.kit.router().refresh().await {
             tracing::debug!(%error, "what this process knows of queues is as old as its last word from the catalog");
         }
     }

@@ -1,8 +1,8 @@
 //! What an account is limited to, where a user of its name says so (E7).
 
-use polyshard_router::rights::{Asked, Missing, Right, StoreName};
+use polyshard_store::rights::{AccessCheck, Missing, Right};
 
-use super::{QueueStore, StoreError};
+use super::{QueueStore, STORE, StoreError};
 use crate::name::QueueName;
 
 /// What an account is about to do.
@@ -19,7 +19,7 @@ pub(crate) enum Doing<'a> {
 impl QueueStore {
     /// Whether an account may not do everything.
     pub(crate) fn is_limited(&self, account: &str) -> bool {
-        self.router.users().account(account).is_some()
+        self.kit.host().users().account(account).is_some()
     }
 
     /// Whether an account may do this: what is missing, if anything is.
@@ -28,13 +28,13 @@ impl QueueStore {
         account: &str,
         doing: Doing<'_>,
     ) -> Result<Result<(), Missing>, StoreError> {
-        let users = self.router.users();
+        let users = self.kit.host().users();
         let Some(rights) = users.account(account) else { return Ok(Ok(())) };
-        let store = StoreName::Queues;
+        let store = &STORE;
         let (right, queue) = match doing {
             Doing::Anything => return Ok(rights.check_any(store)),
             Doing::Whole(right) => {
-                return Ok(rights.check(&Asked { right, store, table: None, map: None, keys: None }));
+                return Ok(rights.check(&AccessCheck { right, store, table: None, map: None, keys: None }));
             }
             Doing::Queue(right, queue) => (right, queue),
         };
@@ -42,10 +42,10 @@ impl QueueStore {
         match self.home(queue).await {
             Ok(home) => {
                 let (map, keys) = (Some(&home.record.map), Some(home.key.as_slice()));
-                Ok(rights.check(&Asked { right, store, table, map, keys }))
+                Ok(rights.check(&AccessCheck { right, store, table, map, keys }))
             }
             Err(StoreError::NoSuchQueue(_)) => {
-                Ok(rights.check(&Asked { right, store, table, map: None, keys: None }))
+                Ok(rights.check(&AccessCheck { right, store, table, map: None, keys: None }))
             }
             Err(error) => Err(error),
         }

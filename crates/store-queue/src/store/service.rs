@@ -21,7 +21,7 @@ struct Body {
 impl QueueStore {
     /// An account's properties.
     pub async fn properties(&self, account: &str) -> Result<ServiceProperties, StoreError> {
-        match self.router.dataset(SERVICE_STORE, account).await? {
+        match self.kit.router().dataset(SERVICE_STORE, account).await? {
             Some(record) => Ok(from_json(&record.body)?.properties),
             None => Ok(ServiceProperties::default()),
         }
@@ -31,7 +31,8 @@ impl QueueStore {
     pub async fn set_properties(&self, account: &str, patch: PropertiesPatch) -> Result<(), StoreError> {
         let body = Body { format: BODY_FORMAT, properties: ServiceProperties::default() };
         let made = self
-            .driver
+            .kit
+            .driver()
             .create_dataset_on_own_map(SERVICE_STORE, account, &default_map(), default_rule(), to_json(&body))
             .await;
         match made {
@@ -39,7 +40,7 @@ impl QueueStore {
             Err(CatalogError::NoSuchMap(map)) => return Err(StoreError::NoMap(map.to_string())),
             Err(error) => return Err(error.into()),
         }
-        let changed = self.driver.update_dataset(SERVICE_STORE, account, |stored| {
+        let changed = self.kit.driver().update_dataset(SERVICE_STORE, account, |stored| {
             let mut body = from_json(stored)?;
             patch.apply(&mut body.properties);
             *stored = to_json(&body);

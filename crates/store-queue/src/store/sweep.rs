@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_catalog::DatasetRecord;
-use polyshard_router::{Rounds, RouterError, Upkeep};
+use polyshard_router::RouterError;
+use polyshard_store::{PeriodicTask, Upkeep};
 
 use super::ask::{Ask, Kind};
 use super::messages::{REMOVE_ROWS_MAX, broken};
@@ -20,16 +21,16 @@ const LOOK_AGAIN_MS: i64 = 3600 * 1000;
 
 /// How the messages of queues that are gone are found and removed.
 const UPKEEP: Upkeep = Upkeep {
-    store: STORE,
+    store: STORE.id,
     any: |dialect| texts(dialect).any.clone(),
     remove: |dialect| texts(dialect).remove_some.clone(),
 };
 
 impl QueueStore {
     /// Starts the task that removes what nobody can see any more.
-    pub fn keep_tidy(self: &Arc<Self>) -> Rounds {
+    pub fn keep_tidy(self: &Arc<Self>) -> PeriodicTask {
         let store = self.clone();
-        Rounds::start("removes expired messages", SWEEP_EVERY, self.deleted.clone(), move || {
+        PeriodicTask::start("removes expired messages", SWEEP_EVERY, self.deleted.clone(), move || {
             let store = store.clone();
             async move { store.sweep().await }
         })
@@ -38,7 +39,8 @@ impl QueueStore {
     /// Removes, in bounded steps, what has expired and what belongs to queues that are gone. A queue that cannot be
     /// reached now is left for the next round.
     pub async fn sweep(&self) {
-        let queues: Vec<Arc<DatasetRecord>> = self.router.view().datasets_of(STORE).cloned().collect();
+        let queues: Vec<Arc<DatasetRecord>> =
+            self.kit.router().view().datasets_of(STORE.id).cloned().collect();
         self.forget_all_but(&queues);
         for record in &queues {
             if self.is_due(record.id)
@@ -47,7 +49,7 @@ impl QueueStore {
                 report(&record.name, &error);
             }
         }
-        UPKEEP.run(&self.router, &self.driver, self.now_ms()).await;
+        UPKEEP.run(self.kit.router(), self.kit.driver(), self.now_ms()).await;
     }
 
     /// Notes that a message of a queue expires at a time.

@@ -13,8 +13,8 @@ use polyshard_azure_storage::xml::is_xml_char;
 use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{Dialect, Expect, Rows, Statement, Transaction};
 use polyshard_map::{Key, MapName};
-use polyshard_router::descriptor;
 use polyshard_shard::Dataset;
+use polyshard_store::descriptor;
 
 use super::messages::{broken, reason};
 use super::statements::texts;

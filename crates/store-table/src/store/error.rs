@@ -3,6 +3,7 @@
 use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
+use polyshard_store::OverQuota;
 
 use crate::entity::InputError;
 
@@ -54,6 +55,9 @@ pub enum StoreError {
         /// How.
         detail: String,
     },
+    /// Slow down.
+    #[error(transparent)]
+    OverQuota(#[from] OverQuota),
     /// The router's answer.
     #[error(transparent)]
     Router(#[from] RouterError),

@@ -22,6 +22,7 @@ const LAYERS: &[&str] = &[
     "router",
     "mover",
     "wire",
+    "store",
     "azure-storage",
     "sql",
     "sql-on-sqlite",
