@@ -151,7 +151,7 @@ impl Router {
         if let Some(record) = self.state.view().datasets.get(&key) {
             return Ok(Some(record.clone()));
         }
-        match self.follower.refresh().await {
+        match Box::pin(self.follower.refresh()).await {
             Ok(()) => Ok(self.state.view().datasets.get(&key).cloned()),
             Err(down) => Err(RouterError::CatalogAway(down.to_string())),
         }

@@ -23,16 +23,13 @@ use crate::config::{Config, SecretSource};
 use crate::enlist::OtherStores;
 use crate::error::ServerError;
 use crate::sql_door;
+use crate::stores::STORES;
 use crate::watch::DoorCounters;
 
 /// The tables that the stores keep on every shard.
 pub(crate) fn schemas() -> Vec<StoreSchema> {
-    vec![
-        polyshard_store_queue::schema(),
-        polyshard_store_table::schema(),
-        polyshard_schema::schema(),
-        polyshard_store_sql::schema(),
-    ]
+    let stores = STORES.0.iter().filter_map(|store| store.schema).map(|schema| schema());
+    std::iter::once(polyshard_schema::schema()).chain(stores).collect()
 }
 
 /// The doors that are open, and what keeps their stores tidy.
@@ -65,7 +62,8 @@ impl Doors {
             counters: Vec::new(),
             addresses: BTreeMap::new(),
         };
-        let (accounts, transport) = (Arc::new(accounts(config, options)?), transport(config)?);
+        let (accounts, well_known) = accounts(config, options)?;
+        let (accounts, transport) = (Arc::new(accounts), transport(config)?);
         let mut stores = OtherStores { queues: None, tables: None, azure: config.azure.clone() };
         if let Some(listen) = config.queue {
             let store = Arc::new(QueueStore::new(Kit::new(host, &polyshard_store_queue::STORE)));
@@ -73,7 +71,7 @@ impl Doors {
             stores.queues = Some(store.clone());
             let service = Arc::new(QueueService::new(store));
             let door = azure_door(service, &accounts, &transport);
-            doors.serve("queue", listen, door, shutdown).await?;
+            doors.serve("queue", listen, door, well_known.as_ref(), shutdown).await?;
         }
         if let Some(listen) = config.table {
             let store = Arc::new(TableStore::new(Kit::new(host, &polyshard_store_table::STORE)));
@@ -81,7 +79,7 @@ impl Doors {
             stores.tables = Some(store.clone());
             let service = Arc::new(TableService::new(store));
             let door = azure_door(service, &accounts, &transport);
-            doors.serve("table", listen, door, shutdown).await?;
+            doors.serve("table", listen, door, well_known.as_ref(), shutdown).await?;
         }
         if let Some(sql) = &config.sql {
             let door = sql_door::door(sql, options, host, &journal, stores)?;
@@ -101,8 +99,10 @@ impl Doors {
         name: &str,
         listen: SocketAddr,
         door: Door,
+        well_known: Option<&String>,
         shutdown: &Shutdown,
     ) -> Result<(), ServerError> {
+        check_key(listen, well_known)?;
         let listener = Listener::bind(name, listen, ListenerLimits::default()).await?;
         let scheme = if matches!(door.transport, Transport::Plain) { "http" } else { "https" };
         self.counters.push((name.to_owned(), listener.counters()));
@@ -128,6 +128,17 @@ impl Doors {
     }
 }
 
+/// Rejects the well-known key at a listener that others can reach.
+fn check_key(listen: SocketAddr, well_known: Option<&String>) -> Result<(), ServerError> {
+    match well_known.filter(|_| !listen.ip().is_loopback()) {
+        None => Ok(()),
+        Some(name) => Err(ServerError::Config(format!(
+            "account {name} has the emulators' well-known key, which opens doors on loopback addresses only; give it \
+             a key of its own, made with 'openssl rand -base64 64'"
+        ))),
+    }
+}
+
 fn azure_door(service: Arc<dyn Service>, accounts: &Arc<Accounts>, transport: &Transport) -> Door {
     Door {
         service,
@@ -139,26 +150,22 @@ fn azure_door(service: Arc<dyn Service>, accounts: &Arc<Accounts>, transport: &T
 }
 
 /// The accounts of the Azure Storage doors. A key given in words that are the well-known ones is as public as they are.
-fn accounts(config: &Config, options: &RunOptions) -> Result<Accounts, ServerError> {
-    let on_loopback = [config.queue, config.table].iter().flatten().all(|listen| listen.ip().is_loopback());
-    let mut accounts = Accounts::new();
+/// Also tells which account has one of these.
+fn accounts(config: &Config, options: &RunOptions) -> Result<(Accounts, Option<String>), ServerError> {
+    let (mut accounts, mut well_known) = (Accounts::new(), None);
     for account in &config.azure.accounts {
         let resolve = |source: &SecretSource| source.resolve(|name| options.variable(name));
         let (key, key2) = (resolve(&account.key)?, resolve(&account.key2)?);
         let key = key.as_ref().map_or(DEVELOPMENT_KEY, |key| key.reveal());
         let key2 = key2.as_ref().map(|key| key.reveal());
-        if !on_loopback && (key == DEVELOPMENT_KEY || key2 == Some(DEVELOPMENT_KEY)) {
-            return Err(ServerError::Config(format!(
-                "account {} has the emulators' well-known key, which opens doors on loopback addresses only; give it \
-                 a key of its own, made with 'openssl rand -base64 64'",
-                account.name
-            )));
+        if key == DEVELOPMENT_KEY || key2 == Some(DEVELOPMENT_KEY) {
+            well_known = Some(account.name.clone());
         }
         accounts
             .add(&account.name, key, key2)
             .map_err(|error| ServerError::Config(format!("account {}: {error}", account.name)))?;
     }
-    Ok(accounts)
+    Ok((accounts, well_known))
 }
 
 /// How the Azure Storage doors are spoken to.

@@ -348,8 +348,7 @@ fn of_queue(error: QueueError) -> Refusal {
             let hint = "Create it with a client of queues first.";
             return SqlError::new(UNDEFINED_OBJECT, message).hint(hint).into();
         }
-        QueueError::Router(error) => return Refusal::Router(error),
-        QueueError::NoMap(_) => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        QueueError::Kit(error) => return Refusal::Store(error),
         QueueError::NoSuchMessage => NO_DATA_FOUND,
         QueueError::ReceiptMismatch => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
         QueueError::TooLarge
@@ -377,6 +376,7 @@ fn of_table(error: TableError, table: &TableName) -> Refusal {
             return SqlError::new(UNIQUE_VIOLATION, message).hint("entity_upsert replaces it.").into();
         }
         TableError::Contended | TableError::Changed => SqlState::SERIALIZATION_FAILURE,
+        TableError::OverQuota(over) => return Refusal::Store(over.into()),
         TableError::NoMap(_) => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
         TableError::Input(_) | TableError::Misplaced { .. } => SqlState::INVALID_PARAMETER_VALUE,
         _ => SqlState::INTERNAL_ERROR,

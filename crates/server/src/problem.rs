@@ -26,6 +26,7 @@ pub(crate) fn of_catalog(error: &CatalogError) -> Problem {
         CatalogError::RolledBack(_) | CatalogError::Unsettled(_) => ErrorCode::Conflict,
         CatalogError::Unfinished { .. } | CatalogError::Superseded(_) => ErrorCode::Unavailable,
         CatalogError::Invalid(_) => ErrorCode::Invalid,
+        CatalogError::TooMany(_) | CatalogError::NoRoomForMap { .. } => ErrorCode::Conflict,
         CatalogError::FormatTooNew { .. } => ErrorCode::Unsupported,
         CatalogError::Damaged { .. } => ErrorCode::Internal,
     };

@@ -4,7 +4,6 @@ mod ask;
 mod error;
 mod messages;
 mod queues;
-mod rights;
 mod service;
 mod statements;
 mod sweep;
@@ -13,27 +12,37 @@ pub(crate) mod transact;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use polyshard_catalog::{DatasetRecord, KeyPart, KeyRule};
-use polyshard_map::{Key, Map, MapName};
-use polyshard_store::{Kit, Store};
+use polyshard_catalog::KeyRule;
+use polyshard_store::{Datasets, FormerSettings, Kit, Placed, Store};
 use tokio::sync::Notify;
 
 pub use error::StoreError;
 pub use messages::Updated;
 pub use queues::{Created, Listed, Metadata, Page, Policy};
-pub(crate) use rights::Doing;
 
 use crate::message::{MessageId, PopReceipt};
 use crate::name::QueueName;
 
 /// The store, as it describes itself.
-pub static STORE: Store = Store { id: "queue", title: "queues", formerly: &["queues"], ignores_case: true };
+pub static STORE: Store = Store {
+    formerly: &["queues"],
+    ignores_case: true,
+    family: Some(polyshard_azure_storage::FAMILY),
+    schema: Some(crate::schema),
+    datasets: Some(DATASETS),
+    former_settings: Some(FormerSettings { store: "queue-service", name: str::to_owned }),
+    ..Store::new("queue", "queues")
+};
+
+const DATASETS: Datasets =
+    Datasets { noun: "queue", attribute: "name", is_key_of_name: true, map: DEFAULT_MAP };
+
 /// The map of queues that are not bound to another one.
 pub const DEFAULT_MAP: &str = "queues";
 
 /// How a queue that is not bound otherwise is placed: by its name.
 pub fn default_rule() -> KeyRule {
-    KeyRule { attribute: "name".to_owned(), part: KeyPart::Whole }
+    DATASETS.rule()
 }
 
 /// All queues of a cluster, as one process sees them. Processes that share queues must agree on the time to well within
@@ -48,26 +57,15 @@ pub struct QueueStore {
     deleted: Arc<Notify>,
 }
 
-/// Where a queue's messages are.
-struct Home {
-    record: Arc<DatasetRecord>,
-    /// The number of its rows.
-    dataset: u64,
-    key: [Key; 1],
-    placement: Vec<u8>,
-}
-
-impl Home {
-    /// The number of its rows, for statements.
-    fn dataset(&self) -> i64 {
-        i64::try_from(self.dataset).expect("the catalog counts datasets within 63 bits")
-    }
-}
-
 impl QueueStore {
     /// The store over its kit.
     pub fn new(kit: Kit) -> QueueStore {
         QueueStore { kit, expiries: Mutex::default(), empty: Mutex::default(), deleted: Arc::default() }
+    }
+
+    /// What it works with.
+    pub(crate) fn kit(&self) -> &Kit {
+        &self.kit
     }
 
     fn now_ms(&self) -> i64 {
@@ -82,42 +80,14 @@ impl QueueStore {
         PopReceipt::new(self.kit.random() as i64)
     }
 
-    async fn record(&self, queue: &QueueName) -> Result<Arc<DatasetRecord>, StoreError> {
-        let found = self.kit.router().dataset(STORE.id, queue.dataset()).await?;
-        found.ok_or_else(|| StoreError::NoSuchQueue(queue.to_string()))
-    }
-
-    async fn home(&self, queue: &QueueName) -> Result<Home, StoreError> {
-        self.home_of(self.record(queue).await?, queue.name())
+    async fn place(&self, queue: &QueueName) -> Result<Placed, StoreError> {
+        self.kit.place(queue.id(), queue.name()).await.map_err(|error| StoreError::of_kit(queue, error))
     }
 
     /// The same for a request, which its quotas let in.
-    async fn home_for_request(&self, queue: &QueueName) -> Result<Home, StoreError> {
-        let home = self.home(queue).await?;
-        self.kit.host().quotas().admit_to(&home.record, home.key.first(), 1)?;
-        Ok(home)
+    async fn place_request(&self, queue: &QueueName) -> Result<Placed, StoreError> {
+        let placed = self.place(queue).await?;
+        self.kit.admit(&placed, 1)?;
+        Ok(placed)
     }
-
-    /// Where the messages of a queue of this name, with this record, are.
-    fn home_of(&self, record: Arc<DatasetRecord>, name: &str) -> Result<Home, StoreError> {
-        let view = self.kit.router().view();
-        let known = view.maps.get(&record.map).ok_or_else(|| StoreError::NoMap(record.map.to_string()))?;
-        let (key, placement) = key_and_placement(&record.rule, &known.map, name)?;
-        let dataset = record.id;
-        Ok(Home { record, dataset, key: [key], placement })
-    }
-}
-
-/// The key and the placement of a queue's messages.
-fn key_and_placement(rule: &KeyRule, map: &Map, name: &str) -> Result<(Key, Vec<u8>), StoreError> {
-    let misfit = |error: String| StoreError::Misplaced { queue: name.to_owned(), error };
-    let key = rule.key(map.definition().key_type(), name);
-    let key = key.map_err(|error| misfit(error.to_string()))?;
-    let placement = map.placement(&key).map_err(|error| misfit(error.to_string()))?;
-    Ok((key, placement.into_vec()))
-}
-
-/// The default map's name.
-fn default_map() -> MapName {
-    MapName::new(DEFAULT_MAP).expect("a good name")
 }

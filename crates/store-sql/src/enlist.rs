@@ -46,6 +46,8 @@ pub enum Refusal {
     Sql(SqlError),
     /// The router's answer.
     Router(RouterError),
+    /// The store's, in the terms of all stores.
+    Store(polyshard_store::Error),
 }
 
 impl From<SqlError> for Refusal {

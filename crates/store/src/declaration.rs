@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use polyshard_catalog::{KeyPart, KeyRule};
+use polyshard_shard::StoreSchema;
 use serde::{Deserialize, Serialize};
 
 /// A store, as it describes itself.
@@ -15,9 +17,52 @@ pub struct Store {
     pub formerly: &'static [&'static str],
     /// Names of its datasets that differ only in case are the same name.
     pub ignores_case: bool,
+    /// The protocol family whose accounts its clients come in with, if it has one: "azure".
+    pub family: Option<&'static str>,
+    /// Its tables on every shard.
+    pub schema: Option<fn() -> StoreSchema>,
+    /// The datasets that it keeps as records of the catalog.
+    pub datasets: Option<Datasets>,
+    /// Where an earlier program kept the settings of an owner: they are read there until they are changed.
+    pub former_settings: Option<FormerSettings>,
+}
+
+/// The datasets of a store.
+#[derive(Debug, Clone, Copy)]
+pub struct Datasets {
+    /// What one is called: "queue".
+    pub noun: &'static str,
+    /// The attribute of an item that its key is derived from, unless a binding says otherwise.
+    pub attribute: &'static str,
+    /// Whether that attribute is the dataset's own name, so that all its items have one key.
+    pub is_key_of_name: bool,
+    /// The map of datasets that are not bound to another one. It is created for the first of them.
+    pub map: &'static str,
+}
+
+impl Datasets {
+    /// How a dataset that is not bound otherwise is placed.
+    pub fn rule(&self) -> KeyRule {
+        KeyRule { attribute: self.attribute.to_owned(), part: KeyPart::Whole }
+    }
+}
+
+/// A record of the catalog in which an earlier program kept the settings of an owner.
+#[derive(Debug, Clone, Copy)]
+pub struct FormerSettings {
+    /// Under which store.
+    pub store: &'static str,
+    /// Under which name.
+    pub name: fn(owner: &str) -> String,
 }
 
 impl Store {
+    /// A store with an id and a title, and nothing else yet.
+    pub const fn new(id: &'static str, title: &'static str) -> Store {
+        let (family, schema, datasets, former_settings) = (None, None, None, None);
+        Store { id, title, formerly: &[], ignores_case: false, family, schema, datasets, former_settings }
+    }
+
     /// Whether two names mean the same dataset.
     pub fn is_same_name(&self, one: &str, other: &str) -> bool {
         if self.ignores_case { one.eq_ignore_ascii_case(other) } else { one == other }
@@ -32,6 +77,11 @@ impl Stores {
     /// The store with this id, or that had it.
     pub fn find(self, id: &str) -> Option<&'static Store> {
         self.0.iter().copied().find(|store| store.id == id || store.formerly.contains(&id))
+    }
+
+    /// The stores of a protocol family.
+    pub fn of_family(self, family: &'static str) -> impl Iterator<Item = &'static Store> {
+        self.0.iter().copied().filter(move |store| store.family == Some(family))
     }
 
     /// All ids, in the order of the list.

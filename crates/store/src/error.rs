@@ -100,9 +100,31 @@ impl Error {
             RouterError::Engine(error) => of_engine(error),
             RouterError::Catalog(error) => return Error::of_catalog(error),
             // What the shards said is only text by then, so that nobody can tell whether it is over soon.
-            RouterError::FanOut { .. } | RouterError::CrossShard(_) | RouterError::Saved(_) => ErrorKind::Fault,
+            RouterError::FanOut { .. } | RouterError::CrossShard(_) | RouterError::Saved(_) => {
+                ErrorKind::Fault
+            }
         };
-        Error::new(kind, error.to_string())
+        let is_plain = matches!(
+            error,
+            RouterError::Locate(_)
+                | RouterError::NoSuchMap(_)
+                | RouterError::ReadOnly(_)
+                | RouterError::Offline(_)
+        );
+        if is_plain { Error::new(kind, error.to_string()) } else { Error::below(kind, error) }
+    }
+
+    /// A failure of a database or shard. Where a client may be shown the message, it says nothing of their insides.
+    fn below(kind: ErrorKind, error: &dyn fmt::Display) -> Error {
+        let ErrorKind::OutOfService(reason) = kind else { return Error::new(kind, error.to_string()) };
+        tracing::warn!(%error, "a database needs an operator");
+        let message = match reason {
+            Reason::ReadOnly => "the shard takes no writes at the moment",
+            Reason::Offline | Reason::Unmapped => "the shard is not in service at the moment",
+            Reason::NoMap => "the map does not exist",
+            Reason::NoSpace => "the shard has no space left",
+        };
+        Error::new(kind, message)
     }
 
     /// The catalog's refusal or failure.
@@ -129,7 +151,8 @@ impl Error {
             | CatalogError::FormatTooNew { .. }
             | CatalogError::Damaged { .. } => ErrorKind::Fault,
         };
-        Error::new(kind, error.to_string())
+        let is_plain = matches!(error, CatalogError::NoSuchMap(_) | CatalogError::NoRoomForMap { .. });
+        if is_plain { Error::new(kind, error.to_string()) } else { Error::below(kind, error) }
     }
 }
 
@@ -195,14 +218,18 @@ impl From<CatalogError> for Error {
 
 impl From<engine::Error> for Error {
     fn from(error: engine::Error) -> Error {
-        Error::new(of_engine(&error), error.to_string())
+        Error::below(of_engine(&error), &error)
     }
 }
 
 impl From<OverQuota> for Error {
     fn from(over: OverQuota) -> Error {
         let hint = "Send fewer requests, or ask the operator for a higher quota: see 'polyshard quota list'.";
-        Error { kind: ErrorKind::OverQuota(over.after), message: over.to_string(), hint: Some(hint.to_owned()) }
+        Error {
+            kind: ErrorKind::OverQuota(over.after),
+            message: over.to_string(),
+            hint: Some(hint.to_owned()),
+        }
     }
 }
 

@@ -15,8 +15,8 @@ pub struct PeriodicTask {
 }
 
 impl PeriodicTask {
-    /// Starts it: a round at once, and then each time this much time has passed or `wake` is notified. Stopping the task
-    /// ends a round where it stands.
+    /// Starts it: a round at once, and then each time this much time has passed or `wake` is notified. Stopping the
+    /// task ends a round where it stands.
     pub fn start<R>(
         what: &'static str,
         every: Duration,

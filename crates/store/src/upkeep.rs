@@ -1,5 +1,5 @@
-//! What every store does for its datasets: registers one on a shard before its first row there; in the background removes
-//! the rows of deleted datasets and finishes bindings that were interrupted.
+//! What every store does for its datasets: registers one on a shard before its first row there; in the background
+//! removes the rows of deleted datasets and finishes bindings that were interrupted.
 
 use std::sync::Arc;
 
@@ -36,6 +36,12 @@ pub async fn register_dataset(
 ) -> Result<(), engine::Error> {
     let dataset = descriptor(record, ticket.dialect().own_table(table));
     router.bind(ticket, &dataset).await.map_err(|error| match error {
+        // Registering twice is the same as once, and no row was written.
+        RouterError::Engine(error @ engine::Error::OutcomeUnknown { .. })
+        | RouterError::Shard {
+            error: ShardError::Engine(error @ engine::Error::OutcomeUnknown { .. }),
+            ..
+        } => engine::Error::Unavailable { message: error.to_string() },
         RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. } => error,
         // Nothing was written yet, so the whole may be tried again.
         other => engine::Error::Unavailable { message: other.to_string() },

@@ -7,6 +7,7 @@ mod bindings;
 mod clock;
 mod cluster;
 mod crowd;
+mod settings;
 mod transact;
 
 use polyshard_shard::StoreSchema;

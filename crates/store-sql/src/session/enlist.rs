@@ -47,6 +47,7 @@ impl Session {
             Ok(enlisted) => enlisted,
             Err(Refusal::Sql(error)) => return Err(error.into()),
             Err(Refusal::Router(error)) => return Err(reply::of_router(&error).into()),
+            Err(Refusal::Store(error)) => return Err(reply::of_store(&error).into()),
         };
         let writes = enlisted.access() == Access::Write;
         self.check_right(&AccessCheck {

@@ -185,7 +185,7 @@ impl Session {
     pub(crate) fn admit(&self, wanted: &Wanted<'_>) -> Done {
         if let Wanted::Keys { keys, .. } = wanted {
             for (map, keys) in keys.iter() {
-                self.door.host.quotas().admit(map, keys).map_err(|error| reply::of_quota(&error))?;
+                self.door.host.quotas().admit(map, keys).map_err(|error| reply::of_store(&error.into()))?;
             }
         }
         Ok(())

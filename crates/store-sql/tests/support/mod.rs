@@ -27,7 +27,7 @@ use uuid::Uuid;
 pub const PASSWORD: &str = "a password";
 
 /// A store beside this one.
-pub static OTHER: Store = Store { id: "other", title: "things", formerly: &[], ignores_case: false };
+pub static OTHER: Store = Store::new("other", "things");
 pub const STORES: Stores = Stores(&[&STORE, &OTHER]);
 
 /// A process with an SQL door.

@@ -28,9 +28,6 @@ pub enum StoreError {
     /// Send another entity.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// Too many tables.
-    #[error("{0}")]
-    TooMany(String),
     /// Try again: others were always quicker.
     #[error("the entity is changed by so many at once that this change did not come through; try again")]
     Contended,

@@ -31,8 +31,13 @@ use crate::entity::PartitionKey;
 use crate::name::TableName;
 
 /// The store, as it describes itself.
-pub static STORE: Store =
-    Store { id: "table", title: "tables of entities", formerly: &["tables"], ignores_case: true };
+pub static STORE: Store = Store {
+    formerly: &["tables"],
+    ignores_case: true,
+    family: Some(polyshard_azure_storage::FAMILY),
+    schema: Some(crate::schema),
+    ..Store::new("table", "tables of entities")
+};
 /// The map of tables that are not bound to another one.
 pub const DEFAULT_MAP: &str = "tables";
 

@@ -188,7 +188,6 @@ fn account_dataset(account: &str) -> String {
 fn failed(error: CatalogError) -> StoreError {
     match error {
         CatalogError::NoSuchMap(map) => StoreError::NoMap(map.to_string()),
-        CatalogError::Invalid(reason) => StoreError::TooMany(reason),
         other => StoreError::Catalog(other),
     }
 }

@@ -187,8 +187,9 @@ mod tests {
     use crate::declaration::Store;
     use crate::rights::{AccessCheck, Right};
 
-    static ROWS: Store = Store { id: "rows", title: "rows", formerly: &[], ignores_case: false };
-    static THINGS: Store = Store { id: "thing", title: "things", formerly: &["things"], ignores_case: true };
+    static ROWS: Store = Store::new("rows", "rows");
+    static THINGS: Store =
+        Store { formerly: &["things"], ignores_case: true, ..Store::new("thing", "things") };
     const STORES: Stores = Stores(&[&ROWS, &THINGS]);
 
     /// The users of a catalog with one record.
