@@ -67,7 +67,7 @@ pub use traffic::{
     LargeRequest, LargeShardlet, LeftOut, ShardTraffic, TrafficAnswer,
 };
 pub use user::{
-    GrantRange, GrantView, MadeToken, NewPassword, NewToken, NewUser, Right, Role, StoreName, TokenView,
+    GrantRange, GrantView, MadeToken, NewPassword, NewToken, NewUser, Right, Role, StoreId, TokenView,
     TokensAnswer, UserName, UserView, UsersAnswer,
 };
 pub use window::{

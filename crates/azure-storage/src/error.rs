@@ -206,6 +206,12 @@ impl ServiceError {
         .header("Retry-After", "1")
     }
 
+    /// It took too long, or its end is unknown: the SDKs do not send it again by themselves.
+    pub fn timed_out(why: &str) -> ServiceError {
+        let message = format!("The operation could not be completed within the permitted time. {why}");
+        ServiceError::new(500, "OperationTimedOut", message)
+    }
+
     /// More requests than a quota allows. The SDKs wait for as long as they are told, in whole seconds.
     pub fn too_many(reason: &str, after: std::time::Duration) -> ServiceError {
         let seconds = after.as_millis().div_ceil(1_000).max(1).to_string();

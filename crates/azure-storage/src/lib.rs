@@ -5,6 +5,9 @@
 //! [`Identity::require`] whether a shared access signature allows the operation, and answers with a [`Response`] or a
 //! [`ServiceError`]. Request ids, versions, dates, lengths and the error's body are written here.
 
+/// The id of this protocol family.
+pub const FAMILY: &str = "azure";
+
 mod account;
 mod acl;
 mod auth;
@@ -12,6 +15,7 @@ mod connection;
 mod cors;
 mod date;
 mod error;
+mod failure;
 mod http;
 mod properties;
 mod serve;
@@ -27,6 +31,7 @@ pub use acl::{POLICIES_MAX, POLICY_ID_CHARS_MAX, Policies, StoredPolicy, parse_p
 pub use auth::{CLOCK_SKEW_MAX_S, Identity, Need, ResourceType, Sas, SasOperation, TableKeyRange};
 pub use date::{TICKS_PER_SECOND, Timestamp};
 pub use error::{BodyFormat, ServiceError};
+pub use failure::failure;
 pub use http::{Headers, Limits, Method, RawPath, Request, Response, decode_query, percent_decode};
 pub use properties::{CorsRule, Logging, Metrics, PropertiesPatch, ServiceProperties};
 pub use serve::{Door, TlsError, Transport, serve};

@@ -103,7 +103,10 @@ impl Driver {
                 .filter(|shard| shard.state == State::Online)
                 .map(|shard| shard.id)
                 .collect();
-            let wrong = |error: &dyn std::fmt::Display| CatalogError::Invalid(format!("map {name}: {error}"));
+            let wrong = |error: &dyn std::fmt::Display| CatalogError::NoRoomForMap {
+                map: name.clone(),
+                why: error.to_string(),
+            };
             let entries = spread_buckets(&hash, &online).map_err(|error| wrong(&error))?;
             let definition = MapDefinition::new(name.clone(), key_type.clone(), Scheme::Hash(hash));
             let definition = definition.map_err(|error| wrong(&error))?;
@@ -270,7 +273,7 @@ impl SqlCatalog {
             self.rows(Statement::new(format!("SELECT count(*) FROM {}", self.own("dataset_list")))).await?;
         let count = rows.first().map(|row| row.int(0)).transpose()?.unwrap_or(0) as u64;
         if count >= DATASETS_MAX {
-            return Err(CatalogError::Invalid(format!(
+            return Err(CatalogError::TooMany(format!(
                 "there are {count} datasets already, and {DATASETS_MAX} is the limit; delete some first"
             )));
         }

@@ -80,6 +80,17 @@ pub enum CatalogError {
     /// Fix the request, or the deployment.
     #[error("{0}")]
     Invalid(String),
+    /// Delete some first.
+    #[error("{0}")]
+    TooMany(String),
+    /// A store's own map cannot be made: bring a shard online.
+    #[error("map {map} cannot be created: {why}; bring a shard online")]
+    NoRoomForMap {
+        /// Which.
+        map: MapName,
+        /// Why.
+        why: String,
+    },
     /// Written by a newer version of the program: upgrade this process.
     #[error("catalog format {found} is newer than this program's {known}; upgrade this process")]
     FormatTooNew {

@@ -66,7 +66,7 @@ pub use types::{
     ChangeRequest, Event, MapContents, MapRecord, OpRecord, OpState, Operation, PasswordSource, Publish,
     ShardLimits, ShardRecord, Step,
 };
-pub use users::{TOKEN_STORE, USER_STORE, USERS_MAX, places_nothing};
+pub use users::{SETTINGS_STORE, TOKEN_STORE, USER_STORE, USERS_MAX, places_nothing};
 pub use writes::{NewWrite, PARTS_PAGE, Pending, PendingPart, WriteRecord};
 
 /// How long a driver may be silent before another takes its operation over. Long enough for a pause of

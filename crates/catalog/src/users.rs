@@ -13,6 +13,8 @@ use crate::tx::{CatalogTx, Reply};
 pub const USER_STORE: &str = "user";
 /// The store under which operators' tokens are listed.
 pub const TOKEN_STORE: &str = "token";
+/// The store under which stores list what they keep about an owner of datasets, such as an account: `store/owner`.
+pub const SETTINGS_STORE: &str = "settings";
 
 /// Users and tokens of one cluster, each: every router has all of them in memory.
 pub const USERS_MAX: usize = 10_000;
@@ -22,11 +24,11 @@ const NO_MAP: &str = "none";
 
 /// Whether records of this store are no datasets: no map is kept for their sake.
 pub fn places_nothing(store: &str) -> bool {
-    matches!(store, USER_STORE | TOKEN_STORE | QUOTA_STORE)
+    matches!(store, USER_STORE | TOKEN_STORE | QUOTA_STORE | SETTINGS_STORE)
 }
 
 impl Catalog {
-    /// Makes or changes the record of a user or token. `change` is given what there is, and may refuse.
+    /// Makes or changes the record of a user, token or owner. `change` is given what there is, and may refuse.
     pub async fn put_user<E: From<CatalogError>>(
         &self,
         store: &str,

@@ -1,7 +1,5 @@
 //! Why a request was not carried out, named by what the caller must do.
 
-use std::time::Duration;
-
 use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_map::{LocateError, MapName, ShardId};
@@ -28,16 +26,6 @@ pub enum RouterError {
     /// Try again: the range is being switched to another shard, and this transaction cannot wait for it.
     #[error("the range of map {0} is being moved; try the transaction again")]
     Moving(MapName),
-    /// Try again after this time: there were more requests than the quota allows.
-    #[error("{of} has had the {rate} requests a second of its quota; try again in {} ms", .after.as_millis().max(1))]
-    OverQuota {
-        /// Whose quota.
-        of: String,
-        /// Requests a second.
-        rate: u64,
-        /// When there is room for one.
-        after: Duration,
-    },
     /// Try again later: the shard cannot be used at the moment.
     #[error("shard {shard} cannot be used at the moment: {error}")]
     Shard {
@@ -72,7 +60,7 @@ impl RouterError {
     /// Whether the same call may succeed later without anybody changing anything; nothing was applied.
     pub fn is_retryable(&self) -> bool {
         match self {
-            RouterError::Moving(_) | RouterError::CatalogAway(_) | RouterError::OverQuota { .. } => true,
+            RouterError::Moving(_) | RouterError::CatalogAway(_) => true,
             RouterError::Engine(error) => error.is_retryable(),
             RouterError::Shard { error, .. } => error.is_retryable(),
             RouterError::Catalog(error) => error.is_retryable(),

@@ -27,8 +27,6 @@ pub struct RouterMeter {
     pub waits: Counter,
     /// Calls that were tried again.
     pub retries: Counter,
-    /// Requests that were refused because there were more than their quota allows.
-    pub over_quota: Counter,
     entered: Counter,
     hot: Top<(MapName, Key)>,
     heavy: Top<(MapName, Key)>,
@@ -80,7 +78,6 @@ impl Default for RouterMeter {
         RouterMeter {
             waits: Counter::default(),
             retries: Counter::default(),
-            over_quota: Counter::default(),
             entered: Counter::default(),
             hot: Top::new(HOT_KEYS_MAX),
             heavy: Top::new(HOT_KEYS_MAX),

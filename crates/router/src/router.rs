@@ -72,7 +72,6 @@ pub struct Router {
     options: RouterOptions,
     /// Datasets recorded on shards (by incarnation) by this process.
     bound: Mutex<HashSet<(Uuid, String)>>,
-    users: crate::rights::Known,
     stop: watch::Sender<bool>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -123,14 +122,9 @@ impl Router {
             follower,
             options,
             bound: Mutex::default(),
-            users: crate::rights::Known::default(),
             stop,
             tasks: Mutex::new(tasks),
         })
-    }
-
-    pub(crate) fn known_users(&self) -> &crate::rights::Known {
-        &self.users
     }
 
     pub(crate) fn state(&self) -> &Arc<State> {
@@ -140,6 +134,12 @@ impl Router {
     /// What it believes now.
     pub fn view(&self) -> Arc<View> {
         self.state.view()
+    }
+
+    /// How often the view was replaced. What was derived from a view is right as long as the number that was read before
+    /// that view is still this one: cheaper to ask than to hold the view.
+    pub fn view_number(&self) -> u64 {
+        self.state.view_number()
     }
 
     /// Where the driver of operations finds shards.
@@ -153,7 +153,7 @@ impl Router {
         if let Some(record) = self.state.view().datasets.get(&key) {
             return Ok(Some(record.clone()));
         }
-        match self.follower.refresh().await {
+        match Box::pin(self.follower.refresh()).await {
             Ok(()) => Ok(self.state.view().datasets.get(&key).cloned()),
             Err(down) => Err(RouterError::CatalogAway(down.to_string())),
         }

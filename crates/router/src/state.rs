@@ -1,7 +1,7 @@
 //! What a router knows, shared by requests, sessions and background tasks.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -15,7 +15,6 @@ use uuid::Uuid;
 
 use crate::gate::Gate;
 use crate::meter::{RouterMeter, ShardMeter};
-use crate::quota::Quotas;
 use crate::view::View;
 
 /// A router's knowledge. No I/O: the simulation runs the very same.
@@ -27,7 +26,8 @@ pub struct State {
     /// What is counted of all requests.
     pub meter: RouterMeter,
     view: ArcSwap<View>,
-    quotas: ArcSwap<Quotas>,
+    /// How often the view was replaced.
+    view_number: AtomicU64,
     /// Serialises changes of the view.
     changing: Mutex<()>,
     shards: Mutex<BTreeMap<ShardId, Arc<ShardState>>>,
@@ -57,7 +57,8 @@ impl State {
             router,
             gate: Gate::default(),
             meter: RouterMeter::default(),
-            quotas: ArcSwap::from_pointee(Quotas::none().of(&view).unwrap_or_else(Quotas::none)),
+            // Zero is the number of no view.
+            view_number: AtomicU64::new(1),
             view: ArcSwap::from_pointee(view),
             changing: Mutex::new(()),
             shards: Mutex::default(),
@@ -75,9 +76,10 @@ impl State {
         Arc::ptr_eq(&self.view.load(), view)
     }
 
-    /// The quotas of that.
-    pub(crate) fn quotas(&self) -> arc_swap::Guard<Arc<Quotas>> {
-        self.quotas.load()
+    /// How often what it believes was replaced. What was derived from a view is right as long as the number that was
+    /// read before that view is still this one.
+    pub(crate) fn view_number(&self) -> u64 {
+        self.view_number.load(Ordering::Acquire)
     }
 
     /// Makes a new view of the current one.
@@ -118,10 +120,8 @@ impl State {
                 shard.fences.notify_one();
             }
         }
-        if let Some(quotas) = self.quotas.load().of(&next) {
-            self.quotas.store(Arc::new(quotas));
-        }
         self.view.store(Arc::new(next));
+        self.view_number.fetch_add(1, Ordering::Release);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyshard_router::Rounds;
+use polyshard_store::PeriodicTask;
 use tokio::sync::Notify;
 
 use crate::JournalError;
@@ -27,10 +27,10 @@ const IDS_WAIT: Duration = Duration::from_secs(2);
 
 /// The tasks; stop them before the router is closed.
 pub struct Keeper {
-    shards: Rounds,
-    seen: Rounds,
-    ids: Rounds,
-    writes: Rounds,
+    shards: PeriodicTask,
+    seen: PeriodicTask,
+    ids: PeriodicTask,
+    writes: PeriodicTask,
 }
 
 impl Journal {
@@ -38,8 +38,11 @@ impl Journal {
     pub fn keep_up(&self) -> Keeper {
         let journal = self.clone();
         let (silent, watched) = (Silent::default(), Arc::new(tokio::sync::Mutex::default()));
-        let shards =
-            Rounds::start("keeps shards up to date", SHARDS_EVERY, Arc::new(Notify::new()), move || {
+        let shards = PeriodicTask::start(
+            "keeps shards up to date",
+            SHARDS_EVERY,
+            Arc::new(Notify::new()),
+            move || {
                 let journal = journal.clone();
                 let (said, watched) = (silent.clone(), watched.clone());
                 async move {
@@ -52,30 +55,37 @@ impl Journal {
                         );
                     }
                 }
-            });
+            },
+        );
         let journal = self.clone();
-        let seen = Rounds::start("says what it has seen", SEEN_EVERY, Arc::new(Notify::new()), move || {
-            let journal = journal.clone();
-            async move {
-                if let Err(error) = journal.inner.say_seen().await {
-                    tracing::debug!(%error, "what this process has seen could not be said; tried again soon");
+        let seen = PeriodicTask::start(
+            "says what it has seen",
+            SEEN_EVERY,
+            Arc::new(Notify::new()),
+            move || {
+                let journal = journal.clone();
+                async move {
+                    if let Err(error) = journal.inner.say_seen().await {
+                        tracing::debug!(%error, "what this process has seen could not be said; tried again soon");
+                    }
                 }
-            }
-        });
+            },
+        );
         let journal = self.clone();
-        let ids = Rounds::start("leases ids", IDS_EVERY, Arc::new(Notify::new()), move || {
+        let ids = PeriodicTask::start("leases ids", IDS_EVERY, Arc::new(Notify::new()), move || {
             let journal = journal.clone();
             async move { journal.look_after_ids().await }
         });
         let journal = self.clone();
-        let writes = Rounds::start("forgets writes", WRITES_EVERY, Arc::new(Notify::new()), move || {
-            let journal = journal.clone();
-            async move {
-                if let Err(error) = journal.forget_writes().await {
-                    tracing::debug!(%error, "writes that are complete are forgotten later");
+        let writes =
+            PeriodicTask::start("forgets writes", WRITES_EVERY, Arc::new(Notify::new()), move || {
+                let journal = journal.clone();
+                async move {
+                    if let Err(error) = journal.forget_writes().await {
+                        tracing::debug!(%error, "writes that are complete are forgotten later");
+                    }
                 }
-            }
-        });
+            });
         Keeper { shards, seen, ids, writes }
     }
 

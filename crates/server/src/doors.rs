@@ -9,10 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use polyshard_azure_storage::{
     Accounts, DEVELOPMENT_KEY, Door, Limits, Service, Surroundings, Timestamp, Transport,
 };
-use polyshard_catalog::Driver;
-use polyshard_router::{Rounds, Router};
 use polyshard_schema::{Journal, Keeper};
 use polyshard_shard::StoreSchema;
+use polyshard_store::{Host, Kit, PeriodicTask};
 use polyshard_store_queue::{QueueService, QueueStore};
 use polyshard_store_table::{TableService, TableStore};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown};
@@ -24,22 +23,19 @@ use crate::config::{Config, SecretSource};
 use crate::enlist::OtherStores;
 use crate::error::ServerError;
 use crate::sql_door;
+use crate::stores::STORES;
 use crate::watch::DoorCounters;
 
 /// The tables that the stores keep on every shard.
 pub(crate) fn schemas() -> Vec<StoreSchema> {
-    vec![
-        polyshard_store_queue::schema(),
-        polyshard_store_table::schema(),
-        polyshard_schema::schema(),
-        polyshard_store_sql::schema(),
-    ]
+    let stores = STORES.0.iter().filter_map(|store| store.schema).map(|schema| schema());
+    std::iter::once(polyshard_schema::schema()).chain(stores).collect()
 }
 
 /// The doors that are open, and what keeps their stores tidy.
 pub(crate) struct Doors {
     tasks: Vec<JoinHandle<Served>>,
-    upkeep: Vec<Rounds>,
+    upkeep: Vec<PeriodicTask>,
     /// What keeps tables alike on all shards, and its tasks.
     pub(crate) journal: Arc<Journal>,
     keeper: Option<Keeper>,
@@ -54,11 +50,10 @@ impl Doors {
     pub(crate) async fn open(
         config: &Config,
         options: &RunOptions,
-        router: &Arc<Router>,
-        driver: &Arc<Driver>,
+        host: &Arc<Host>,
         shutdown: &Shutdown,
     ) -> Result<Doors, ServerError> {
-        let journal = sql_door::journal(router, driver);
+        let journal = sql_door::journal(host.router(), host.driver());
         let mut doors = Doors {
             tasks: Vec::new(),
             upkeep: Vec::new(),
@@ -67,27 +62,27 @@ impl Doors {
             counters: Vec::new(),
             addresses: BTreeMap::new(),
         };
-        let (accounts, transport) = (Arc::new(accounts(config, options)?), transport(config)?);
+        let (accounts, well_known) = accounts(config, options)?;
+        let (accounts, transport) = (Arc::new(accounts), transport(config)?);
         let mut stores = OtherStores { queues: None, tables: None, azure: config.azure.clone() };
         if let Some(listen) = config.queue {
-            let random = Arc::new(rand::random::<u64>);
-            let store = Arc::new(QueueStore::new(router.clone(), driver.clone(), Arc::new(ticks), random));
+            let store = Arc::new(QueueStore::new(Kit::new(host, &polyshard_store_queue::STORE)));
             doors.upkeep.push(store.keep_tidy());
             stores.queues = Some(store.clone());
             let service = Arc::new(QueueService::new(store));
             let door = azure_door(service, &accounts, &transport);
-            doors.serve("queue", listen, door, shutdown).await?;
+            doors.serve("queue", listen, door, well_known.as_ref(), shutdown).await?;
         }
         if let Some(listen) = config.table {
-            let store = Arc::new(TableStore::new(router.clone(), driver.clone(), Arc::new(ticks)));
+            let store = Arc::new(TableStore::new(Kit::new(host, &polyshard_store_table::STORE)));
             doors.upkeep.push(store.keep_tidy());
             stores.tables = Some(store.clone());
             let service = Arc::new(TableService::new(store));
             let door = azure_door(service, &accounts, &transport);
-            doors.serve("table", listen, door, shutdown).await?;
+            doors.serve("table", listen, door, well_known.as_ref(), shutdown).await?;
         }
         if let Some(sql) = &config.sql {
-            let door = sql_door::door(sql, options, router, &journal, driver.catalog(), stores)?;
+            let door = sql_door::door(sql, options, host, &journal, stores)?;
             doors.upkeep.push(door.keep_outcomes());
             let listener = Listener::bind("sql", sql.listen, ListenerLimits::default()).await?;
             let (user, address) = (&sql.user, listener.address());
@@ -104,8 +99,10 @@ impl Doors {
         name: &str,
         listen: SocketAddr,
         door: Door,
+        well_known: Option<&String>,
         shutdown: &Shutdown,
     ) -> Result<(), ServerError> {
+        check_key(listen, well_known)?;
         let listener = Listener::bind(name, listen, ListenerLimits::default()).await?;
         let scheme = if matches!(door.transport, Transport::Plain) { "http" } else { "https" };
         self.counters.push((name.to_owned(), listener.counters()));
@@ -131,6 +128,17 @@ impl Doors {
     }
 }
 
+/// Rejects the well-known key at a listener that others can reach.
+fn check_key(listen: SocketAddr, well_known: Option<&String>) -> Result<(), ServerError> {
+    match well_known.filter(|_| !listen.ip().is_loopback()) {
+        None => Ok(()),
+        Some(name) => Err(ServerError::Config(format!(
+            "account {name} has the emulators' well-known key, which opens doors on loopback addresses only; give it \
+             a key of its own, made with 'openssl rand -base64 64'"
+        ))),
+    }
+}
+
 fn azure_door(service: Arc<dyn Service>, accounts: &Arc<Accounts>, transport: &Transport) -> Door {
     Door {
         service,
@@ -142,26 +150,22 @@ fn azure_door(service: Arc<dyn Service>, accounts: &Arc<Accounts>, transport: &T
 }
 
 /// The accounts of the Azure Storage doors. A key given in words that are the well-known ones is as public as they are.
-fn accounts(config: &Config, options: &RunOptions) -> Result<Accounts, ServerError> {
-    let on_loopback = [config.queue, config.table].iter().flatten().all(|listen| listen.ip().is_loopback());
-    let mut accounts = Accounts::new();
+/// Also tells which account has one of these.
+fn accounts(config: &Config, options: &RunOptions) -> Result<(Accounts, Option<String>), ServerError> {
+    let (mut accounts, mut well_known) = (Accounts::new(), None);
     for account in &config.azure.accounts {
         let resolve = |source: &SecretSource| source.resolve(|name| options.variable(name));
         let (key, key2) = (resolve(&account.key)?, resolve(&account.key2)?);
         let key = key.as_ref().map_or(DEVELOPMENT_KEY, |key| key.reveal());
         let key2 = key2.as_ref().map(|key| key.reveal());
-        if !on_loopback && (key == DEVELOPMENT_KEY || key2 == Some(DEVELOPMENT_KEY)) {
-            return Err(ServerError::Config(format!(
-                "account {} has the emulators' well-known key, which opens doors on loopback addresses only; give it \
-                 a key of its own, made with 'openssl rand -base64 64'",
-                account.name
-            )));
+        if key == DEVELOPMENT_KEY || key2 == Some(DEVELOPMENT_KEY) {
+            well_known = Some(account.name.clone());
         }
         accounts
             .add(&account.name, key, key2)
             .map_err(|error| ServerError::Config(format!("account {}: {error}", account.name)))?;
     }
-    Ok(accounts)
+    Ok((accounts, well_known))
 }
 
 /// How the Azure Storage doors are spoken to.
@@ -195,7 +199,7 @@ impl Surroundings for Machine {
 }
 
 /// The time in ticks of 100 ns since 1970.
-fn ticks() -> i64 {
+pub(crate) fn ticks() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos() / 100).unwrap_or(i64::MAX)
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use polyshard_engine::{Dialect, Rows};
 use polyshard_map::{Key, MapName};
 use polyshard_router::Access;
-use polyshard_router::rights::StoreName;
 use polyshard_shard::Dataset;
 use polyshard_sql::{SqlError, SqlState};
+use polyshard_store::Store;
 use polyshard_store_queue::transact::{Enqueue, Removal, enqueue_statements};
 use polyshard_store_queue::{
     MessageId, NewMessage, PopReceipt, QueueName, QueueStore, StoreError as QueueError, TTL_DEFAULT_MS, Ttl,
@@ -58,9 +58,9 @@ impl Stores for OtherStores {
         FUNCTIONS
     }
 
-    fn concerned(&self, function: &str, arguments: &[Option<String>]) -> (StoreName, String) {
+    fn concerned(&self, function: &str, arguments: &[Option<String>]) -> (&'static Store, String) {
         let of_queues = matches!(function, "enqueue" | "message_delete");
-        let store = if of_queues { StoreName::Queues } else { StoreName::Tables };
+        let store = if of_queues { &polyshard_store_queue::STORE } else { &polyshard_store_table::STORE };
         let named = arguments.first().and_then(Option::as_deref).unwrap_or_default();
         let own =
             |(account, name): (&str, &str)| (account == self.azure.first_account()).then(|| name.to_owned());
@@ -348,8 +348,7 @@ fn of_queue(error: QueueError) -> Refusal {
             let hint = "Create it with a client of queues first.";
             return SqlError::new(UNDEFINED_OBJECT, message).hint(hint).into();
         }
-        QueueError::Router(error) => return Refusal::Router(error),
-        QueueError::NoMap(_) => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        QueueError::Kit(error) => return Refusal::Store(error),
         QueueError::NoSuchMessage => NO_DATA_FOUND,
         QueueError::ReceiptMismatch => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
         QueueError::TooLarge
@@ -377,6 +376,7 @@ fn of_table(error: TableError, table: &TableName) -> Refusal {
             return SqlError::new(UNIQUE_VIOLATION, message).hint("entity_upsert replaces it.").into();
         }
         TableError::Contended | TableError::Changed => SqlState::SERIALIZATION_FAILURE,
+        TableError::OverQuota(over) => return Refusal::Store(over.into()),
         TableError::NoMap(_) => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
         TableError::Input(_) | TableError::Misplaced { .. } => SqlState::INVALID_PARAMETER_VALUE,
         _ => SqlState::INTERNAL_ERROR,

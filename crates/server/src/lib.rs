@@ -16,6 +16,7 @@ mod problem;
 mod rebalancing;
 mod run;
 mod sql_door;
+mod stores;
 mod traces;
 mod watch;
 

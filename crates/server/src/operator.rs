@@ -38,6 +38,7 @@ use polyshard_mover::Mover;
 use polyshard_planner::Heat;
 use polyshard_router::Router;
 use polyshard_schema::Journal;
+use polyshard_store::Host;
 use polyshard_workflow::Procedures;
 
 pub(crate) use archive::ArchiveDoor;
@@ -60,6 +61,7 @@ pub(crate) struct Operations {
     config: Config,
     doors: BTreeMap<String, String>,
     catalog: Arc<Catalog>,
+    host: Arc<Host>,
     router: Arc<Router>,
     driver: Arc<Driver>,
     journal: Arc<Journal>,
@@ -81,16 +83,17 @@ impl Operations {
         config: Config,
         doors: BTreeMap<String, String>,
         catalog: Arc<Catalog>,
-        router: Arc<Router>,
-        driver: Arc<Driver>,
+        host: Arc<Host>,
         journal: Arc<Journal>,
         procedures: Arc<Procedures>,
     ) -> Operations {
+        let (router, driver) = (host.router().clone(), host.driver().clone());
         let mover = Mover::new(router.shard_source());
         Operations {
             config,
             doors,
             catalog,
+            host,
             router,
             driver,
             journal,
@@ -122,6 +125,11 @@ impl Operations {
     /// Rules of archiving that this process could not begin.
     pub(crate) fn rule_failures(&self) -> &RuleFailures {
         &self.rule_failures
+    }
+
+    /// What the stores of this process share.
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {

@@ -26,6 +26,7 @@ pub(crate) fn of_catalog(error: &CatalogError) -> Problem {
         CatalogError::RolledBack(_) | CatalogError::Unsettled(_) => ErrorCode::Conflict,
         CatalogError::Unfinished { .. } | CatalogError::Superseded(_) => ErrorCode::Unavailable,
         CatalogError::Invalid(_) => ErrorCode::Invalid,
+        CatalogError::TooMany(_) | CatalogError::NoRoomForMap { .. } => ErrorCode::Conflict,
         CatalogError::FormatTooNew { .. } => ErrorCode::Unsupported,
         CatalogError::Damaged { .. } => ErrorCode::Internal,
     };
@@ -40,10 +41,9 @@ pub(crate) fn of_router(error: &RouterError) -> Problem {
         RouterError::NoSuchMap(_) => ErrorCode::NotFound,
         RouterError::CrossShard(_) => ErrorCode::Invalid,
         RouterError::ReadOnly(_) | RouterError::Offline(_) => ErrorCode::Conflict,
-        RouterError::Moving(_)
-        | RouterError::CatalogAway(_)
-        | RouterError::OverQuota { .. }
-        | RouterError::FanOut { .. } => ErrorCode::Unavailable,
+        RouterError::Moving(_) | RouterError::CatalogAway(_) | RouterError::FanOut { .. } => {
+            ErrorCode::Unavailable
+        }
         RouterError::Shard { error, .. } => of_shard(error),
         RouterError::Engine(error) => of_engine(error),
         RouterError::Saved(_) => ErrorCode::Conflict,

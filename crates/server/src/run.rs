@@ -13,6 +13,7 @@ use polyshard_engine::Options;
 use polyshard_mover::Mover;
 use polyshard_router::{Router, RouterOptions};
 use polyshard_shard::{RouterId, ShardOptions};
+use polyshard_store::{Host, HostParts};
 use polyshard_wire::{Limits, Listener, Shutdown};
 use polyshard_workflow::{Procedures, RunnerOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,6 +26,7 @@ use crate::data_dir::DataDir;
 use crate::doors::Doors;
 use crate::error::ServerError;
 use crate::operator::{ArchiveDoor, Bearers, Operations};
+use crate::stores::STORES;
 use crate::traces::Traces;
 use crate::watch::{Sources, SqlClient, Watcher};
 use crate::{RunOptions, checking, connect, doors, failpoint, logging, rebalancing, sql_door};
@@ -68,8 +70,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         config.clone(),
         addresses.clone(),
         server.catalog.clone(),
-        server.router.clone(),
-        server.driver.clone(),
+        server.host.clone(),
         doors.journal.clone(),
         procedures.clone(),
     ));
@@ -95,7 +96,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
     procedures.set_archiver(Box::new(Hands(keeper.clone())));
     let archives = ArchiveDoor::new(operator.clone(), keeper);
     let aging = archives.start();
-    let auth = auth.with_tokens(Arc::new(Bearers(server.router.clone())));
+    let auth = auth.with_tokens(Arc::new(Bearers(server.host.clone())));
     let archive_auth = auth.clone();
     let routes = polyshard_admin::router(operator.clone(), auth.clone())
         .merge(polyshard_admin::checker_router(operator.clone(), auth.clone()))
@@ -117,7 +118,7 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         tracing::error!(%error, "the admin door failed");
     }
     if let Err(error) = balancing.await {
-        tracing::error!(%error, "the task that evens out load failed");
+        tracing::error!(%error, "rebalancer task failed");
     }
     if let Err(error) = checking.await {
         tracing::error!(%error, "the task that checks failed");
@@ -174,7 +175,7 @@ async fn open_doors(
     shutdown: &Shutdown,
 ) -> Result<(Listener, Doors), ServerError> {
     let listener = Listener::bind("admin", config.admin.listen, Limits::default()).await?;
-    let doors = Doors::open(config, options, &server.router, &server.driver, shutdown).await?;
+    let doors = Doors::open(config, options, &server.host, shutdown).await?;
     Ok((listener, doors))
 }
 
@@ -183,6 +184,7 @@ struct Server {
     catalog: Arc<Catalog>,
     router: Arc<Router>,
     driver: Arc<Driver>,
+    host: Arc<Host>,
     resolver: Resolver,
 }
 
@@ -220,7 +222,14 @@ impl Server {
             return Err(error);
         }
         let resolver = Resolver::start(driver.clone());
-        Ok(Server { catalog, router, driver, resolver })
+        let host = Host::new(HostParts {
+            stores: STORES,
+            router: router.clone(),
+            driver: driver.clone(),
+            clock: Arc::new(doors::ticks),
+            random: Arc::new(rand::random::<u64>),
+        });
+        Ok(Server { catalog, router, driver, host: Arc::new(host), resolver })
     }
 
     async fn stop(self) {

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use polyshard_catalog::{Catalog, Driver};
+use polyshard_catalog::Driver;
 use polyshard_router::Router;
 use polyshard_schema::{Journal, JournalOptions};
+use polyshard_store::Host;
 use polyshard_store_sql::{Door, Limits, Login, Parts, Random, TlsAcceptor};
 
 use crate::RunOptions;
@@ -33,9 +34,8 @@ pub(crate) fn password(sql: &SqlConfig, options: &RunOptions) -> Result<String, 
 pub(crate) fn door(
     sql: &SqlConfig,
     options: &RunOptions,
-    router: &Arc<Router>,
+    host: &Arc<Host>,
     journal: &Arc<Journal>,
-    catalog: &Arc<Catalog>,
     stores: OtherStores,
 ) -> Result<Arc<Door>, ServerError> {
     let password = password(sql, options)?;
@@ -60,9 +60,9 @@ pub(crate) fn door(
         ..Limits::default()
     };
     Ok(Arc::new(Door::new(Parts {
-        router: router.clone(),
+        host: host.clone(),
         journal: journal.clone(),
-        catalog: catalog.clone(),
+        catalog: host.driver().catalog().clone(),
         login,
         limits,
         random,

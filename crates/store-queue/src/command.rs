@@ -7,7 +7,8 @@ use polyshard_azure_storage::{
     Context, Endpoint, Method, Need, PropertiesPatch, Request, ResourceType, SasOperation, ServiceError,
     parse_policies, xml,
 };
-use polyshard_router::rights::Right;
+use polyshard_store::Target;
+use polyshard_store::rights::Right;
 
 use crate::message::{
     MESSAGE_BYTES_MAX, MESSAGES_PER_GET_MAX, MessageId, NewMessage, PopReceipt, TTL_DEFAULT_MS, Ttl,
@@ -15,7 +16,7 @@ use crate::message::{
 };
 use crate::name::QueueName;
 use crate::reply;
-use crate::store::{Doing, Metadata, Policy};
+use crate::store::{Metadata, Policy};
 use metadata::read_metadata;
 use parameters::{Range, required, whole_number};
 
@@ -59,6 +60,11 @@ pub(crate) fn list_max(asked: Option<usize>) -> usize {
     asked.unwrap_or(usize::MAX).min(LIST_MAX as usize)
 }
 
+/// Something with the messages of one queue.
+fn of_queue(right: Right, queue: &QueueName) -> Target<'_> {
+    Target::Dataset(right, queue.id(), Some(queue.name()))
+}
+
 impl Command {
     /// Reads a request.
     pub fn parse(context: &Context, request: &Request) -> Result<Command, ServiceError> {
@@ -76,21 +82,21 @@ impl Command {
     }
 
     /// What it needs of the account itself.
-    pub fn doing(&self) -> Doing<'_> {
+    pub fn target(&self) -> Target<'_> {
         match self {
-            Command::ListQueues { .. } | Command::GetProperties | Command::GetStats => Doing::Anything,
+            Command::ListQueues { .. } | Command::GetProperties | Command::GetStats => Target::Any,
             Command::CreateQueue { .. }
             | Command::DeleteQueue { .. }
             | Command::SetMetadata { .. }
             | Command::GetPolicies { .. }
             | Command::SetPolicies { .. }
-            | Command::SetProperties(_) => Doing::Whole(Right::Schema),
-            Command::GetMetadata { queue } | Command::Peek { queue, .. } => Doing::Queue(Right::Read, queue),
+            | Command::SetProperties(_) => Target::Store(Right::Schema),
+            Command::GetMetadata { queue } | Command::Peek { queue, .. } => of_queue(Right::Read, queue),
             Command::Put { queue, .. }
             | Command::Get { queue, .. }
             | Command::Clear { queue }
             | Command::Update { queue, .. }
-            | Command::DeleteMessage { queue, .. } => Doing::Queue(Right::Write, queue),
+            | Command::DeleteMessage { queue, .. } => of_queue(Right::Write, queue),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyshard_azure_storage::{
     AccountName, Answer, Context, Method, Policies, Request, Response, Service, ServiceError, StoreKind,
-    StoredPolicy,
+    StoredPolicy, failure,
 };
 
 use crate::command::{Command, list_max};
@@ -27,10 +27,10 @@ impl QueueService {
         let command = Command::parse(context, request)?;
         context.identity.require(command.needs())?;
         let account = context.account.as_str();
-        if self.store.is_limited(account) {
-            let permitted = Box::pin(self.store.permit(account, command.doing())).await;
-            let permitted = permitted.map_err(|error| reply::failure(&error))?;
-            permitted.map_err(|missing| reply::not_permitted(&missing))?;
+        let kit = self.store.kit();
+        if kit.is_limited(account) {
+            let permitted = Box::pin(kit.permit(account, command.target())).await;
+            permitted.map_err(|error| failure(&error))?;
         }
         self.handle(context, command).await.map_err(|error| reply::failure(&error))
     }
@@ -83,7 +83,7 @@ impl QueueService {
                     reply::Asked { base_url, prefix: &prefix, marker: marker.as_deref(), max, include };
                 reply::list(&asked, &page)
             }
-            Command::GetProperties => reply::properties(&store.properties(account).await?),
+            Command::GetProperties => reply::properties(&store.properties(account)?),
             Command::SetProperties(patch) => {
                 store.set_properties(account, *patch).await?;
                 reply::properties_set()
@@ -116,17 +116,17 @@ impl Service for QueueService {
             let account = context.account.as_str();
             let failed = |error: StoreError| -> ServiceError { reply::failure(&error) };
             if request.method == Method::Options {
-                return self.store.properties(account).await.map_err(failed)?.preflight(&request);
+                return self.store.properties(account).map_err(failed)?.preflight(&request);
             }
             let answer = self.answer(&context, &request).await;
             if request.headers.get("Origin").is_none() {
                 return answer;
             }
-            match self.store.properties(account).await {
+            match self.store.properties(account) {
                 Ok(properties) => properties.open_to_origin(&request, answer),
-                // What was done is done: whoever were told that it failed would do it again.
+                // The request succeeded; an error now would make the client repeat it.
                 Err(error) => {
-                    tracing::warn!(%error, "a page of another origin is answered without leave to read it");
+                    tracing::warn!(%error, "CORS rules unavailable; response sent without CORS headers");
                     answer
                 }
             }

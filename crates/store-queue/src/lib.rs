@@ -28,6 +28,6 @@ pub use message::{
 pub use name::{NameError, QueueName};
 pub use schema::schema;
 pub use store::{
-    Clock, Created, DEFAULT_MAP, Listed, Metadata, Page, Policy, QueueStore, Random, STORE, StoreError,
-    Updated, default_rule,
+    Created, DEFAULT_MAP, Listed, Metadata, Page, Policy, QueueStore, STORE, StoreError, Updated,
+    default_rule,
 };

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use polyshard_store::DatasetName;
+
 /// Names are 3 to 63 characters long, as with the service.
 const NAME_CHARS_MIN: usize = 3;
 const NAME_CHARS_MAX: usize = 63;
@@ -22,10 +24,7 @@ pub enum NameError {
 
 /// A queue of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct QueueName {
-    dataset: String,
-    account_bytes: usize,
-}
+pub struct QueueName(DatasetName);
 
 impl QueueName {
     /// Checks a name. The account's own name was checked when it was configured.
@@ -38,22 +37,27 @@ impl QueueName {
         if !name.bytes().all(good) || !dashes_apart {
             return Err(NameError::Characters);
         }
-        Ok(QueueName { dataset: format!("{account}/{name}"), account_bytes: account.len() })
+        Ok(QueueName(DatasetName::new(account, name)))
     }
 
     /// The account.
     pub fn account(&self) -> &str {
-        &self.dataset[..self.account_bytes]
+        self.0.owner()
     }
 
     /// The name within the account.
     pub fn name(&self) -> &str {
-        &self.dataset[self.account_bytes + 1..]
+        self.0.name()
     }
 
     /// What the catalog calls it: `account/name`.
     pub fn dataset(&self) -> &str {
-        &self.dataset
+        self.0.as_str()
+    }
+
+    /// The same for the kit.
+    pub(crate) fn id(&self) -> &DatasetName {
+        &self.0
     }
 }
 

@@ -4,10 +4,6 @@ use polyshard_azure_storage::xml::Writer;
 use polyshard_azure_storage::{
     Response, ServiceError, ServiceProperties, StoredPolicy, Timestamp, write_policies,
 };
-use polyshard_catalog::CatalogError;
-use polyshard_engine as engine;
-use polyshard_router::RouterError;
-use polyshard_router::rights::Missing;
 
 use crate::command::Include;
 use crate::message::{MESSAGE_BYTES_MAX, Message};
@@ -189,81 +185,14 @@ pub(crate) fn failure(error: &StoreError) -> ServiceError {
              would become visible only after it has expired; choose a shorter visibilitytimeout.",
         )
         .detail("QueryParameterName", "visibilitytimeout"),
-        StoreError::TooMany(why) => ServiceError::new(400, "OutOfRangeInput", why.as_str()),
         StoreError::Misplaced { queue, error } => ServiceError::new(
             400,
             "InvalidResourceName",
             format!("The specified resource name {queue} does not fit the map it is bound to: {error}"),
         ),
-        StoreError::Unfinished => timed_out("there is more to delete; send the request again"),
-        StoreError::NoMap(_) => {
-            tracing::warn!(%error, "queues cannot be served");
-            ServiceError::server_busy("queues are not set up yet")
-        }
-        StoreError::Damaged(_) => internal(error),
-        StoreError::Router(inner) => router_failure(error, inner),
-        StoreError::Catalog(inner) if error.is_outcome_unknown() => unknown_outcome(inner),
-        StoreError::Catalog(inner) if inner.is_retryable() => busy(inner),
-        StoreError::Catalog(CatalogError::Shard { .. }) => busy(error),
-        StoreError::Catalog(_) => internal(error),
+        StoreError::Unfinished => ServiceError::timed_out("There is more to delete; send the request again."),
+        StoreError::Kit(error) => polyshard_azure_storage::failure(error),
     }
-}
-
-fn router_failure(error: &StoreError, inner: &RouterError) -> ServiceError {
-    match inner {
-        RouterError::Engine(engine::Error::OutcomeUnknown { .. }) => unknown_outcome(inner),
-        RouterError::Engine(
-            engine::Error::Conflict { .. }
-            | engine::Error::Unavailable { .. }
-            | engine::Error::Busy { .. }
-            | engine::Error::Timeout { .. }
-            | engine::Error::Full { .. }
-            | engine::Error::ReadOnly { .. }
-            | engine::Error::SessionRefused(_)
-            | engine::Error::InUse { .. }
-            | engine::Error::Closed,
-        )
-        | RouterError::NoSuchMap(_)
-        | RouterError::ReadOnly(_)
-        | RouterError::Offline(_)
-        | RouterError::Moving(_)
-        | RouterError::Shard { .. }
-        | RouterError::CatalogAway(_) => busy(inner),
-        RouterError::OverQuota { after, .. } => ServiceError::too_many(&inner.to_string(), *after),
-        // A queue whose place is not mapped waits for the operator, whom its user can tell what is missing.
-        RouterError::Locate(_) => {
-            tracing::warn!(error = %inner, "a request could not be carried out now");
-            ServiceError::server_busy(&format!("no shard has the key of this queue: {inner}"))
-        }
-        RouterError::Catalog(catalog) if catalog.is_retryable() => busy(inner),
-        RouterError::Engine(_)
-        | RouterError::CrossShard(_)
-        | RouterError::FanOut { .. }
-        | RouterError::Saved(_)
-        | RouterError::Catalog(_) => internal(error),
-    }
-}
-
-/// Not now: the clients try again by themselves. What is wrong is for the operator's log.
-fn busy(error: &dyn std::fmt::Display) -> ServiceError {
-    tracing::warn!(%error, "a request could not be carried out now");
-    ServiceError::server_busy("the shard that has the queue cannot be used at the moment; try again")
-}
-
-/// It may have been done: the client must look before it sends the request again.
-fn unknown_outcome(error: &dyn std::fmt::Display) -> ServiceError {
-    tracing::warn!(%error, "it is unknown whether a request was carried out");
-    timed_out("it is unknown whether it was carried out; look before sending it again")
-}
-
-fn timed_out(why: &str) -> ServiceError {
-    let message = format!("The operation could not be completed within the permitted time: {why}.");
-    ServiceError::new(500, "OperationTimedOut", message)
-}
-
-fn internal(error: &StoreError) -> ServiceError {
-    tracing::error!(%error, "a request failed");
-    ServiceError::internal()
 }
 
 pub(crate) fn no_such_message() -> ServiceError {
@@ -272,13 +201,6 @@ pub(crate) fn no_such_message() -> ServiceError {
         "MessageNotFound",
         "The specified message does not exist: it was deleted or has expired.",
     )
-}
-
-/// An account whose rights are not enough.
-pub(crate) fn not_permitted(missing: &Missing) -> ServiceError {
-    let message =
-        format!("This request is not authorized to perform this operation: {missing}. {}", missing.hint);
-    ServiceError::new(403, "AuthorizationFailure", message)
 }
 
 pub(crate) fn bad_name(error: NameError) -> ServiceError {

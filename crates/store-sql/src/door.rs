@@ -10,6 +10,7 @@ use polyshard_map::{Map, MapName, ShardId};
 use polyshard_router::{Access, Router, View};
 use polyshard_schema::Journal;
 use polyshard_sql::{Maps, Schema, SqlError, SqlState};
+use polyshard_store::Host;
 use polyshard_wire::{Connection, Listener, Served, Shutdown};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
@@ -98,6 +99,7 @@ const MICROS_TO_2000: i64 = 946_684_800_000_000;
 
 /// The door's parts.
 pub struct Door {
+    pub(crate) host: Arc<Host>,
     pub(crate) router: Arc<Router>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) catalog: Arc<Catalog>,
@@ -134,8 +136,8 @@ pub(crate) struct Defaults {
 
 /// What a door is made of.
 pub struct Parts {
-    /// The way to the shards.
-    pub router: Arc<Router>,
+    /// What it shares with other stores.
+    pub host: Arc<Host>,
     /// What every shard must have alike.
     pub journal: Arc<Journal>,
     /// Where outcomes of transactions over several shards are decided.
@@ -157,9 +159,11 @@ pub struct Parts {
 impl Door {
     /// A door to the shards behind a router.
     pub fn new(parts: Parts) -> Door {
-        let Parts { router, journal, catalog, login, limits, random, clock, failpoint, stores } = parts;
+        let Parts { host, journal, catalog, login, limits, random, clock, failpoint, stores } = parts;
+        let router = host.router().clone();
         let type_ids = Arc::new(TypeIds::new(router.clone(), journal.clone(), clock.clone()));
         Door {
+            host,
             router,
             journal,
             type_ids,

@@ -8,10 +8,10 @@ use std::pin::Pin;
 
 use polyshard_engine::{Dialect, Rows, Statement};
 use polyshard_map::{Key, MapName};
-use polyshard_router::rights::StoreName;
 use polyshard_router::{Access, RouterError};
 use polyshard_shard::Dataset;
 use polyshard_sql::SqlError;
+use polyshard_store::Store;
 
 /// A function that a store offers.
 #[derive(Debug, Clone, Copy)]
@@ -30,9 +30,7 @@ pub trait Stores: Send + Sync {
     fn functions(&self) -> &'static [StoreFunction];
 
     /// The store that a function is of, and the table or queue that its arguments name, as rights name it.
-    fn concerned(&self, _function: &str, arguments: &[Option<String>]) -> (StoreName, String) {
-        (StoreName::Tables, arguments.first().cloned().flatten().unwrap_or_default())
-    }
+    fn concerned(&self, function: &str, arguments: &[Option<String>]) -> (&'static Store, String);
 
     /// Checks and places what a function is to do. There is an argument for each parameter.
     fn enlist<'a>(&'a self, function: &'a str, arguments: Vec<Option<String>>) -> Enlisting<'a>;
@@ -48,6 +46,8 @@ pub enum Refusal {
     Sql(SqlError),
     /// The router's answer.
     Router(RouterError),
+    /// The store's, in the terms of all stores.
+    Store(polyshard_store::Error),
 }
 
 impl From<SqlError> for Refusal {

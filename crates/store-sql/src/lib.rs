@@ -27,6 +27,12 @@ mod type_ids;
 pub use door::{Clock, Door, Limits, Login, Parts, Random, Serving, Undeclared};
 pub use embedded::{schema, with_functions};
 pub use enlist::{Enlisted, Enlisting, Refusal, Step, StoreFunction, Stores};
+pub use reply::{of_router, of_store};
 pub use scram::{Verifier, kept_password};
 pub use tls::{TlsError, tls_from_pem};
 pub use tokio_rustls::TlsAcceptor;
+
+use polyshard_store::Store;
+
+/// The store, as it describes itself.
+pub static STORE: Store = Store { schema: Some(schema), ..Store::new("sql", "SQL tables") };

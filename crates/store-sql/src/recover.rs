@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
-use polyshard_router::{Access, Rounds};
+use polyshard_router::Access;
+use polyshard_store::PeriodicTask;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -18,9 +19,9 @@ const EVERY: Duration = Duration::from_secs(5);
 
 impl Door {
     /// Starts the task that ends what is left; stop it before the router is closed.
-    pub fn keep_outcomes(self: &Arc<Door>) -> Rounds {
+    pub fn keep_outcomes(self: &Arc<Door>) -> PeriodicTask {
         let door = self.clone();
-        Rounds::start("ends prepared transactions", EVERY, Arc::new(Notify::new()), move || {
+        PeriodicTask::start("ends prepared transactions", EVERY, Arc::new(Notify::new()), move || {
             let door = door.clone();
             async move { door.end_prepared().await }
         })

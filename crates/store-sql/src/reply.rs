@@ -7,6 +7,7 @@ use bytes::{BufMut, BytesMut};
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
 use polyshard_sql::{SqlError, SqlState, TypeOid};
+use polyshard_store::{Error, ErrorKind, Reason};
 
 /// States that the door gives beside those of `polyshard_sql`.
 pub(crate) mod state {
@@ -32,6 +33,7 @@ pub(crate) mod state {
     pub const INVALID_CATALOG: SqlState = SqlState("3D000");
     pub const TOO_MANY_CONNECTIONS: SqlState = SqlState("53300");
     pub const OVER_QUOTA: SqlState = SqlState("53400");
+    pub const UNDEFINED_OBJECT: SqlState = SqlState("42704");
     pub const DISK_FULL: SqlState = SqlState("53100");
     pub const CANNOT_CONNECT_NOW: SqlState = SqlState("57P03");
     pub const ADMIN_SHUTDOWN: SqlState = SqlState("57P01");
@@ -250,30 +252,44 @@ pub(crate) fn apart() -> SqlError {
     SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again.")
 }
 
-/// A router's refusal in PostgreSQL's terms.
-pub(crate) fn of_router(error: &RouterError) -> SqlError {
-    let message = error.to_string();
+/// A router's refusal in PostgreSQL's terms. Clients of this protocol try a transaction again after 40001, so that is
+/// what they get where a range or a key was moved under it; the words of a database are passed on as they are.
+pub fn of_router(error: &RouterError) -> SqlError {
     match error {
-        RouterError::Locate(_) => SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
-            .hint("Add the key to the map, or give a key that it has: see 'polyshard map show'."),
-        RouterError::NoSuchMap(_) => SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message),
         // They were on one when the statement was routed.
         RouterError::CrossShard(_) => apart(),
-        RouterError::ReadOnly(_) => SqlError::new(state::READ_ONLY, message),
-        RouterError::Offline(_) => SqlError::new(state::CANNOT_CONNECT_NOW, message),
-        RouterError::Moving(_) => SqlError::new(SqlState::SERIALIZATION_FAILURE, message),
-        RouterError::OverQuota { .. } => SqlError::new(state::OVER_QUOTA, message)
-            .hint("Send fewer requests, or ask the operator for a higher quota: see 'polyshard quota list'."),
+        RouterError::Moving(_) => SqlError::new(SqlState::SERIALIZATION_FAILURE, error.to_string()),
         RouterError::Engine(error) => of_engine(error),
-        RouterError::Shard { error, .. } => {
-            let state =
-                if error.is_retryable() { state::CANNOT_CONNECT_NOW } else { state::CONNECTION_FAILURE };
-            SqlError::new(state, message)
+        RouterError::Locate(_) => of_store(&Error::of_router(error))
+            .hint("Add the key to the map, or give a key that it has: see 'polyshard map show'."),
+        other => of_store(&Error::of_router(other)),
+    }
+}
+
+/// What every store can be refused for, in PostgreSQL's terms.
+pub fn of_store(error: &Error) -> SqlError {
+    let state = match error.kind {
+        ErrorKind::Invalid | ErrorKind::OutOfService(Reason::Unmapped) => SqlState::INVALID_PARAMETER_VALUE,
+        ErrorKind::NoDataset => state::UNDEFINED_OBJECT,
+        ErrorKind::Exists => state::UNIQUE_VIOLATION,
+        ErrorKind::Changed => SqlState::SERIALIZATION_FAILURE,
+        ErrorKind::TooMany => state::PROGRAM_LIMIT,
+        ErrorKind::NotPermitted => state::INSUFFICIENT_PRIVILEGE,
+        ErrorKind::OverQuota(_) => state::OVER_QUOTA,
+        ErrorKind::Busy | ErrorKind::OutOfService(Reason::Offline) => state::CANNOT_CONNECT_NOW,
+        ErrorKind::OutOfService(Reason::ReadOnly) => state::READ_ONLY,
+        ErrorKind::OutOfService(Reason::NoMap) => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        ErrorKind::OutOfService(Reason::NoSpace) => state::DISK_FULL,
+        ErrorKind::OutcomeUnknown => state::OUTCOME_UNKNOWN,
+        ErrorKind::Fault => {
+            tracing::error!(%error, "a statement failed");
+            SqlState::INTERNAL_ERROR
         }
-        RouterError::CatalogAway(_) | RouterError::Catalog(_) | RouterError::FanOut { .. } => {
-            SqlError::new(state::CANNOT_CONNECT_NOW, message)
-        }
-        RouterError::Saved(_) => SqlError::new(SqlState::INTERNAL_ERROR, message),
+    };
+    let refusal = SqlError::new(state, error.message.clone());
+    match &error.hint {
+        Some(hint) => refusal.hint(hint.clone()),
+        None => refusal,
     }
 }
 

@@ -174,7 +174,7 @@ fn known(door: &Door, user: &str) -> Option<(Verifier, Option<Who>)> {
     if user == door.login.user {
         return Some((door.login.verifier.clone(), None));
     }
-    let users = door.router.users();
+    let users = door.host.users();
     let known = users.user(user)?;
     let verifier = Verifier::parse(known.scram.as_deref()?)?;
     Some((verifier, Some(Who { name: known.name.clone(), id: known.id })))

@@ -7,7 +7,7 @@ use polyshard_azure_storage::{
     AccountName, Answer, BodyFormat, Context, Endpoint, Identity, Policies, Request, Response, Service,
     ServiceError, ServiceProperties, StoreKind, StoredPolicy, TableKeyRange, Timestamp, write_policies,
 };
-use polyshard_router::rights::Right;
+use polyshard_store::rights::Right;
 
 use crate::batch::{self, Answers, Batch, BatchError, Part, PartHead};
 use crate::changeset::{self, ChangeSet};

@@ -46,6 +46,6 @@ pub use handler::TableService;
 pub use name::{NameError, TableName};
 pub use schema::{PARTITION_KEY_COLUMN, schema};
 pub use store::{
-    CHANGES_MAX, Change, ChangeKind, Clock, DEFAULT_MAP, Listed, PAGE_ROWS_MAX, Page, Policy, Query, STORE,
+    CHANGES_MAX, Change, ChangeKind, DEFAULT_MAP, Listed, PAGE_ROWS_MAX, Page, Policy, Query, STORE,
     StoreError, TableStore, default_rule,
 };

@@ -1,9 +1,8 @@
 //! What clients are told: responses, and the only place with the service's error codes.
 
-use polyshard_azure_storage::{Context, Response, ServiceError};
-use polyshard_engine as engine;
-use polyshard_router::RouterError;
-use polyshard_router::rights::Missing;
+use polyshard_azure_storage::{Context, Response, ServiceError, failure};
+use polyshard_store::rights::Missing;
+use polyshard_store::{Error, ErrorKind, Reason};
 
 use crate::continuation;
 use crate::entity::{Entity, InputError, PartitionKey, RowKey};
@@ -187,12 +186,7 @@ pub(crate) fn store_error(error: &StoreError) -> ServiceError {
             "The update condition specified in the request was not satisfied: the entity was changed since.",
         ),
         StoreError::Input(error) => input_error(error),
-        StoreError::TooMany(reason) => new(409, "AccountLimitExceeded", reason),
         StoreError::Contended => ServiceError::server_busy(&error.to_string()),
-        StoreError::NoMap(_) => {
-            tracing::warn!(%error, "tables cannot be served");
-            ServiceError::server_busy("tables have no map yet; ask the operator")
-        }
         StoreError::Misplaced { .. } => {
             let message = format!("One of the request inputs is not valid: {error}.");
             new(400, "InvalidInput", &message)
@@ -201,39 +195,12 @@ pub(crate) fn store_error(error: &StoreError) -> ServiceError {
             tracing::error!(%error, "stored data cannot be read");
             ServiceError::internal()
         }
-        _ if error.is_outcome_unknown() => {
-            tracing::warn!(%error, "the outcome of a request is unknown");
-            let message = "The operation could not be completed within the permitted time. It may or may not have \
-                           been carried out: read before trying again.";
-            new(500, "OperationTimedOut", message)
+        StoreError::NoMap(_) => {
+            failure(&Error::new(ErrorKind::OutOfService(Reason::NoMap), error.to_string()))
         }
-        StoreError::Router(error) => router_error(error),
-        StoreError::Catalog(error) => {
-            tracing::warn!(%error, "the catalog cannot be used");
-            ServiceError::server_busy("the catalog cannot be used at the moment; try again")
-        }
-    }
-}
-
-fn router_error(error: &RouterError) -> ServiceError {
-    match error {
-        RouterError::Engine(engine::Error::Invalid { .. } | engine::Error::Constraint { .. }) => {
-            tracing::error!(%error, "a shard refused a statement");
-            ServiceError::internal()
-        }
-        RouterError::Engine(engine::Error::Full { .. }) => {
-            tracing::error!(%error, "a shard has no space left");
-            ServiceError::server_busy("there is no space left at the moment; ask the operator")
-        }
-        RouterError::OverQuota { after, .. } => ServiceError::too_many(&error.to_string(), *after),
-        RouterError::ReadOnly(what) | RouterError::Offline(what) => {
-            tracing::debug!(%error, "refused");
-            ServiceError::server_busy(&format!("{what} is not in service at the moment; try again later"))
-        }
-        _ => {
-            tracing::warn!(%error, "a shard cannot be used");
-            ServiceError::server_busy("a shard cannot be used at the moment; try again")
-        }
+        StoreError::OverQuota(over) => failure(&over.clone().into()),
+        StoreError::Router(error) => failure(&Error::of_router(error)),
+        StoreError::Catalog(error) => failure(&Error::of_catalog(error)),
     }
 }
 

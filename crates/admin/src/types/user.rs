@@ -81,16 +81,28 @@ pub enum Right {
     Admin,
 }
 
-/// A store that a right is limited to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum StoreName {
-    /// SQL tables.
-    Sql,
-    /// Tables of entities.
-    Tables,
-    /// Queues of messages.
-    Queues,
+/// The id of a store, such as `sql`; the server knows which there are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct StoreId(String);
+
+impl StoreId {
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for StoreId {
+    fn from(id: String) -> StoreId {
+        StoreId(id)
+    }
+}
+
+impl fmt::Display for StoreId {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
 }
 
 /// What the bearer of a token may do; each includes those before it.
@@ -129,7 +141,6 @@ macro_rules! words {
 }
 
 words!(Right, "read" => Read, "write" => Write, "schema" => Schema, "admin" => Admin);
-words!(StoreName, "sql" => Sql, "tables" => Tables, "queues" => Queues);
 words!(Role, "viewer" => Viewer, "operator" => Operator, "admin" => Admin);
 
 /// A right on everything, or on what it names.
@@ -141,7 +152,7 @@ pub struct GrantView {
     pub right: Right,
     /// In this store alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub store: Option<StoreName>,
+    pub store: Option<StoreId>,
     /// On what this map places alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -172,7 +183,7 @@ pub struct GrantRange {
 impl fmt::Display for GrantView {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        match (self.store, &self.table) {
+        match (&self.store, &self.table) {
             (Some(store), Some(table)) => parts.push(format!("{table} of {store}")),
             (Some(store), None) => parts.push(store.to_string()),
             (None, Some(table)) => parts.push(table.clone()),

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use clap::{Args, Subcommand};
 use polyshard_admin::types::{
-    GrantRange, GrantView, KeyText, NewPassword, NewUser, Right, StoreName, UserName, UserView, UsersAnswer,
+    GrantRange, GrantView, KeyText, NewPassword, NewUser, Right, StoreId, UserName, UserView, UsersAnswer,
 };
 use polyshard_admin::{Client, Problem};
 use polyshard_map::MapName;
@@ -67,7 +67,7 @@ Examples:
   polyshard user grant alice write --map tenants --key 42           one tenant
   polyshard user grant alice read --store sql --table orders        one table
   polyshard user grant bob write --map tenants --range 1..1000      tenants 1 to 999
-  polyshard user grant orders read --store queues                   an account: queues, to look at
+  polyshard user grant orders read --store queue                    an account: queues, to look at
 
 On the same things a right takes the place of the one there is. Whoever has a right on keys may
 only run statements that name such keys.")]
@@ -109,9 +109,9 @@ pub struct GrantArgs {
     /// read, write, schema or admin
     #[arg(value_name = "RIGHT")]
     right: Right,
-    /// In one store alone: sql, tables or queues
+    /// In one store alone, such as sql, table or queue
     #[arg(long, value_name = "STORE")]
-    store: Option<StoreName>,
+    store: Option<StoreId>,
     /// On what one map places alone
     #[arg(long, value_name = "MAP")]
     map: Option<MapName>,
@@ -134,7 +134,7 @@ impl GrantArgs {
         });
         GrantView {
             right: self.right,
-            store: self.store,
+            store: self.store.clone(),
             map: self.map.clone(),
             key: self.key.as_ref().map(KeyText::text),
             range,

@@ -9,7 +9,7 @@ use polyshard_azure_storage::Timestamp;
 use polyshard_backup::{BackupError, Clock, Depot, Pruned, Retention, What};
 use polyshard_catalog::RunState;
 use polyshard_map::ShardId;
-use polyshard_router::Rounds;
+use polyshard_store::PeriodicTask;
 use tokio::sync::{Notify, oneshot};
 
 use super::Taking;
@@ -20,7 +20,7 @@ use crate::operator::now_ms;
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// The task that takes them.
-pub(crate) struct Scheduling(Option<Rounds>);
+pub(crate) struct Scheduling(Option<PeriodicTask>);
 
 impl Scheduling {
     /// Starts it, if there is a schedule.
@@ -30,7 +30,7 @@ impl Scheduling {
         };
         let taking = taking.clone();
         let every = LOOK_EVERY.min(shortest / 2).max(Duration::from_millis(500));
-        Scheduling(Some(Rounds::start(
+        Scheduling(Some(PeriodicTask::start(
             "takes scheduled backups",
             every,
             Arc::new(Notify::new()),

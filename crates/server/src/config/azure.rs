@@ -10,6 +10,7 @@ use super::error::{ConfigErrors, Origin};
 use super::secret::SecretSource;
 use super::settings::{Settings, Values};
 use super::{AccountConfig, AzureConfig, TlsConfig};
+use crate::stores::STORES;
 
 /// What the values say; every mistake is in `errors`.
 pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<AzureConfig> {
@@ -75,12 +76,8 @@ fn tls(values: &Values, errors: &mut ConfigErrors) -> Option<TlsConfig> {
             Some(TlsConfig { certificate: PathBuf::from(&certificate.text), key: PathBuf::from(&key.text) })
         }
         (Some(alone), None) | (None, Some(alone)) => {
-            let message = "a certificate is of no use without its key, nor a key without its certificate";
-            errors.push(
-                &alone.origin,
-                message,
-                "give both azure.certificate_file and azure.certificate_key_file",
-            );
+            let message = "set azure.certificate_file and azure.certificate_key_file together";
+            errors.push(&alone.origin, message, "give the one that is missing, or leave out both");
             None
         }
     }
@@ -88,7 +85,7 @@ fn tls(values: &Values, errors: &mut ConfigErrors) -> Option<TlsConfig> {
 
 /// The emulators' key is public: it opens doors on loopback only.
 pub(super) fn check_keys(azure: &AzureConfig, values: &Values, errors: &mut ConfigErrors) {
-    for name in ["queue", "table"] {
+    for name in STORES.of_family(polyshard_azure_storage::FAMILY).map(|store| store.id) {
         let (Some(Some(listen)), Some(setting)) =
             (door(values, name), values.get(format!("{name}.listen").as_str()))
         else {

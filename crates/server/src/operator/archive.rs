@@ -15,7 +15,7 @@ use polyshard_catalog::{
 };
 use polyshard_map::{Change, Entry, KeyRange, MapDefinition, MapName, Scheme, ShardId, State};
 use polyshard_planner::measure::{self, Weight};
-use polyshard_router::Rounds;
+use polyshard_store::PeriodicTask;
 use polyshard_workflow::archiving::{self, NotStepped};
 use tokio::sync::Notify;
 
@@ -76,9 +76,9 @@ impl ArchiveDoor {
     }
 
     /// Starts to carry out rules that are due, and to let new data flow to other shards.
-    pub(crate) fn start(self: &Arc<ArchiveDoor>) -> Rounds {
+    pub(crate) fn start(self: &Arc<ArchiveDoor>) -> PeriodicTask {
         let door = self.clone();
-        Rounds::start("carries out rules of maps", LOOK_EVERY, self.wake.clone(), move || {
+        PeriodicTask::start("carries out rules of maps", LOOK_EVERY, self.wake.clone(), move || {
             let door = door.clone();
             async move {
                 door.carry_out_rules().await;

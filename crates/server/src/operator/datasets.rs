@@ -127,14 +127,14 @@ impl Operations {
             return Err(wrong(format!("there is no account {account:?}")));
         }
         match store {
-            polyshard_store_table::STORE => {
+            id if id == polyshard_store_table::STORE.id => {
                 let table = TableName::new(account, name).map_err(|error| wrong(error.to_string()))?;
-                let (store, attribute) = (polyshard_store_table::STORE, "PartitionKey");
+                let (store, attribute) = (polyshard_store_table::STORE.id, "PartitionKey");
                 Ok(Named { store, name: table.dataset().to_owned(), attribute, text: None })
             }
-            polyshard_store_queue::STORE => {
+            id if id == polyshard_store_queue::STORE.id => {
                 let queue = QueueName::new(account, name).map_err(|error| wrong(error.to_string()))?;
-                let (store, text) = (polyshard_store_queue::STORE, Some(name.to_owned()));
+                let (store, text) = (polyshard_store_queue::STORE.id, Some(name.to_owned()));
                 Ok(Named { store, name: queue.dataset().to_owned(), attribute: "name", text })
             }
             other => Err(wrong(format!("there is no store {other:?} of such datasets"))),

@@ -5,7 +5,7 @@ use polyshard_admin::types::{KeyText, QuotaTarget, QuotaView};
 use polyshard_admin::{Answer, ErrorCode, Problem, Quotas};
 use polyshard_catalog::{CatalogError, DatasetRecord, KeyPart, KeyRule, QUOTA_STORE};
 use polyshard_map::{Key, MapName};
-use polyshard_router::{QUOTA_FORMAT, QUOTA_MAX, QuotaBody, QuotaOf};
+use polyshard_store::{QUOTA_FORMAT, QUOTA_MAX, QuotaBody, QuotaOf};
 
 use super::Operations;
 use super::datasets::Named;

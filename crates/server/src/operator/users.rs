@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use polyshard_admin::types::{
     GrantRange, GrantView, KeyText, MadeToken, NewPassword, NewToken, NewUser, Right as RightView,
-    Role as RoleView, StoreName as StoreView, TokenView, UserName, UserView,
+    Role as RoleView, StoreId as StoreIdView, TokenView, UserName, UserView,
 };
 use polyshard_admin::{Answer, Bearer, ErrorCode, Problem, Tokens, Users};
 use polyshard_catalog::{CatalogError, TOKEN_STORE, USER_STORE};
 use polyshard_map::KeyType;
-use polyshard_router::Router;
-use polyshard_router::rights::{
-    Grant, GrantedKeys, Right, Role, StoreName, TokenBody, USER_FORMAT, User, UserBody,
-};
+use polyshard_store::rights::{Grant, GrantedKeys, Right, Role, TokenBody, USER_FORMAT, User, UserBody};
+use polyshard_store::{Host, Stores};
 use polyshard_store_sql::kept_password;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -55,12 +53,12 @@ impl From<Refusal> for Problem {
 impl Operations {
     async fn user_views(&self) -> Result<Vec<UserView>, Problem> {
         self.see().await?;
-        self.router.users().all().map(user_view).collect()
+        self.host.users().all().map(user_view).collect()
     }
 
     async fn user_view(&self, name: UserName) -> Result<UserView, Problem> {
         self.see().await?;
-        let users = self.router.users();
+        let users = self.host.users();
         users.user(name.as_str()).ok_or_else(|| no_user(&name)).and_then(user_view)
     }
 
@@ -76,8 +74,11 @@ impl Operations {
             ));
         }
         if new.password.is_none() && !new.account {
-            return Err(Problem::invalid("password", format!("{name} could not come in anywhere"))
-                .with_remedy("give a password, or say that it is an account"));
+            return Err(Problem::invalid(
+                "password",
+                format!("user {name} has neither a password nor an account"),
+            )
+            .with_remedy("give a password, or say that it is an account"));
         }
         let scram = new.password.as_deref().map(verifier).transpose()?;
         let body = UserBody { format: USER_FORMAT, scram, account: new.account, grants: Vec::new() };
@@ -102,7 +103,8 @@ impl Operations {
         change: impl FnOnce(&mut UserBody) -> Result<(), Problem>,
     ) -> Result<UserView, Problem> {
         let change = |old: Option<Value>| -> Result<Value, Refusal> {
-            let mut body = read(old.ok_or_else(|| no_user(name))?, name)?;
+            let body = read(old.ok_or_else(|| no_user(name))?, name)?;
+            let mut body = body.with_present_ids(self.host.stores());
             change(&mut body)?;
             written(&body)
         };
@@ -163,7 +165,7 @@ impl Operations {
         // As it was granted, though its map may be gone since.
         let grant = match self.checked(asked.clone()).await {
             Ok(grant) => grant,
-            Err(_) => as_said(&asked),
+            Err(_) => as_said(&asked, self.host.stores())?,
         };
         let shown = grant.to_string();
         let view = self
@@ -185,7 +187,7 @@ impl Operations {
 
     /// A grant that can be judged by: what it names is there, and its keys are of its map's type.
     async fn checked(&self, asked: GrantView) -> Result<Grant, Problem> {
-        let mut grant = as_said(&asked);
+        let mut grant = as_said(&asked, self.host.stores())?;
         if grant.right == Right::Admin && !grant.is_everywhere() {
             return Err(Problem::invalid("right", "admin is a right on everything")
                 .with_remedy("leave out what it is limited to, or grant schema"));
@@ -225,7 +227,7 @@ impl Operations {
 
     async fn token_views(&self) -> Result<Vec<TokenView>, Problem> {
         self.see().await?;
-        let users = self.router.users();
+        let users = self.host.users();
         let shown = users
             .tokens()
             .iter()
@@ -294,7 +296,7 @@ fn key_json(key_type: &KeyType, key: &KeyText, field: &'static str) -> Result<Va
 }
 
 /// A grant as the catalog has it; its keys as they are said.
-fn as_said(asked: &GrantView) -> Grant {
+fn as_said(asked: &GrantView, stores: Stores) -> Result<Grant, Problem> {
     let json = |key: &KeyText| key.json().clone();
     let keys = match (&asked.key, &asked.range) {
         (Some(key), _) => Some(GrantedKeys::Key(json(key))),
@@ -303,15 +305,15 @@ fn as_said(asked: &GrantView) -> Grant {
         }
         (None, None) => None,
     };
-    let store = asked.store.map(|store| match store {
-        StoreView::Sql => StoreName::Sql,
-        StoreView::Tables => StoreName::Tables,
-        StoreView::Queues => StoreName::Queues,
-    });
-    let table = asked.table.as_ref().map(|table| match store {
-        // Tables of entities and queues are the same in capitals or not.
-        Some(StoreName::Tables | StoreName::Queues) => table.to_ascii_lowercase(),
-        _ => table.strip_prefix("public.").unwrap_or(table).to_owned(),
+    let id = asked.store.as_ref().map(|store| stores.id(store.as_str())).transpose();
+    let store = id.map_err(|error| {
+        Problem::invalid("store", error.to_string()).with_remedy("name one of the stores, or leave it out")
+    })?;
+    let ignores_case =
+        store.as_ref().and_then(|id| stores.find(id.as_str())).is_some_and(|store| store.ignores_case);
+    let table = asked.table.as_ref().map(|table| match ignores_case {
+        true => table.to_ascii_lowercase(),
+        false => table.strip_prefix("public.").unwrap_or(table).to_owned(),
     });
     let right = match asked.right {
         RightView::Read => Right::Read,
@@ -319,7 +321,7 @@ fn as_said(asked: &GrantView) -> Grant {
         RightView::Schema => Right::Schema,
         RightView::Admin => Right::Admin,
     };
-    Grant { right, store, map: asked.map.clone(), keys, table }
+    Ok(Grant { right, store, map: asked.map.clone(), keys, table })
 }
 
 fn user_view(user: &User) -> Result<UserView, Problem> {
@@ -337,11 +339,7 @@ fn grant_view(grant: &Grant) -> GrantView {
             (None, Some(GrantRange { from: from.as_ref().map(text), to: to.as_ref().map(text) }))
         }
     };
-    let store = grant.store.map(|store| match store {
-        StoreName::Sql => StoreView::Sql,
-        StoreName::Tables => StoreView::Tables,
-        StoreName::Queues => StoreView::Queues,
-    });
+    let store = grant.store.as_ref().map(|store| StoreIdView::from(store.to_string()));
     let right = match grant.right {
         Right::Read => RightView::Read,
         Right::Write => RightView::Write,
@@ -376,7 +374,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Who bears the tokens of the catalog.
-pub(crate) struct Bearers(pub(crate) Arc<Router>);
+pub(crate) struct Bearers(pub(crate) Arc<Host>);
 
 impl Tokens for Bearers {
     fn bearer(&self, token: &[u8]) -> Option<Bearer> {

@@ -59,12 +59,12 @@ impl Watcher {
         let told = match told {
             Ok(told) => told,
             Err(error) => {
-                tracing::debug!(%error, "load is not told to other processes just now");
+                tracing::debug!(%error, "publishing load figures failed; retrying");
                 // How many there are is as last heard: whoever is cut off must not let in everything.
                 return self.peers.lock().expect("no panic while held").clear();
             }
         };
-        self.router.share_quotas(told.len());
+        self.operations.host().quotas().share(told.len());
         let view = self.router.view();
         let key_type = |map: &MapName| Some(view.maps.get(map)?.map.definition().key_type().clone());
         let others = told.iter().filter(|(router, _)| *router != own);

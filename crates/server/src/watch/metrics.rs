@@ -36,7 +36,7 @@ impl Watcher {
             (
                 "polyshard_router_over_quota_total",
                 "Requests that were refused because there were more than their quota allows.",
-                meter.over_quota.get(),
+                self.operations.host().quotas().rejected(),
             ),
         ];
         for (name, help, value) in counters {

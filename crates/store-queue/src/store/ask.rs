@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use polyshard_engine::{self as engine, Batch, Rows, Statement, Value};
-use polyshard_router::{Access, Ticket, enlist};
+use polyshard_router::{Access, Ticket};
+use polyshard_store::{Placed, register_dataset};
 
 use super::statements::{Texts, texts};
-use super::{Home, QueueStore, StoreError};
+use super::{QueueStore, StoreError};
 use crate::schema::MESSAGES;
 
 /// How a statement is run.
@@ -23,20 +24,20 @@ pub(super) enum Kind {
 }
 
 /// A statement to be run. It owns what it needs, so that it can be run again elsewhere.
-pub(super) struct Ask {
+pub(super) struct Query {
     kind: Kind,
     text: fn(&'static Texts) -> &'static Arc<str>,
     params: Vec<Value>,
 }
 
-impl Ask {
+impl Query {
     /// A statement about the rows of a queue, whose number is its first parameter.
-    pub fn new(kind: Kind, text: fn(&'static Texts) -> &'static Arc<str>, home: &Home) -> Ask {
-        Ask { kind, text, params: vec![home.dataset().into()] }
+    pub fn new(kind: Kind, text: fn(&'static Texts) -> &'static Arc<str>, place: &Placed) -> Query {
+        Query { kind, text, params: vec![place.dataset().into()] }
     }
 
     /// Adds the value of the next parameter.
-    pub fn bind(mut self, value: impl Into<Value>) -> Ask {
+    pub fn bind(mut self, value: impl Into<Value>) -> Query {
         self.params.push(value.into());
         self
     }
@@ -49,24 +50,24 @@ impl Ask {
 
 impl QueueStore {
     /// Runs a statement on the shard that has the queue.
-    pub(super) async fn ask(&self, home: &Home, ask: Ask) -> Result<Rows, StoreError> {
+    pub(super) async fn ask(&self, place: &Placed, ask: Query) -> Result<Rows, StoreError> {
         let access = match ask.kind {
             Kind::Read | Kind::Sum => Access::Read,
             Kind::Change | Kind::Add => Access::Write,
         };
         // The shard is told of a queue before its first message there.
-        let new = (ask.kind == Kind::Add).then(|| (self.router.clone(), home.record.clone()));
+        let new = (ask.kind == Kind::Add).then(|| (self.kit.router().clone(), place.record.clone()));
         let work = async move |ticket: &Ticket| {
             if let Some((router, record)) = &new {
-                enlist(router, ticket, record, MESSAGES).await?;
+                register_dataset(router, ticket, record, MESSAGES).await?;
             }
             run(ticket, &ask).await
         };
-        Ok(self.router.call(&home.record.map, &home.key, access, work).await?)
+        Ok(self.kit.run(place, access, work).await?)
     }
 }
 
-async fn run(ticket: &Ticket, ask: &Ask) -> Result<Rows, engine::Error> {
+async fn run(ticket: &Ticket, ask: &Query) -> Result<Rows, engine::Error> {
     let statement = ask.statement(ticket);
     match ask.kind {
         Kind::Read => ticket.read(statement).await,

@@ -1,10 +1,9 @@
 //! Why the store did not do what was asked, named by what the client must do.
 
-use polyshard_catalog::CatalogError;
-use polyshard_engine as engine;
-use polyshard_router::RouterError;
+use polyshard_store::{Error, ErrorKind};
 
 use crate::message::{MESSAGE_BYTES_MAX, VISIBILITY_MS_MAX};
+use crate::name::QueueName;
 
 /// A refusal or failure of the store.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -37,16 +36,8 @@ pub enum StoreError {
     /// Send less.
     #[error("a message has at most {MESSAGE_BYTES_MAX} bytes in UTF-8")]
     TooLarge,
-    /// Too many queues.
-    #[error("{0}")]
-    TooMany(String),
-    /// The operator must create the map.
-    #[error(
-        "there is no map {0} for queues; create it with 'polyshard map create {0} --kind hash --key text'"
-    )]
-    NoMap(String),
     /// The queue's name does not fit the map it is bound to.
-    #[error("queue {queue} cannot be placed: {error}")]
+    #[error("{error}")]
     Misplaced {
         /// Which.
         queue: String,
@@ -56,24 +47,25 @@ pub enum StoreError {
     /// Go on with the same request: it did a part.
     #[error("there was more to do than fits into one request; send it again")]
     Unfinished,
-    /// What is stored is not what this program writes: call a human.
-    #[error("stored {0} is damaged")]
-    Damaged(&'static str),
-    /// The router's answer.
+    /// What every store can be refused for.
     #[error(transparent)]
-    Router(#[from] RouterError),
-    /// The catalog's answer.
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
+    Kit(#[from] Error),
 }
 
 impl StoreError {
+    /// An error about where a queue is.
+    pub(super) fn of_kit(queue: &QueueName, error: Error) -> StoreError {
+        match error.kind {
+            ErrorKind::NoDataset => StoreError::NoSuchQueue(queue.to_string()),
+            ErrorKind::Invalid => {
+                StoreError::Misplaced { queue: queue.name().to_owned(), error: error.message }
+            }
+            _ => StoreError::Kit(error),
+        }
+    }
+
     /// Whether the change may have been made all the same.
     pub fn is_outcome_unknown(&self) -> bool {
-        matches!(
-            self,
-            StoreError::Router(RouterError::Engine(engine::Error::OutcomeUnknown { .. }))
-                | StoreError::Catalog(CatalogError::Engine(engine::Error::OutcomeUnknown { .. }))
-        )
+        matches!(self, StoreError::Kit(error) if error.is_outcome_unknown())
     }
 }

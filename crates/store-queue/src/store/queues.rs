@@ -1,24 +1,24 @@
 //! Making, listing and deleting queues, and what is kept about them.
 
-use polyshard_catalog::{BINDING_SUFFIX, Binding, CatalogError};
+use polyshard_store::{Body, Created as Made, ErrorKind, read_body};
 use serde::{Deserialize, Serialize};
 
-use super::{QueueStore, STORE, StoreError, default_map, default_rule, key_and_placement};
+use super::{QueueStore, StoreError};
 use crate::name::QueueName;
 
 /// Names and values in the order and spelling they were given in.
 pub type Metadata = Vec<(String, String)>;
 
-/// The format of [`Body`]; a program meets a newer one only when it is older than others of its cluster.
-const BODY_FORMAT: u32 = 1;
-
 /// What the catalog keeps about a queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Body {
-    format: u32,
+struct QueueBody {
     metadata: Metadata,
     #[serde(default)]
     policies: Vec<Policy>,
+}
+
+impl Body for QueueBody {
+    const FORMAT: u32 = 1;
 }
 
 /// A stored access policy, as its owner wrote it.
@@ -65,51 +65,26 @@ pub struct Page {
 }
 
 impl QueueStore {
-    /// Makes a queue.
+    /// Creates a queue.
     pub async fn create(&self, queue: &QueueName, metadata: Metadata) -> Result<Created, StoreError> {
-        self.check_place(queue)?;
-        let body = to_json(&Body { format: BODY_FORMAT, metadata: metadata.clone(), policies: Vec::new() });
-        let (map, rule) = (default_map(), default_rule());
-        let made = self.driver.create_dataset_on_own_map(STORE, queue.dataset(), &map, rule, body).await;
-        self.catch_up().await;
-        match made {
-            Ok(_) => Ok(Created::New),
-            Err(CatalogError::Exists(_)) => {
-                let same = same_metadata(&self.metadata(queue).await?, &metadata);
-                if same { Ok(Created::Already) } else { Err(StoreError::Exists(queue.to_string())) }
+        let body = QueueBody { metadata, policies: Vec::new() };
+        let made = self.kit.create(queue.id(), &body).await;
+        match made.map_err(|error| StoreError::of_kit(queue, error))? {
+            Made::New => Ok(Created::New),
+            Made::Already(record) => {
+                match same_metadata(&read_body::<QueueBody>(&record)?.metadata, &body.metadata) {
+                    true => Ok(Created::Already),
+                    false => Err(StoreError::Exists(queue.to_string())),
+                }
             }
-            Err(CatalogError::NoSuchMap(map)) => Err(StoreError::NoMap(map.to_string())),
-            Err(CatalogError::Invalid(why)) => Err(StoreError::TooMany(why)),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// A queue that no message could be put into is not made: whoever makes it can choose another name, and whoever
-    /// sends messages cannot. What this process has not heard of yet shows with the first message.
-    fn check_place(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let view = self.router.view();
-        if view.datasets.contains_key(&(STORE.to_owned(), queue.dataset().to_owned())) {
-            return Ok(());
-        }
-        let list = format!("{STORE}{BINDING_SUFFIX}");
-        let bindings = view.datasets_of(&list).filter_map(|record| Binding::of(record));
-        let Some(binding) = Binding::best(bindings, queue.dataset()) else { return Ok(()) };
-        match view.maps.get(&binding.map) {
-            Some(known) => key_and_placement(&binding.rule, &known.map, queue.name()).map(drop),
-            None => Ok(()),
         }
     }
 
     /// Deletes a queue. It is gone at once; its messages are removed in the background.
     pub async fn delete(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let deleted = self.driver.retire_dataset(STORE, queue.dataset(), self.now_ms()).await;
-        self.catch_up().await;
+        let deleted = self.kit.delete(queue.id()).await;
         self.deleted.notify_one();
-        match deleted {
-            Ok(_) => Ok(()),
-            Err(CatalogError::NoSuchDataset(_)) => Err(StoreError::NoSuchQueue(queue.to_string())),
-            Err(error) => Err(error.into()),
-        }
+        deleted.map_err(|error| missing(queue, error))
     }
 
     /// The queues of an account whose names begin with a prefix, from a name on.
@@ -121,24 +96,26 @@ impl QueueStore {
         max: usize,
     ) -> Result<Page, StoreError> {
         // Without the catalog the list is as old as what this process has heard.
-        self.catch_up().await;
-        let view = self.router.view();
-        let (folder, first) = (format!("{account}/"), from.unwrap_or_default().max(prefix));
+        self.kit.catch_up().await;
+        let view = self.kit.router().view();
         let mut queues = Vec::new();
-        for ((store, name), record) in view.datasets.range((STORE.to_owned(), format!("{folder}{first}"))..) {
-            let name = name.strip_prefix(&folder).filter(|name| store == STORE && name.starts_with(prefix));
-            let Some(name) = name else { break };
+        let first = from.unwrap_or_default().max(prefix);
+        for (name, record) in self.kit.datasets(&view, account, first) {
+            if !name.starts_with(prefix) {
+                break;
+            }
             if queues.len() >= max {
                 return Ok(Page { queues, next: Some(name.to_owned()) });
             }
-            queues.push(Listed { name: name.to_owned(), metadata: from_json(&record.body)?.metadata });
+            let metadata = read_body::<QueueBody>(record)?.metadata;
+            queues.push(Listed { name: name.to_owned(), metadata });
         }
         Ok(Page { queues, next: None })
     }
 
     /// A queue's metadata.
     pub async fn metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        Ok(from_json(&self.record(queue).await?.body)?.metadata)
+        Ok(self.body(queue).await?.metadata)
     }
 
     /// Replaces a queue's metadata.
@@ -148,7 +125,7 @@ impl QueueStore {
 
     /// A queue's stored access policies.
     pub async fn policies(&self, queue: &QueueName) -> Result<Vec<Policy>, StoreError> {
-        Ok(from_json(&self.record(queue).await?.body)?.policies)
+        Ok(self.body(queue).await?.policies)
     }
 
     /// Replaces a queue's stored access policies.
@@ -156,29 +133,25 @@ impl QueueStore {
         self.change(queue, |body| body.policies = policies).await
     }
 
-    async fn change(&self, queue: &QueueName, change: impl FnOnce(&mut Body)) -> Result<(), StoreError> {
-        let changed = self.driver.update_dataset(STORE, queue.dataset(), |stored| {
-            let mut body = from_json(stored)?;
-            change(&mut body);
-            *stored = to_json(&body);
-            Ok::<(), StoreError>(())
-        });
-        let changed = changed.await;
-        self.catch_up().await;
-        match changed {
-            Ok(_) => Ok(()),
-            Err(StoreError::Catalog(CatalogError::NoSuchDataset(_))) => {
-                Err(StoreError::NoSuchQueue(queue.to_string()))
-            }
-            Err(error) => Err(error),
-        }
+    async fn body(&self, queue: &QueueName) -> Result<QueueBody, StoreError> {
+        let record = self.kit.dataset(queue.id()).await.map_err(|error| missing(queue, error))?;
+        Ok(read_body(&record)?)
     }
 
-    /// Has this process see what was just changed. If the catalog cannot be asked now, it will by itself, later.
-    pub(super) async fn catch_up(&self) {
-        if let Err(error) = self.router.refresh().await {
-            tracing::debug!(%error, "what this process knows of queues is as old as its last word from the catalog");
-        }
+    async fn change(&self, queue: &QueueName, change: impl FnOnce(&mut QueueBody)) -> Result<(), StoreError> {
+        let edit = |body: &mut QueueBody| {
+            change(body);
+            Ok(())
+        };
+        self.kit.change(queue.id(), edit).await.map_err(|error| missing(queue, error))
+    }
+}
+
+/// An error about a queue: there may be none.
+fn missing(queue: &QueueName, error: polyshard_store::Error) -> StoreError {
+    match error.kind {
+        ErrorKind::NoDataset => StoreError::NoSuchQueue(queue.to_string()),
+        _ => StoreError::Kit(error),
     }
 }
 
@@ -193,22 +166,15 @@ fn same_metadata(one: &Metadata, other: &Metadata) -> bool {
     sorted(one) == sorted(other)
 }
 
-fn to_json(body: &Body) -> serde_json::Value {
-    serde_json::to_value(body).expect("a queue's record is plain JSON")
-}
-
-fn from_json(body: &serde_json::Value) -> Result<Body, StoreError> {
-    let body = Body::deserialize(body).map_err(|_| StoreError::Damaged("queue record"))?;
-    if body.format > BODY_FORMAT {
-        tracing::warn!(format = body.format, "a queue's record is of a newer program; upgrade this process");
-        return Err(StoreError::Damaged("queue record (it is of a newer program)"));
-    }
-    Ok(body)
-}
-
 #[cfg(test)]
 mod tests {
+    use polyshard_store::{Error, read_stored};
+
     use super::*;
+
+    fn from_json(stored: &serde_json::Value) -> Result<QueueBody, Error> {
+        read_stored("a queue", stored)
+    }
 
     #[test]
     fn the_first_format_of_a_record_is_still_read() {

@@ -1,71 +1,42 @@
 //! The properties of an account's queue service, kept in the catalog.
 
 use polyshard_azure_storage::{PropertiesPatch, ServiceProperties};
-use polyshard_catalog::CatalogError;
+use polyshard_store::Body;
 use serde::{Deserialize, Serialize};
 
-use super::{QueueStore, StoreError, default_map, default_rule};
+use super::{QueueStore, StoreError};
 
-/// What the catalog calls the records of accounts.
-const SERVICE_STORE: &str = "queue-service";
-
-/// The format of [`Body`].
-const BODY_FORMAT: u32 = 1;
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Body {
-    format: u32,
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct AccountBody {
     properties: ServiceProperties,
 }
 
+impl Body for AccountBody {
+    const FORMAT: u32 = 1;
+}
+
 impl QueueStore {
-    /// An account's properties.
-    pub async fn properties(&self, account: &str) -> Result<ServiceProperties, StoreError> {
-        match self.router.dataset(SERVICE_STORE, account).await? {
-            Some(record) => Ok(from_json(&record.body)?.properties),
-            None => Ok(ServiceProperties::default()),
-        }
+    /// An account's properties. The catalog is not asked: a stranger's request with an `Origin` comes here.
+    pub fn properties(&self, account: &str) -> Result<ServiceProperties, StoreError> {
+        Ok(self.kit.settings::<AccountBody>(account)?.properties)
     }
 
     /// Sets some of an account's properties.
     pub async fn set_properties(&self, account: &str, patch: PropertiesPatch) -> Result<(), StoreError> {
-        let body = Body { format: BODY_FORMAT, properties: ServiceProperties::default() };
-        let made = self
-            .driver
-            .create_dataset_on_own_map(SERVICE_STORE, account, &default_map(), default_rule(), to_json(&body))
-            .await;
-        match made {
-            Ok(_) | Err(CatalogError::Exists(_)) => {}
-            Err(CatalogError::NoSuchMap(map)) => return Err(StoreError::NoMap(map.to_string())),
-            Err(error) => return Err(error.into()),
-        }
-        let changed = self.driver.update_dataset(SERVICE_STORE, account, |stored| {
-            let mut body = from_json(stored)?;
-            patch.apply(&mut body.properties);
-            *stored = to_json(&body);
-            Ok::<(), StoreError>(())
-        });
-        let changed = changed.await;
-        self.catch_up().await;
-        changed.map(drop)
+        let edit = |body: &mut AccountBody| patch.apply(&mut body.properties);
+        Ok(self.kit.change_settings(account, edit).await?)
     }
-}
-
-fn to_json(body: &Body) -> serde_json::Value {
-    serde_json::to_value(body).expect("properties are plain JSON")
-}
-
-fn from_json(body: &serde_json::Value) -> Result<Body, StoreError> {
-    let body = Body::deserialize(body).map_err(|_| StoreError::Damaged("service properties"))?;
-    if body.format > BODY_FORMAT {
-        return Err(StoreError::Damaged("service properties (they are of a newer program)"));
-    }
-    Ok(body)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::from_json;
+    use polyshard_store::{Error, read_stored};
+
+    use super::AccountBody;
+
+    fn from_json(stored: &serde_json::Value) -> Result<AccountBody, Error> {
+        read_stored("an account", stored)
+    }
 
     #[test]
     fn the_first_format_of_properties_is_still_read() {

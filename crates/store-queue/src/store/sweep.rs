@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_catalog::DatasetRecord;
-use polyshard_router::{Rounds, RouterError, Upkeep};
+use polyshard_store::{PeriodicTask, Placed, Upkeep};
 
-use super::ask::{Ask, Kind};
+use super::ask::{Kind, Query};
 use super::messages::{REMOVE_ROWS_MAX, broken};
 use super::statements::texts;
-use super::{Home, QueueStore, STORE, StoreError};
+use super::{QueueStore, STORE, StoreError};
 
 /// How often to look. Expired messages are never shown, so only their room is at stake.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
@@ -20,16 +20,16 @@ const LOOK_AGAIN_MS: i64 = 3600 * 1000;
 
 /// How the messages of queues that are gone are found and removed.
 const UPKEEP: Upkeep = Upkeep {
-    store: STORE,
+    store: STORE.id,
     any: |dialect| texts(dialect).any.clone(),
     remove: |dialect| texts(dialect).remove_some.clone(),
 };
 
 impl QueueStore {
     /// Starts the task that removes what nobody can see any more.
-    pub fn keep_tidy(self: &Arc<Self>) -> Rounds {
+    pub fn keep_tidy(self: &Arc<Self>) -> PeriodicTask {
         let store = self.clone();
-        Rounds::start("removes expired messages", SWEEP_EVERY, self.deleted.clone(), move || {
+        PeriodicTask::start("removes expired messages", SWEEP_EVERY, self.deleted.clone(), move || {
             let store = store.clone();
             async move { store.sweep().await }
         })
@@ -38,7 +38,8 @@ impl QueueStore {
     /// Removes, in bounded steps, what has expired and what belongs to queues that are gone. A queue that cannot be
     /// reached now is left for the next round.
     pub async fn sweep(&self) {
-        let queues: Vec<Arc<DatasetRecord>> = self.router.view().datasets_of(STORE).cloned().collect();
+        let queues: Vec<Arc<DatasetRecord>> =
+            self.kit.router().view().datasets_of(STORE.id).cloned().collect();
         self.forget_all_but(&queues);
         for record in &queues {
             if self.is_due(record.id)
@@ -47,7 +48,7 @@ impl QueueStore {
                 report(&record.name, &error);
             }
         }
-        UPKEEP.run(&self.router, &self.driver, self.now_ms()).await;
+        UPKEEP.run(self.kit.router(), self.kit.driver(), self.now_ms()).await;
     }
 
     /// Notes that a message of a queue expires at a time.
@@ -71,32 +72,32 @@ impl QueueStore {
     }
 
     async fn remove_expired(&self, record: &Arc<DatasetRecord>) -> Result<(), StoreError> {
-        let home = self.home_of(record.clone(), name_in_account(&record.name))?;
+        let place = self.kit.place_of(record.clone(), name_in_account(&record.name))?;
         let now_ms = self.now_ms();
         // Noted before it is read: what is put meanwhile lowers it.
-        self.expiries.lock().expect("no panic while held").insert(home.dataset, now_ms + LOOK_AGAIN_MS);
-        let first_ms = self.first_expiry(&home).await;
-        let first_ms = first_ms.inspect_err(|_| self.expires_at(home.dataset, now_ms))?;
-        self.expires_at(home.dataset, first_ms);
+        self.expiries.lock().expect("no panic while held").insert(place.record.id, now_ms + LOOK_AGAIN_MS);
+        let first_ms = self.first_expiry(&place).await;
+        let first_ms = first_ms.inspect_err(|_| self.expires_at(place.record.id, now_ms))?;
+        self.expires_at(place.record.id, first_ms);
         if first_ms > now_ms {
             return Ok(());
         }
         let remove = || {
-            Ask::new(Kind::Change, |texts| &texts.remove_expired, &home).bind(now_ms).bind(REMOVE_ROWS_MAX)
+            Query::new(Kind::Change, |texts| &texts.remove_expired, &place).bind(now_ms).bind(REMOVE_ROWS_MAX)
         };
-        self.remove(&home, remove).await
+        self.remove(&place, remove).await
     }
 
-    async fn first_expiry(&self, home: &Home) -> Result<i64, StoreError> {
-        let first = Ask::new(Kind::Read, |texts| &texts.first_expiry, home);
-        let first = self.ask(home, first).await?.one().and_then(|row| row.opt_int(0)).map_err(broken)?;
+    async fn first_expiry(&self, place: &Placed) -> Result<i64, StoreError> {
+        let first = Query::new(Kind::Read, |texts| &texts.first_expiry, place);
+        let first = self.ask(place, first).await?.one().and_then(|row| row.opt_int(0)).map_err(broken)?;
         Ok(first.unwrap_or(i64::MAX))
     }
 
     /// Runs a removing statement until it finds no more, or until it is another queue's turn.
-    async fn remove(&self, home: &Home, next: impl Fn() -> Ask) -> Result<(), StoreError> {
+    async fn remove(&self, place: &Placed, next: impl Fn() -> Query) -> Result<(), StoreError> {
         for _ in 0..WRITES_PER_QUEUE_MAX {
-            let removed = self.ask(home, next()).await?.affected();
+            let removed = self.ask(place, next()).await?.affected();
             if removed < REMOVE_ROWS_MAX as u64 {
                 break;
             }
@@ -107,16 +108,11 @@ impl QueueStore {
 
 /// A shard that is away, or a range that may not be written now, is in other logs already; anything else is not.
 fn report(queue: &str, error: &StoreError) {
-    let passing = match error {
-        StoreError::Router(RouterError::ReadOnly(_) | RouterError::Offline(_)) => true,
-        StoreError::Router(error) => error.is_retryable(),
-        StoreError::Catalog(error) => error.is_retryable(),
-        _ => false,
-    };
-    if passing {
-        tracing::debug!(queue, %error, "messages nobody can see stay until the next round");
-    } else {
-        tracing::warn!(queue, %error, "messages nobody can see could not be removed");
+    match error {
+        StoreError::Kit(error) if error.is_passing() => {
+            tracing::debug!(queue, %error, "expired messages stay until the next round");
+        }
+        _ => tracing::warn!(queue, %error, "expired messages not removed; retrying"),
     }
 }
 

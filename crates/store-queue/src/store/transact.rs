@@ -13,46 +13,46 @@ use polyshard_azure_storage::xml::is_xml_char;
 use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{Dialect, Expect, Rows, Statement, Transaction};
 use polyshard_map::{Key, MapName};
-use polyshard_router::descriptor;
 use polyshard_shard::Dataset;
+use polyshard_store::{Placed, descriptor};
 
 use super::messages::{broken, reason};
 use super::statements::texts;
-use super::{Home, QueueStore, StoreError};
+use super::{QueueStore, StoreError};
 use crate::message::{MESSAGE_BYTES_MAX, Message, MessageId, NewMessage, PopReceipt, VISIBILITY_MS_MAX};
 use crate::name::QueueName;
 use crate::schema::MESSAGES;
 
 /// A message to be put: checked, placed, and given its id and times.
 pub struct Enqueue {
-    home: Home,
+    place: Placed,
     message: Message,
 }
 
 impl Enqueue {
     /// The map that places its queue.
     pub fn map(&self) -> &MapName {
-        &self.home.record.map
+        &self.place.record.map
     }
 
     /// The queue's key there: the transaction must be on the shard that owns it.
     pub fn key(&self) -> &Key {
-        &self.home.key[0]
+        &self.place.key[0]
     }
 
     /// The placement of the message's row.
     pub fn placement(&self) -> &[u8] {
-        &self.home.placement
+        &self.place.placement
     }
 
     /// The queue, as the catalog knows it.
     pub fn record(&self) -> &Arc<DatasetRecord> {
-        &self.home.record
+        &self.place.record
     }
 
     /// What the shard must know of its queue before the first message: `Router::bind`.
     pub fn dataset(&self, dialect: Dialect) -> Dataset {
-        descriptor(&self.home.record, dialect.own_table(MESSAGES))
+        descriptor(&self.place.record, dialect.own_table(MESSAGES))
     }
 
     /// The message as it will be.
@@ -63,10 +63,10 @@ impl Enqueue {
 
 /// The statements that put the message.
 pub fn enqueue_statements(dialect: Dialect, enqueue: &Enqueue) -> Vec<Statement> {
-    let Enqueue { home, message } = enqueue;
+    let Enqueue { place, message } = enqueue;
     let put = Statement::new(texts(dialect).put.clone())
-        .bind(home.dataset())
-        .bind(home.placement.as_slice())
+        .bind(place.dataset())
+        .bind(place.placement.as_slice())
         .bind(message.id.as_bytes())
         .bind(message.visible_ms)
         .bind(message.expires_ms)
@@ -78,7 +78,7 @@ pub fn enqueue_statements(dialect: Dialect, enqueue: &Enqueue) -> Vec<Statement>
 
 /// A message to be deleted by whom got it last.
 pub struct Removal {
-    home: Home,
+    place: Placed,
     id: MessageId,
     receipt: PopReceipt,
     now_ms: i64,
@@ -87,17 +87,17 @@ pub struct Removal {
 impl Removal {
     /// The map that places its queue.
     pub fn map(&self) -> &MapName {
-        &self.home.record.map
+        &self.place.record.map
     }
 
     /// The queue's key there: the transaction must be on the shard that owns it.
     pub fn key(&self) -> &Key {
-        &self.home.key[0]
+        &self.place.key[0]
     }
 
     /// What the shard knows of its queue.
     pub fn dataset(&self, dialect: Dialect) -> Dataset {
-        descriptor(&self.home.record, dialect.own_table(MESSAGES))
+        descriptor(&self.place.record, dialect.own_table(MESSAGES))
     }
 
     /// Deletes it: one row, if the receipt is its last one.
@@ -121,8 +121,8 @@ impl Removal {
 
     fn of_message(&self, text: Arc<str>) -> Statement {
         Statement::new(text)
-            .bind(self.home.dataset())
-            .bind(self.home.placement.as_slice())
+            .bind(self.place.dataset())
+            .bind(self.place.placement.as_slice())
             .bind(self.id.as_bytes())
     }
 }
@@ -145,11 +145,11 @@ impl QueueStore {
         if !new.body.chars().all(is_xml_char) {
             return Err(StoreError::Unwritable);
         }
-        let home = self.home(queue).await?;
+        let place = self.place(queue).await?;
         let message = self.message(new)?;
         // Should it be committed, it may be the first of its queue to expire.
-        self.expires_at(home.dataset, message.expires_ms);
-        Ok(Enqueue { home, message })
+        self.expires_at(place.record.id, message.expires_ms);
+        Ok(Enqueue { place, message })
     }
 
     /// The end of a message, for a transaction of the caller's.
@@ -159,7 +159,7 @@ impl QueueStore {
         id: MessageId,
         receipt: PopReceipt,
     ) -> Result<Removal, StoreError> {
-        let home = self.home(queue).await?;
-        Ok(Removal { home, id, receipt, now_ms: self.now_ms() })
+        let place = self.place(queue).await?;
+        Ok(Removal { place, id, receipt, now_ms: self.now_ms() })
     }
 }

@@ -275,6 +275,6 @@ async fn an_empty_queue_is_asked_without_a_write(place: Place) {
     cluster.router.refresh().await.unwrap();
     assert!(store.get(&jobs, 1, 60_000).await.unwrap().is_empty());
     let put = store.put(&jobs, text("y")).await;
-    assert!(matches!(put, Err(StoreError::Router(_))), "{put:?}");
+    assert!(matches!(put, Err(StoreError::Kit(_))), "{put:?}");
     cluster.close().await;
 }

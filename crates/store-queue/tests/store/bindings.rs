@@ -31,7 +31,7 @@ fn text(body: &str) -> NewMessage {
 
 fn binding(name: &str) -> Binding {
     Binding {
-        store: STORE.to_owned(),
+        store: STORE.id.to_owned(),
         name: format!("acct/{name}"),
         map: MapName::new("tenants").unwrap(),
         rule: KeyRule { attribute: "name".to_owned(), part: KeyPart::Before("-".to_owned()) },
@@ -81,13 +81,13 @@ async fn a_bound_name_is_placed_by_its_map(place: Place) {
     assert_eq!(rows_on(&cluster, "s3").await, 1);
 
     // Unbound, the next one of this name has the store's own map; the one that is there stays.
-    cluster.driver.unbind_dataset(STORE, jobs.dataset()).await.unwrap();
-    let again = cluster.driver.unbind_dataset(STORE, jobs.dataset()).await;
+    cluster.driver.unbind_dataset(STORE.id, jobs.dataset()).await.unwrap();
+    let again = cluster.driver.unbind_dataset(STORE.id, jobs.dataset()).await;
     assert!(matches!(again, Err(CatalogError::NoSuchDataset(_))), "{again:?}");
     assert_eq!(bodies(&store.peek(&jobs, 2).await.unwrap()), ["b"]);
     store.delete(&jobs).await.unwrap();
     store.create(&jobs, Metadata::new()).await.unwrap();
-    let record = cluster.router.dataset(STORE, jobs.dataset()).await.unwrap().unwrap();
+    let record = cluster.router.dataset(STORE.id, jobs.dataset()).await.unwrap().unwrap();
     assert_eq!(record.map.as_str(), "queues");
 
     // A name that the map has no key for has no place, and who makes the queue is told.
@@ -112,12 +112,12 @@ async fn only_a_queue_that_never_had_a_message_can_be_bound(place: Place) {
     let refused = cluster.driver.bind_dataset(&binding("7-used")).await.unwrap_err();
     assert!(matches!(refused, CatalogError::HoldsData { .. }), "{refused}");
     // Nothing of the attempt is left: no binding, and the queue works.
-    let forgotten = cluster.driver.unbind_dataset(STORE, used.dataset()).await;
+    let forgotten = cluster.driver.unbind_dataset(STORE.id, used.dataset()).await;
     assert!(matches!(forgotten, Err(CatalogError::NoSuchDataset(_))), "{forgotten:?}");
     store.put(&used, text("more")).await.unwrap();
     assert_eq!(bodies(&store.peek(&used, 3).await.unwrap()), ["kept", "more"]);
 
-    let old = cluster.router.dataset(STORE, fresh.dataset()).await.unwrap().unwrap();
+    let old = cluster.router.dataset(STORE.id, fresh.dataset()).await.unwrap().unwrap();
     cluster.driver.bind_dataset(&binding("7-fresh")).await.unwrap();
     // A process that has not heard of it would have to do this before its first message.
     let s1 = cluster.router.administer(&ShardId::new("s1").unwrap()).await.unwrap();
@@ -162,13 +162,13 @@ async fn a_binding_that_is_refused_leaves_the_one_before_it(place: Place) {
     }
     store.delete(&jobs).await.unwrap();
     store.create(&jobs, Metadata::new()).await.unwrap();
-    let record = cluster.router.dataset(STORE, jobs.dataset()).await.unwrap().unwrap();
+    let record = cluster.router.dataset(STORE.id, jobs.dataset()).await.unwrap().unwrap();
     assert_eq!(record.map.as_str(), "tenants");
     // One that has no messages is bound anew, and stays so when it is made again.
     cluster.driver.bind_dataset(&elsewhere).await.unwrap();
     cluster.router.refresh().await.unwrap();
     store.put(&jobs, text("b")).await.unwrap();
-    let record = cluster.router.dataset(STORE, jobs.dataset()).await.unwrap().unwrap();
+    let record = cluster.router.dataset(STORE.id, jobs.dataset()).await.unwrap().unwrap();
     assert_eq!(record.map.as_str(), "queues");
     cluster.close().await;
 }
@@ -181,7 +181,7 @@ async fn a_family_is_bound_once_for_all_its_names(place: Place) {
     cluster.driver.bind_dataset(&binding("*-jobs")).await.unwrap();
     cluster.router.refresh().await.unwrap();
     let map_of = async |name: &str| {
-        let found = cluster.router.dataset(STORE, queue(name).dataset()).await.unwrap().unwrap();
+        let found = cluster.router.dataset(STORE.id, queue(name).dataset()).await.unwrap().unwrap();
         found.map.as_str().to_owned()
     };
     for (name, map) in [("7-jobs", "tenants"), ("12-jobs", "tenants"), ("mail", "queues")] {
@@ -199,7 +199,7 @@ async fn a_family_is_bound_once_for_all_its_names(place: Place) {
     cluster.driver.bind_dataset(&own).await.unwrap();
     store.create(&queue("9-jobs"), Metadata::new()).await.unwrap();
     assert_eq!(map_of("9-jobs").await, "queues");
-    cluster.driver.unbind_dataset(STORE, "acct/*-jobs").await.unwrap();
+    cluster.driver.unbind_dataset(STORE.id, "acct/*-jobs").await.unwrap();
     store.create(&queue("8-jobs"), Metadata::new()).await.unwrap();
     assert_eq!((map_of("8-jobs").await, map_of("7-jobs").await), ("queues".to_owned(), "tenants".to_owned()));
     cluster.close().await;
@@ -210,7 +210,7 @@ async fn a_binding_left_unfinished_is_finished(place: Place) {
     let cluster = open(&place).await;
     let (store, jobs) = (&cluster.store, queue("7-jobs"));
     store.create(&jobs, Metadata::new()).await.unwrap();
-    let old = cluster.router.dataset(STORE, jobs.dataset()).await.unwrap().unwrap();
+    let old = cluster.router.dataset(STORE.id, jobs.dataset()).await.unwrap().unwrap();
     let Binding { name, map, rule, .. } = binding("7-jobs");
     let body = serde_json::json!({ "format": 1 });
     cluster.driver.create_dataset("queue-binding", &name, &map, rule, body).await.unwrap();
@@ -221,7 +221,8 @@ async fn a_binding_left_unfinished_is_finished(place: Place) {
     cluster.router.refresh().await.unwrap();
     let tidy = store.keep_tidy();
     let finished = async {
-        while cluster.router.dataset(STORE, jobs.dataset()).await.unwrap().unwrap().map.as_str() != "tenants"
+        while cluster.router.dataset(STORE.id, jobs.dataset()).await.unwrap().unwrap().map.as_str()
+            != "tenants"
         {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

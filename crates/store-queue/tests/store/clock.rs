@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use polyshard_store_queue::Clock;
+use polyshard_store::Clock;
 
 /// A clock that stands still until it is told to move on.
 pub struct HandClock(AtomicI64);

@@ -13,6 +13,7 @@ use polyshard_map::{
 };
 use polyshard_router::{Router, RouterOptions};
 use polyshard_shard::{RouterId, ShardOptions, StoreSchema};
+use polyshard_store::{Host, HostParts, Kit, Stores};
 use uuid::Uuid;
 
 const BUCKETS: u32 = 16;
@@ -20,19 +21,22 @@ const BUCKETS: u32 = 16;
 /// Says where a database is by its name.
 pub type Locate = Arc<dyn Fn(&str) -> Target + Send + Sync>;
 
-/// Tells the time in ticks of 100 ns since 1970.
-pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+pub use polyshard_store::Clock;
 
 /// A store that a cluster can be opened with.
 pub trait Store {
     /// The map of its datasets.
     const MAP: &'static str;
+    /// What it declares.
+    const DECLARATION: &'static polyshard_store::Store;
+    /// The list of stores.
+    const STORES: Stores;
 
     /// Its tables.
     fn schema() -> StoreSchema;
 
     /// The store of one process.
-    fn open(router: Arc<Router>, driver: Arc<Driver>, clock: Clock) -> Self;
+    fn open(kit: Kit) -> Self;
 }
 
 /// One process of a cluster, and its store.
@@ -64,7 +68,14 @@ impl<S: Store> Cluster<S> {
         let driver =
             Arc::new(Driver::new(catalog.clone(), router.shard_source(), FenceLimits::default(), None));
         let resolver = Resolver::start(driver.clone());
-        let store = Arc::new(S::open(router.clone(), driver.clone(), clock));
+        let parts = HostParts {
+            stores: S::STORES,
+            router: router.clone(),
+            driver: driver.clone(),
+            clock,
+            random: Arc::new(rand::random::<u64>),
+        };
+        let store = Arc::new(S::open(Kit::new(&Arc::new(Host::new(parts)), S::DECLARATION)));
         let cluster = Cluster { store, router, driver, catalog, resolver };
         if cluster.router.view().shards.is_empty() {
             cluster.make(shards).await;

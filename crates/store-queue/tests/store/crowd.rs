@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use polyshard_store_queue::{Clock, Metadata, NewMessage, QueueName, QueueStore, StoreError, Ttl};
+use polyshard_store::Clock;
+use polyshard_store_queue::{Metadata, NewMessage, QueueName, QueueStore, StoreError, Ttl};
 
 use crate::Cluster;
 use crate::place::Place;

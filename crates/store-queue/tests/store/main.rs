@@ -7,25 +7,25 @@ mod bindings;
 mod clock;
 mod cluster;
 mod crowd;
+mod settings;
 mod transact;
 
-use std::sync::Arc;
-
-use polyshard_catalog::Driver;
-use polyshard_router::Router;
 use polyshard_shard::StoreSchema;
-use polyshard_store_queue::{DEFAULT_MAP, QueueStore, schema};
+use polyshard_store::{Kit, Store, Stores};
+use polyshard_store_queue::{DEFAULT_MAP, QueueStore, STORE, schema};
 
 type Cluster = cluster::Cluster<QueueStore>;
 
 impl cluster::Store for QueueStore {
     const MAP: &'static str = DEFAULT_MAP;
+    const DECLARATION: &'static Store = &STORE;
+    const STORES: Stores = Stores(&[&STORE]);
 
     fn schema() -> StoreSchema {
         schema()
     }
 
-    fn open(router: Arc<Router>, driver: Arc<Driver>, clock: cluster::Clock) -> QueueStore {
-        QueueStore::new(router, driver, clock, Arc::new(rand::random))
+    fn open(kit: Kit) -> QueueStore {
+        QueueStore::new(kit)
     }
 }

@@ -289,7 +289,7 @@ impl Session {
             if covered {
                 continue;
             }
-            self.door.router.charge(map, keys);
+            self.door.host.quotas().charge(map, keys);
             let entered = self.door.router.enter_within_map(&lite.tickets[0], map, keys, access).await;
             lite.tickets.push(Arc::new(entered.map_err(|error| reply::of_router(&error))?));
             lite.keys.push((map.clone(), keys.clone(), access));

@@ -2,10 +2,10 @@
 
 use polyshard_engine::{Dialect, Rows, Statement};
 use polyshard_map::{Key, MapName};
-use polyshard_router::rights::{Asked, Right};
 use polyshard_router::{Access, RouterError};
 use polyshard_shard::Dataset;
 use polyshard_sql::{Argument, PolyshardCall, SqlError, SqlState, TypeOid};
+use polyshard_store::rights::{AccessCheck, Right};
 
 use super::place::Wanted;
 use super::{Done, Session, Stop};
@@ -47,9 +47,10 @@ impl Session {
             Ok(enlisted) => enlisted,
             Err(Refusal::Sql(error)) => return Err(error.into()),
             Err(Refusal::Router(error)) => return Err(reply::of_router(&error).into()),
+            Err(Refusal::Store(error)) => return Err(reply::of_store(&error).into()),
         };
         let writes = enlisted.access() == Access::Write;
-        self.check_right(&Asked {
+        self.check_right(&AccessCheck {
             right: if writes { Right::Write } else { Right::Read },
             store,
             table: Some(&table),

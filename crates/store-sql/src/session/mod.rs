@@ -439,7 +439,7 @@ impl Session {
 }
 
 fn lite_settings(door: &Door, user: &str) -> polyshard_sql_on_sqlite::Settings {
-    let granted = || door.router.users().user(user).is_some_and(|known| known.rights.are_admin());
+    let granted = || door.host.users().user(user).is_some_and(|known| known.rights.are_admin());
     polyshard_sql_on_sqlite::Settings {
         user: user.to_owned(),
         is_superuser: user == door.login.user || granted(),

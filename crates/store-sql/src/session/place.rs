@@ -185,7 +185,7 @@ impl Session {
     pub(crate) fn admit(&self, wanted: &Wanted<'_>) -> Done {
         if let Wanted::Keys { keys, .. } = wanted {
             for (map, keys) in keys.iter() {
-                self.door.router.admit(map, keys).map_err(|error| reply::of_router(&error))?;
+                self.door.host.quotas().admit(map, keys).map_err(|error| reply::of_store(&error.into()))?;
             }
         }
         Ok(())
@@ -252,8 +252,8 @@ impl Session {
                     if backend.covers(map, keys, access) {
                         continue;
                     }
+                    self.door.host.quotas().charge(map, keys);
                     let router = &self.door.router;
-                    router.charge(map, keys);
                     match router.enter_within_map(backend.ticket(), map, keys, access).await {
                         Ok(ticket) => backend.add(ticket, map.clone(), keys.clone(), access),
                         Err(RouterError::CrossShard(_)) => {

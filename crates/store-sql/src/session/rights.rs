@@ -7,13 +7,14 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use polyshard_map::{Key, MapName};
-use polyshard_router::rights::{Asked, Missing, Right, Rights, StoreName, User, Users};
 use polyshard_sql::{
     Analysis, Called, CopyOther, Kind, Placement, Route, Schema, SqlError, SqlState, Statement, Volatility,
     ast,
 };
+use polyshard_store::rights::{AccessCheck, Missing, Right, Rights, User, Users};
 
 use super::Session;
+use crate::STORE;
 use crate::reply::state;
 use crate::settings;
 
@@ -119,13 +120,13 @@ impl Session {
     /// Whether statements must be looked at by themselves, because not everything is allowed.
     pub(crate) fn is_limited(&self) -> bool {
         let Some(who) = &self.who else { return false };
-        !who.find(&self.door.router.users()).is_some_and(|user| user.rights.are_all(StoreName::Sql))
+        !who.find(&self.door.host.users()).is_some_and(|user| user.rights.are_all(&STORE))
     }
 
     /// Whether users may be made and changed.
     pub(super) fn is_admin(&self) -> bool {
         let Some(who) = &self.who else { return true };
-        who.find(&self.door.router.users()).is_some_and(|user| user.rights.are_admin())
+        who.find(&self.door.host.users()).is_some_and(|user| user.rights.are_admin())
     }
 
     /// Refuses a setting that would have the shard take the client for another.
@@ -141,14 +142,14 @@ impl Session {
     /// Whether the user may still be here at all: what was opened goes on with the rights that it was opened with.
     pub(crate) fn check_still_there(&self) -> Result<(), SqlError> {
         let Some(who) = &self.who else { return Ok(()) };
-        who.rights(&self.door.router.users()).map(drop)
+        who.rights(&self.door.host.users()).map(drop)
     }
 
     /// Whether a command that changes how tables are placed may be carried out.
     pub(super) fn check_schema_right(&self) -> Result<(), SqlError> {
-        self.check_right(&Asked {
+        self.check_right(&AccessCheck {
             right: Right::Schema,
-            store: StoreName::Sql,
+            store: &STORE,
             table: None,
             map: None,
             keys: None,
@@ -156,9 +157,9 @@ impl Session {
     }
 
     /// Whether something of any store may be done.
-    pub(super) fn check_right(&self, asked: &Asked<'_>) -> Result<(), SqlError> {
+    pub(super) fn check_right(&self, asked: &AccessCheck<'_>) -> Result<(), SqlError> {
         let Some(who) = &self.who else { return Ok(()) };
-        who.rights(&self.door.router.users())?.check(asked).map_err(refused)
+        who.rights(&self.door.host.users())?.check(asked).map_err(refused)
     }
 
     /// Whether a statement may be carried out on its way to these places.
@@ -170,9 +171,9 @@ impl Session {
         schema: &Schema,
     ) -> Result<(), SqlError> {
         let Some(who) = &self.who else { return Ok(()) };
-        let users = self.door.router.users();
+        let users = self.door.host.users();
         let rights = who.rights(&users)?;
-        if rights.are_all(StoreName::Sql) {
+        if rights.are_all(&STORE) {
             return Ok(());
         }
         let (temporary, search_path) = (&self.transaction.temporary, &self.search_path);
@@ -243,20 +244,22 @@ impl Judge<'_> {
             };
             let right = if *written || locked { Right::Write } else { Right::Read };
             let shown = name.to_string();
-            let asked = Asked { right, store: StoreName::Sql, table: Some(&shown), map: None, keys: None };
+            let asked = AccessCheck { right, store: &STORE, table: Some(&shown), map: None, keys: None };
             match placement {
                 Some(Placement::Sharded { map, column, .. }) => {
                     let keys = keys_of(self.route, map);
-                    let by_key = Asked { map: Some(map), keys: keys.as_deref(), ..asked };
+                    let by_key = AccessCheck { map: Some(map), keys: keys.as_deref(), ..asked };
                     self.rights.check(&by_key).map_err(refused)?;
-                    if right == Right::Write && self.rights.check(&Asked { keys: None, ..by_key }).is_err() {
+                    if right == Right::Write
+                        && self.rights.check(&AccessCheck { keys: None, ..by_key }).is_err()
+                    {
                         let column =
                             self.schema.tables.get(name).and_then(|table| table.columns.get(*column));
                         check_conflict(inner, column.map_or("", |column| &column.name))?;
                     }
                 }
                 Some(Placement::Reference { .. }) if right == Right::Read => {
-                    self.rights.check_reference(StoreName::Sql, &shown).map_err(refused)?;
+                    self.rights.check_reference(&STORE, &shown).map_err(refused)?;
                 }
                 _ => self.rights.check(&asked).map_err(refused)?,
             }
@@ -266,7 +269,7 @@ impl Judge<'_> {
 
     /// A right on all of SQL.
     fn whole(&self, right: Right) -> Result<(), SqlError> {
-        let asked = Asked { right, store: StoreName::Sql, table: None, map: None, keys: None };
+        let asked = AccessCheck { right, store: &STORE, table: None, map: None, keys: None };
         self.rights.check(&asked).map_err(refused)
     }
 

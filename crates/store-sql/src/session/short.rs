@@ -211,7 +211,7 @@ impl Session {
         let outdated = way.basis.position < self.door.journal.position();
         if outdated
             || !turn.has(&self.settings, way.description.id)
-            || !self.door.router.try_admit(&map, &key)
+            || !self.door.host.quotas().try_admit(&map, &key)
         {
             turn.finish();
             return Ok(Taken::Not);

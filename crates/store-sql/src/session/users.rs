@@ -2,8 +2,8 @@
 //! shards, and a password never gets into the journal of what all shards have alike.
 
 use polyshard_catalog::{CatalogError, USER_STORE};
-use polyshard_router::rights::{USER_FORMAT, UserBody};
 use polyshard_sql::{Ddl, SqlError, SqlState, Statement};
+use polyshard_store::rights::{USER_FORMAT, UserBody};
 
 use super::{Done, Session};
 use crate::reply::{self, state};
@@ -61,7 +61,7 @@ impl Session {
             return Err(SqlError::new(state::ACTIVE_TRANSACTION, message).into());
         }
         let asked = Asked::read(statement.text())?;
-        let users = self.door.router.users();
+        let users = self.door.host.users();
         let known = users.user(&asked.name).is_some();
         match asked.verb {
             Verb::Drop if !known && asked.if_exists => {}

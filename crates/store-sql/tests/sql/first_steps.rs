@@ -1,6 +1,6 @@
 //! What people try first in psql, on SQLite shards. G1, C1, C3.
 
-use polyshard_router::rights::Right;
+use polyshard_store::rights::Right;
 
 use crate::rights::{connect, on_table, put};
 use crate::support::{Cluster, refusal, rows};

@@ -4,20 +4,20 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use polyshard_catalog::{CatalogError, USER_STORE};
 use polyshard_map::MapName;
-use polyshard_router::rights::{Asked, Grant, GrantedKeys, Right, StoreName, USER_FORMAT, UserBody};
+use polyshard_store::rights::{AccessCheck, Grant, GrantedKeys, Right, USER_FORMAT, UserBody};
 use polyshard_store_sql::kept_password;
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
 use crate::embedded::with_tables as files_with_tables;
-use crate::support::{Cluster, PASSWORD, refusal, rows};
+use crate::support::{Cluster, OTHER, PASSWORD, STORES, refusal, rows};
 
 pub fn everywhere(right: Right) -> Grant {
     Grant { right, store: None, map: None, keys: None, table: None }
 }
 
 pub fn on_table(right: Right, table: &str) -> Grant {
-    Grant { store: Some(StoreName::Sql), table: Some(table.to_owned()), ..everywhere(right) }
+    Grant { store: STORES.id("sql").ok(), table: Some(table.to_owned()), ..everywhere(right) }
 }
 
 fn on_keys(right: Right, keys: GrantedKeys) -> Grant {
@@ -328,9 +328,8 @@ async fn a_user_that_cannot_be_read_may_do_nothing() {
     let change = |_| Ok::<_, CatalogError>(json!({"format": USER_FORMAT + 1, "beyond": true}));
     cluster.driver.catalog().put_user(USER_STORE, "newer", change).await.unwrap();
     cluster.router.refresh().await.unwrap();
-    let users = cluster.router.users();
-    let asked =
-        Asked { right: Right::Read, store: StoreName::Tables, table: Some("t"), map: None, keys: None };
+    let users = cluster.host.users();
+    let asked = AccessCheck { right: Right::Read, store: &OTHER, table: Some("t"), map: None, keys: None };
     assert!(users.account("newer").is_some_and(|rights| rights.check(&asked).is_err()));
     assert!(users.user("newer").is_some_and(|user| user.scram.is_none()));
     cluster.close().await;

@@ -11,9 +11,10 @@ use polyshard_map::{HashSpec, Key, KeyType, MapDefinition, MapName, Scheme};
 use polyshard_router::Access;
 use polyshard_shard::{Dataset, Placement, StoreSchema};
 use polyshard_sql::SqlError;
+use polyshard_store::Store;
 use polyshard_store_sql::{Enlisted, Enlisting, Limits, Step, StoreFunction, Stores};
 
-use crate::support::{Cluster, Setup, refusal, rows};
+use crate::support::{Cluster, OTHER, Setup, refusal, rows};
 use crate::transactions::script;
 
 fn count(cluster: &Cluster, shard: &str) -> i64 {
@@ -260,6 +261,10 @@ const KEEP: StoreFunction = StoreFunction { name: "keep", parameters: &["tenant"
 impl Stores for Things {
     fn functions(&self) -> &'static [StoreFunction] {
         &[KEEP]
+    }
+
+    fn concerned(&self, _: &str, arguments: &[Option<String>]) -> (&'static Store, String) {
+        (&OTHER, arguments[0].clone().unwrap_or_default())
     }
 
     fn enlist<'a>(&'a self, _: &'a str, arguments: Vec<Option<String>>) -> Enlisting<'a> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use polyshard_catalog::{KeyPart, KeyRule, QUOTA_STORE};
 use polyshard_map::MapName;
-use polyshard_router::rights::Right;
-use polyshard_router::{QUOTA_FORMAT, QuotaBody, QuotaOf};
+use polyshard_store::rights::Right;
+use polyshard_store::{QUOTA_FORMAT, QuotaBody, QuotaOf};
 use tokio_postgres::error::SqlState;
 
 use crate::rights::{connect, everywhere, on_table, put};
@@ -259,7 +259,7 @@ async fn rights_and_quotas_hold_for_what_was_prepared_before() {
     let map = MapName::new("tenants").unwrap();
     cluster.driver.create_dataset(QUOTA_STORE, "of 3", &map, rule, body).await.unwrap();
     cluster.router.refresh().await.unwrap();
-    cluster.router.share_quotas(3600);
+    cluster.host.quotas().share(3600);
     client.query_one(&get, &[&3_i64]).await.unwrap();
     let short = client.query_one(&get, &[&3_i64]).await.unwrap_err();
     let short = short.as_db_error().unwrap().clone();

@@ -15,7 +15,8 @@ use polyshard_mover::Mover;
 use polyshard_router::{Router, RouterOptions};
 use polyshard_schema::{Journal, JournalOptions};
 use polyshard_shard::{OpId, RouterId, ShardOptions};
-use polyshard_store_sql::{Door, Limits, Login, Parts, Random};
+use polyshard_store::{Host, HostParts, Store, Stores};
+use polyshard_store_sql::{Door, Limits, Login, Parts, Random, STORE};
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown, ShutdownTrigger};
 use tempfile::TempDir;
@@ -25,10 +26,15 @@ use uuid::Uuid;
 
 pub const PASSWORD: &str = "a password";
 
+/// A store beside this one.
+pub static OTHER: Store = Store::new("other", "things");
+pub const STORES: Stores = Stores(&[&STORE, &OTHER]);
+
 /// A process with an SQL door.
 pub struct Cluster {
     pub place: Place,
     pub port: u16,
+    pub host: Arc<Host>,
     pub router: Arc<Router>,
     pub driver: Arc<Driver>,
     pub journal: Arc<Journal>,
@@ -166,6 +172,13 @@ impl Cluster {
         driver.set_carrier(Arc::new(Mover::new(router.shard_source())));
         let resolver = Resolver::start(driver.clone());
         let options = JournalOptions { failpoint: setup.failpoint.clone(), ..JournalOptions::default() };
+        let host = Arc::new(Host::new(HostParts {
+            stores: STORES,
+            router: router.clone(),
+            driver: driver.clone(),
+            clock: Arc::new(|| micros() * 10),
+            random: Arc::new(rand::random::<u64>),
+        }));
         let journal = Arc::new(Journal::new(router.clone(), driver.clone(), options));
         let random: Random = Arc::new(|bytes: &mut [u8]| rand::fill(bytes));
         let login = Login {
@@ -176,7 +189,7 @@ impl Cluster {
             tls_only: false,
         };
         let parts = Parts {
-            router: router.clone(),
+            host: host.clone(),
             journal: journal.clone(),
             catalog: catalog.clone(),
             login,
@@ -193,7 +206,19 @@ impl Cluster {
         let port = listener.address().port();
         let (trigger, shutdown) = Shutdown::new();
         let served = tokio::spawn(door.serve(listener, shutdown));
-        Cluster { place, port, router, driver, journal, door: prepared, catalog, resolver, trigger, served }
+        Cluster {
+            place,
+            port,
+            host,
+            router,
+            driver,
+            journal,
+            door: prepared,
+            catalog,
+            resolver,
+            trigger,
+            served,
+        }
     }
 
     pub async fn add_shard(&self, name: &str) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use polyshard_azure_storage::Timestamp;
 use polyshard_engine::{self as engine, Batch, Expect, Rows, Statement};
-use polyshard_router::{Access, Router, Ticket, enlist};
+use polyshard_router::{Access, Router, Ticket};
+use polyshard_store::register_dataset;
 
 use super::rows::{self, Target};
 use super::statements::texts;
@@ -89,16 +90,16 @@ impl TableStore {
         for (at, change) in changes.iter().enumerate() {
             rows::check(partition, change).map_err(|error| (at, error))?;
         }
-        let admitted = self.router.admit_to(&home.record, home.key.first(), changes.len());
+        let admitted = self.kit.host().quotas().admit_to(&home.record, home.key.first(), changes.len());
         admitted.map_err(|error| (0, error.into()))?;
         let mut turn = None;
         for _ in 0..TRIES_MAX {
             let work = Work {
-                router: self.router.clone(),
+                router: self.kit.router().clone(),
                 home: home.clone(),
                 partition: partition.clone(),
                 changes: changes.clone(),
-                now: self.next_tick(),
+                now: self.kit.next_ticks(),
             };
             let attempt = self.attempt(work).await.map_err(|error| (0, error))?;
             let lost = match attempt {
@@ -125,7 +126,7 @@ impl TableStore {
     async fn attempt(&self, work: Work) -> Result<Attempt, StoreError> {
         let (map, key) = (work.home.record.map.clone(), work.home.key.clone());
         let work = async move |ticket: &Ticket| work.run(ticket).await;
-        Ok(self.router.call(&map, &key, Access::Write, work).await?)
+        Ok(self.kit.router().call(&map, &key, Access::Write, work).await?)
     }
 
     /// Why a change found nothing to do; none if it may succeed when tried again.
@@ -166,7 +167,7 @@ impl Work {
     async fn run(&self, ticket: &Ticket) -> Result<Attempt, engine::Error> {
         // A change of what must be there registers nothing: the table may never have had a row.
         if self.changes.iter().any(|change| change.kind.may_add()) {
-            enlist(&self.router, ticket, &self.home.record, ENTITIES).await?;
+            register_dataset(&self.router, ticket, &self.home.record, ENTITIES).await?;
         }
         let (texts, target) = (texts(ticket.dialect()), self.target());
         if let Some(inserts) = target.insert_all(texts, &self.changes) {

@@ -13,7 +13,7 @@ impl TableStore {
     /// An entity by its key.
     pub async fn get(&self, table: &TableName, key: &EntityKey) -> Result<Entity, StoreError> {
         let home = self.home(table, &key.partition).await?;
-        self.router.admit_to(&home.record, home.key.first(), 1)?;
+        self.kit.host().quotas().admit_to(&home.record, home.key.first(), 1)?;
         let row =
             self.stored(&home, key.partition.as_str(), &key.row).await?.ok_or(StoreError::NoSuchEntity)?;
         let time = timestamp(row.int(0).map_err(broken)?)?;
@@ -38,7 +38,7 @@ impl TableStore {
             let get = if texts.by_placement { get.bind(placement.clone()) } else { get };
             ticket.read(get).await
         };
-        let rows = self.router.call(&home.record.map, &home.key, Access::Read, work).await?;
+        let rows = self.kit.router().call(&home.record.map, &home.key, Access::Read, work).await?;
         Ok(rows.into_iter().next())
     }
 }

@@ -3,6 +3,7 @@
 use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
+use polyshard_store::OverQuota;
 
 use crate::entity::InputError;
 
@@ -27,9 +28,6 @@ pub enum StoreError {
     /// Send another entity.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// Too many tables.
-    #[error("{0}")]
-    TooMany(String),
     /// Try again: others were always quicker.
     #[error("the entity is changed by so many at once that this change did not come through; try again")]
     Contended,
@@ -54,6 +52,9 @@ pub enum StoreError {
         /// How.
         detail: String,
     },
+    /// Slow down.
+    #[error(transparent)]
+    OverQuota(#[from] OverQuota),
     /// The router's answer.
     #[error(transparent)]
     Router(#[from] RouterError),

@@ -12,13 +12,13 @@ mod tables;
 pub(crate) mod transact;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use polyshard_azure_storage::Timestamp;
-use polyshard_catalog::{DatasetRecord, Driver, KeyPart, KeyRule};
+use polyshard_catalog::{DatasetRecord, KeyPart, KeyRule};
 use polyshard_engine as engine;
 use polyshard_map::{Key, Map, MapName};
-use polyshard_router::{Router, RouterError};
+use polyshard_router::RouterError;
+use polyshard_store::{Kit, Store};
 use tokio::sync::{Mutex, Notify};
 
 pub use changes::{CHANGES_MAX, Change, ChangeKind};
@@ -30,19 +30,19 @@ pub use tables::{Listed, Policy};
 use crate::entity::PartitionKey;
 use crate::name::TableName;
 
-/// What the catalog calls this store.
-pub const STORE: &str = "table";
+/// The store, as it describes itself.
+pub static STORE: Store = Store {
+    formerly: &["tables"],
+    ignores_case: true,
+    family: Some(polyshard_azure_storage::FAMILY),
+    schema: Some(crate::schema),
+    ..Store::new("table", "tables of entities")
+};
 /// The map of tables that are not bound to another one.
 pub const DEFAULT_MAP: &str = "tables";
 
-/// Ticks of 100 ns in a millisecond.
-const TICKS_PER_MS: i64 = 10_000;
-
 /// Locks that changes of contended entities take in turn: enough that few unrelated ones share one.
 const TURNS: usize = 64;
-
-/// Tells the time in ticks of 100 ns since 1970.
-pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// How a table that is not bound otherwise is placed: by partition key.
 pub fn default_rule() -> KeyRule {
@@ -51,11 +51,7 @@ pub fn default_rule() -> KeyRule {
 
 /// All tables of a cluster, as one process sees them.
 pub struct TableStore {
-    router: Arc<Router>,
-    driver: Arc<Driver>,
-    clock: Clock,
-    /// The last tick given out: the next one is later, also when the clock is not.
-    last_tick: AtomicI64,
+    kit: Kit,
     /// Changes that lost to another one wait for their turn here.
     turns: [Mutex<()>; TURNS],
     /// Told when a table was deleted, so that its entities need not wait for the next round.
@@ -70,34 +66,19 @@ struct Home {
 }
 
 impl TableStore {
-    /// A store over a router, whose driver makes and deletes tables.
-    pub fn new(router: Arc<Router>, driver: Arc<Driver>, clock: Clock) -> TableStore {
-        TableStore {
-            router,
-            driver,
-            clock,
-            last_tick: AtomicI64::new(0),
-            turns: std::array::from_fn(|_| Mutex::new(())),
-            deleted: Arc::default(),
-        }
-    }
-
-    /// A time that this process has not given out before.
-    fn next_tick(&self) -> i64 {
-        let now = (self.clock)();
-        let next = |last: i64| now.max(last.saturating_add(1));
-        let last = self.last_tick.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
-        last.map_or(now, next)
+    /// The store over its kit.
+    pub fn new(kit: Kit) -> TableStore {
+        TableStore { kit, turns: std::array::from_fn(|_| Mutex::new(())), deleted: Arc::default() }
     }
 
     async fn record(&self, table: &TableName) -> Result<Arc<DatasetRecord>, StoreError> {
-        let found = self.router.dataset(STORE, table.dataset()).await?;
+        let found = self.kit.router().dataset(STORE.id, table.dataset()).await?;
         found.ok_or_else(|| StoreError::NoSuchTable(table.to_string()))
     }
 
     async fn home(&self, table: &TableName, partition: &PartitionKey) -> Result<Home, StoreError> {
         let record = self.record(table).await?;
-        let view = self.router.view();
+        let view = self.kit.router().view();
         let known = view.maps.get(&record.map).ok_or_else(|| StoreError::NoMap(record.map.to_string()))?;
         let (key, placement) = place(&record, &known.map, partition)?;
         Ok(Home { record, key: [key], placement })

@@ -90,24 +90,25 @@ impl TableStore {
         partition: &str,
         plan: Plan,
     ) -> Result<Page, StoreError> {
-        let view = self.router.view();
+        let view = self.kit.router().view();
         let known = view.maps.get(&record.map).ok_or_else(|| StoreError::NoMap(record.map.to_string()))?;
         // A partition that the map has no place for has no entities.
         let Ok(key) = record.rule.key(known.map.definition().key_type(), partition) else {
             return Ok(Page::default());
         };
         drop(view);
-        self.router.admit_to(record, Some(&key), 1)?;
+        self.kit.host().quotas().admit_to(record, Some(&key), 1)?;
         let work = async move |ticket: &Ticket| plan.page(std::slice::from_ref(ticket)).await;
-        self.router.call(&record.map, &[key], Access::Read, work).await?
+        self.kit.router().call(&record.map, &[key], Access::Read, work).await?
     }
 
     /// Tickets are held for the whole page: no range can change its shard while rows of both are merged.
     async fn query_partitions(&self, record: &DatasetRecord, plan: &Plan) -> Result<Page, StoreError> {
-        self.router.admit_to(record, None, 1)?;
+        self.kit.host().quotas().admit_to(record, None, 1)?;
         let mut tries = 0;
         loop {
-            let error = match self.router.enter_range(&record.map, &KeyRange::all(), Access::Read).await {
+            let error = match self.kit.router().enter_range(&record.map, &KeyRange::all(), Access::Read).await
+            {
                 Ok(tickets) => match plan.page(&tickets).await {
                     Ok(page) => return page,
                     Err(error) => RouterError::Engine(error),
@@ -121,7 +122,7 @@ impl TableStore {
             }
             tokio::time::sleep(RETRY_AFTER * (1 << tries)).await;
             if refused {
-                self.router.refresh().await?;
+                self.kit.router().refresh().await?;
             }
         }
     }

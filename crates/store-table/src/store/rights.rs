@@ -1,9 +1,9 @@
 //! What an account is limited to, where a user of its name says so (E7).
 
 use polyshard_map::{Key, MapName};
-use polyshard_router::rights::{Asked, Missing, Right, StoreName};
+use polyshard_store::rights::{AccessCheck, Missing, Right};
 
-use super::{StoreError, TableStore};
+use super::{STORE, StoreError, TableStore};
 use crate::name::TableName;
 
 /// What an account is about to do.
@@ -22,7 +22,7 @@ pub(crate) enum Doing<'a> {
 impl TableStore {
     /// Whether an account may not do everything.
     pub(crate) fn is_limited(&self, account: &str) -> bool {
-        self.router.users().account(account).is_some()
+        self.kit.host().users().account(account).is_some()
     }
 
     /// Whether an account may do this: what is missing, if anything is.
@@ -31,13 +31,13 @@ impl TableStore {
         account: &str,
         doing: Doing<'_>,
     ) -> Result<Result<(), Missing>, StoreError> {
-        let users = self.router.users();
+        let users = self.kit.host().users();
         let Some(rights) = users.account(account) else { return Ok(Ok(())) };
-        let store = StoreName::Tables;
+        let store = &STORE;
         let (right, table, partition) = match doing {
             Doing::Anything => return Ok(rights.check_any(store)),
             Doing::Whole(right) => {
-                return Ok(rights.check(&Asked { right, store, table: None, map: None, keys: None }));
+                return Ok(rights.check(&AccessCheck { right, store, table: None, map: None, keys: None }));
             }
             Doing::Table(right, table, partition) => (right, table, partition),
             Doing::Looking(table) => (Right::Read, table, None),
@@ -48,9 +48,7 @@ impl TableStore {
             (_, Some(key)) => Some(std::slice::from_ref(key)),
             (_, None) => None,
         };
-        // Names are the same in capitals or not.
-        let name = table.name().to_ascii_lowercase();
-        Ok(rights.check(&Asked { right, store, table: Some(&name), map: map.as_ref(), keys }))
+        Ok(rights.check(&AccessCheck { right, store, table: Some(table.name()), map: map.as_ref(), keys }))
     }
 
     /// The map of a table that there is, and the key of a partition that has one.
@@ -64,7 +62,7 @@ impl TableStore {
             Err(StoreError::NoSuchTable(_)) => return Ok((None, None)),
             Err(error) => return Err(error),
         };
-        let view = self.router.view();
+        let view = self.kit.router().view();
         let known = view.maps.get(&record.map);
         let key = known.zip(partition).and_then(|(known, partition)| {
             record.rule.key(known.map.definition().key_type(), partition).ok()

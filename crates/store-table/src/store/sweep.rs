@@ -3,37 +3,42 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyshard_router::{Rounds, Upkeep};
+use polyshard_store::{PeriodicTask, Upkeep};
 
 use super::statements::texts;
-use super::{STORE, TICKS_PER_MS, TableStore};
+use super::{STORE, TableStore};
 
 /// How often to look. Nobody sees these entities, so only their room is at stake.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// How the entities of tables that are gone are found and removed.
 const UPKEEP: Upkeep = Upkeep {
-    store: STORE,
+    store: STORE.id,
     any: |dialect| texts(dialect).any.clone(),
     remove: |dialect| texts(dialect).remove_some.clone(),
 };
 
 impl TableStore {
     /// Starts the task that removes what nobody can see any more.
-    pub fn keep_tidy(self: &Arc<Self>) -> Rounds {
+    pub fn keep_tidy(self: &Arc<Self>) -> PeriodicTask {
         let store = self.clone();
-        Rounds::start("removes entities of deleted tables", SWEEP_EVERY, self.deleted.clone(), move || {
-            let store = store.clone();
-            async move { store.sweep().await }
-        })
+        PeriodicTask::start(
+            "removes entities of deleted tables",
+            SWEEP_EVERY,
+            self.deleted.clone(),
+            move || {
+                let store = store.clone();
+                async move { store.sweep().await }
+            },
+        )
     }
 
     /// One round of it.
     pub async fn sweep(&self) {
-        UPKEEP.run(&self.router, &self.driver, self.now_ms()).await;
+        UPKEEP.run(self.kit.router(), self.kit.driver(), self.now_ms()).await;
     }
 
     pub(super) fn now_ms(&self) -> i64 {
-        (self.clock)().div_euclid(TICKS_PER_MS)
+        self.kit.now_ms()
     }
 }

@@ -65,8 +65,8 @@ impl TableStore {
 
     /// Deletes a table. It is gone at once; its entities are removed in the background.
     pub async fn delete_table(&self, table: &TableName) -> Result<(), StoreError> {
-        let gone = self.driver.retire_dataset(STORE, table.dataset(), self.now_ms()).await;
-        self.router.refresh().await?;
+        let gone = self.kit.driver().retire_dataset(STORE.id, table.dataset(), self.now_ms()).await;
+        self.kit.router().refresh().await?;
         match gone {
             Ok(_) => {
                 self.deleted.notify_one();
@@ -90,13 +90,13 @@ impl TableStore {
         from: Option<&str>,
         top: usize,
     ) -> Result<Listed, StoreError> {
-        self.router.refresh().await?;
-        let view = self.router.view();
+        self.kit.router().refresh().await?;
+        let view = self.kit.router().view();
         let prefix = format!("{account}/");
         let from = format!("{prefix}{}", from.unwrap_or_default().to_ascii_lowercase());
         let mut listed = Listed::default();
-        for ((store, dataset), record) in view.datasets.range((STORE.to_owned(), from)..) {
-            if store != STORE || !dataset.starts_with(&prefix) {
+        for ((store, dataset), record) in view.datasets.range((STORE.id.to_owned(), from)..) {
+            if store != STORE.id || !dataset.starts_with(&prefix) {
                 break;
             }
             // What is kept about the account itself.
@@ -130,8 +130,8 @@ impl TableStore {
             *body = to_json(&parsed);
             Ok(())
         };
-        let changed = self.driver.update_dataset(STORE, table.dataset(), change).await;
-        self.router.refresh().await?;
+        let changed = self.kit.driver().update_dataset(STORE.id, table.dataset(), change).await;
+        self.kit.router().refresh().await?;
         match changed {
             Ok(_) => Ok(()),
             Err(StoreError::Catalog(CatalogError::NoSuchDataset(_))) => {
@@ -143,7 +143,7 @@ impl TableStore {
 
     /// What is kept about an account's table service; nothing if nothing was set.
     pub async fn service_properties(&self, account: &str) -> Result<Option<serde_json::Value>, StoreError> {
-        match self.router.dataset(STORE, &account_dataset(account)).await? {
+        match self.kit.router().dataset(STORE.id, &account_dataset(account)).await? {
             None => Ok(None),
             Some(record) => parse::<AccountBody>(&record.body).map(|body| Some(body.properties)),
         }
@@ -161,18 +161,22 @@ impl TableStore {
             *old = to_json(&body);
             Ok(())
         };
-        let done = match self.driver.update_dataset(STORE, &dataset, change).await {
+        let done = match self.kit.driver().update_dataset(STORE.id, &dataset, change).await {
             Err(CatalogError::NoSuchDataset(_)) => self.create(&dataset, &body).await,
             other => other.map(drop),
         };
         done.map_err(failed)?;
-        self.router.refresh().await?;
+        self.kit.router().refresh().await?;
         Ok(())
     }
 
     async fn create(&self, dataset: &str, body: &impl Serialize) -> Result<(), CatalogError> {
         let (map, rule) = (default_map(), default_rule());
-        self.driver.create_dataset_on_own_map(STORE, dataset, &map, rule, to_json(body)).await.map(drop)
+        self.kit
+            .driver()
+            .create_dataset_on_own_map(STORE.id, dataset, &map, rule, to_json(body))
+            .await
+            .map(drop)
     }
 }
 
@@ -184,7 +188,6 @@ fn account_dataset(account: &str) -> String {
 fn failed(error: CatalogError) -> StoreError {
     match error {
         CatalogError::NoSuchMap(map) => StoreError::NoMap(map.to_string()),
-        CatalogError::Invalid(reason) => StoreError::TooMany(reason),
         other => StoreError::Catalog(other),
     }
 }

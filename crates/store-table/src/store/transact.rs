@@ -11,8 +11,8 @@ use polyshard_azure_storage::Timestamp;
 use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{self as engine, Dialect, Rows, Statement, Transaction};
 use polyshard_map::{Key, Map, MapName};
-use polyshard_router::descriptor;
 use polyshard_shard::Dataset;
+use polyshard_store::descriptor;
 
 use super::changes::{Change, ChangeKind};
 use super::rows::{self, Target};
@@ -209,9 +209,9 @@ impl TableStore {
         kind: ChangeKind,
     ) -> Result<EntityChange, StoreError> {
         let record = self.record(table).await?;
-        let view = self.router.view();
+        let view = self.kit.router().view();
         let known = view.maps.get(&record.map).ok_or_else(|| StoreError::NoMap(record.map.to_string()))?;
-        EntityChange::new(&record, &known.map, partition, Change { row, kind }, self.next_tick())
+        EntityChange::new(&record, &known.map, partition, Change { row, kind }, self.kit.next_ticks())
     }
 
     /// A question for one entity inside a transaction of the caller's.

@@ -16,22 +16,23 @@ mod transact;
 
 use std::sync::Arc;
 
-use polyshard_catalog::Driver;
-use polyshard_router::Router;
 use polyshard_shard::StoreSchema;
-use polyshard_store_table::{DEFAULT_MAP, TableStore, schema};
+use polyshard_store::{Kit, Store, Stores};
+use polyshard_store_table::{DEFAULT_MAP, STORE, TableStore, schema};
 
 type Cluster = cluster::Cluster<TableStore>;
 
 impl cluster::Store for TableStore {
     const MAP: &'static str = DEFAULT_MAP;
+    const DECLARATION: &'static Store = &STORE;
+    const STORES: Stores = Stores(&[&STORE]);
 
     fn schema() -> StoreSchema {
         schema()
     }
 
-    fn open(router: Arc<Router>, driver: Arc<Driver>, clock: cluster::Clock) -> TableStore {
-        TableStore::new(router, driver, clock)
+    fn open(kit: Kit) -> TableStore {
+        TableStore::new(kit)
     }
 }
 

@@ -109,7 +109,7 @@ async fn a_table_bound_to_a_map_of_tenants_lies_with_them(place: Place) {
     cluster.driver.create_map(&map, vec![entry(0, 10, "s2"), entry(10, 20, "s3")]).await.unwrap();
     let rule = KeyRule { attribute: "PartitionKey".into(), part: KeyPart::Before("-".into()) };
     let body = serde_json::json!({"format": 1, "name": "orders"});
-    cluster.driver.create_dataset(STORE, "acct/orders", &tenants, rule, body).await.unwrap();
+    cluster.driver.create_dataset(STORE.id, "acct/orders", &tenants, rule, body).await.unwrap();
     for partition in ["7-a", "7-b", "7", "12-a"] {
         cluster.one((partition, "r"), insert(1)).await.unwrap();
     }

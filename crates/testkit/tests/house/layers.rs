@@ -22,6 +22,7 @@ const LAYERS: &[&str] = &[
     "router",
     "mover",
     "wire",
+    "store",
     "azure-storage",
     "sql",
     "sql-on-sqlite",
@@ -51,7 +52,11 @@ const NARROW: &[(&str, &[&str], &str)] = &[
     ("sqlite-wal", &[], "it is a file system, and knows SQLite alone"),
     ("engine", &["sqlite-wal"], "a database knows nothing of maps"),
     ("wire", &["meter"], "a listener knows no protocol and no store"),
-    ("azure-storage", &["meter", "wire"], "it is a protocol, and knows no store and no shard"),
+    (
+        "azure-storage",
+        &["meter", "wire", "store"],
+        "it is a protocol over the kit, and knows no store and no shard",
+    ),
     ("sql", &["map"], "it is pure: it parses and plans, and calls nobody"),
     ("sql-on-sqlite", &["map", "engine", "sql"], "it translates and computes, and calls nobody"),
     (
@@ -170,6 +175,39 @@ fn only_the_whole_names_more_than_one_store() {
         }
     }
     no_offences("only these may name several stores: server and what is built of it:", offences);
+}
+
+/// A store is its crate, its page and one line in `server/src/stores.rs`.
+#[test]
+fn every_declared_store_is_known_to_server_alone_and_has_a_page() {
+    let mut offences = Vec::new();
+    let mut stores = 0;
+    for manifest in manifests() {
+        let folder = &manifest.folder;
+        for other in manifest.ours("dependencies").iter().filter(|other| other.starts_with("store-")) {
+            if folder != "server" {
+                offences
+                    .push(format!("{folder} depends on {other}: only server knows which stores there are"));
+            }
+        }
+        let Some(id) = folder.strip_prefix("store-") else { continue };
+        stores += 1;
+        let declares = crate::tree::rust_files().iter().any(|file| {
+            file.crate_folder() == Some(folder) && file.text.contains(&format!("Store::new(\"{id}\""))
+        });
+        if !declares {
+            offences.push(format!("{folder} declares no store {id:?}"));
+        }
+        if !root().join(format!("docs/stores/{id}.md")).exists() {
+            offences.push(format!("docs/stores/{id}.md is missing: a store has a page"));
+        }
+        let list = fs::read_to_string(root().join("crates/server/src/stores.rs")).expect("there is a list");
+        if !list.contains(&format!("&polyshard_store_{id}::STORE")) {
+            offences.push(format!("{folder} is not in the list of server/src/stores.rs"));
+        }
+    }
+    assert!(stores > 2, "the stores were not found");
+    no_offences("a store is one folder, one page and one line:", offences);
 }
 
 #[test]

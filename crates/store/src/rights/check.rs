@@ -3,17 +3,18 @@
 use std::fmt;
 
 use polyshard_map::{Key, KeyRange, KeyType, MapName};
+use polyshard_router::View;
 
-use super::{Grant, GrantedKeys, Right, StoreName};
-use crate::view::View;
+use super::{Grant, GrantedKeys, Right};
+use crate::declaration::{Store, Stores};
 
 /// What somebody is about to do.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct AccessCheck<'a> {
     /// What it takes.
     pub right: Right,
     /// In which store.
-    pub store: StoreName,
+    pub store: &'static Store,
     /// The table or queue; none if it is about the store as a whole.
     pub table: Option<&'a str>,
     /// The map that places it, if one does.
@@ -48,7 +49,7 @@ pub struct Rights {
 #[derive(Debug, Clone)]
 struct Held {
     right: Right,
-    store: Option<StoreName>,
+    store: Option<&'static Store>,
     map: Option<MapName>,
     table: Option<String>,
     keys: Option<(KeyType, KeyRange)>,
@@ -56,8 +57,10 @@ struct Held {
 
 impl Held {
     /// Of a grant; none if it names what there is not: it then allows nothing.
-    fn of(grant: &Grant, view: &View) -> Result<Held, String> {
+    fn of(grant: &Grant, view: &View, stores: Stores) -> Result<Held, String> {
         let Grant { right, store, map, keys, table } = grant.clone();
+        let known = |id: &str| stores.find(id).ok_or_else(|| format!("this program has no store {id:?}"));
+        let store = store.map(|id| known(id.as_str())).transpose()?;
         let keys = match keys {
             None => None,
             Some(keys) => {
@@ -71,10 +74,15 @@ impl Held {
         Ok(Held { right, store, map, table, keys })
     }
 
-    fn is_for(&self, asked: &Asked<'_>) -> bool {
+    fn is_in(&self, store: &Store) -> bool {
+        self.store.is_none_or(|own| own.id == store.id)
+    }
+
+    fn is_for(&self, asked: &AccessCheck<'_>) -> bool {
+        let is_named = |own: &str| asked.table.is_some_and(|table| asked.store.is_same_name(own, table));
         self.right >= asked.right
-            && self.store.is_none_or(|store| store == asked.store)
-            && self.table.as_deref().is_none_or(|table| Some(table) == asked.table)
+            && self.is_in(asked.store)
+            && self.table.as_deref().is_none_or(is_named)
             && self.map.as_ref().is_none_or(|map| Some(map) == asked.map)
     }
 
@@ -104,11 +112,11 @@ pub(super) fn range_of(key_type: &KeyType, keys: &GrantedKeys) -> Result<KeyRang
 }
 
 impl Rights {
-    /// Of a user's grants. One that names what there is not allows nothing, and is told in the log.
-    pub(super) fn of(user: &str, grants: &[Grant], view: &View) -> Rights {
+    /// Of a user's grants. A grant that names what does not exist allows nothing, and is logged; the others stand.
+    pub(super) fn of(user: &str, grants: &[Grant], view: &View, stores: Stores) -> Rights {
         let mut held = Vec::with_capacity(grants.len());
         for grant in grants {
-            match Held::of(grant, view) {
+            match Held::of(grant, view, stores) {
                 Ok(grant) => held.push(grant),
                 Err(why) => tracing::warn!(user, %grant, why, "a grant allows nothing"),
             }
@@ -117,10 +125,10 @@ impl Rights {
     }
 
     /// Whether nothing in this store needs to be asked: making tables is allowed, and so everything is.
-    pub fn are_all(&self, store: StoreName) -> bool {
+    pub fn are_all(&self, store: &'static Store) -> bool {
         self.grants.iter().any(|grant| {
             let limited = grant.map.is_some() || grant.table.is_some() || grant.keys.is_some();
-            grant.right >= Right::Schema && grant.store.is_none_or(|own| own == store) && !limited
+            grant.right >= Right::Schema && grant.is_in(store) && !limited
         })
     }
 
@@ -133,12 +141,12 @@ impl Rights {
     }
 
     /// Whether some right in this store is bound to keys.
-    pub fn are_by_key(&self, store: StoreName) -> bool {
-        self.grants.iter().any(|grant| grant.keys.is_some() && grant.store.is_none_or(|own| own == store))
+    pub fn are_by_key(&self, store: &'static Store) -> bool {
+        self.grants.iter().any(|grant| grant.keys.is_some() && grant.is_in(store))
     }
 
     /// Whether this may be done; every key by one grant or another.
-    pub fn check(&self, asked: &Asked<'_>) -> Result<(), Missing> {
+    pub fn check(&self, asked: &AccessCheck<'_>) -> Result<(), Missing> {
         let fitting = || self.grants.iter().filter(|grant| grant.is_for(asked));
         match asked.keys {
             None if fitting().any(|grant| grant.keys.is_none()) => Ok(()),
@@ -154,34 +162,28 @@ impl Rights {
     }
 
     /// Whether a table that every shard has alike may be read: by whoever may read this store, or that very table.
-    pub fn check_reference(&self, store: StoreName, table: &str) -> Result<(), Missing> {
+    pub fn check_reference(&self, store: &'static Store, table: &str) -> Result<(), Missing> {
         let fits = |grant: &Held| {
-            grant.store.is_none_or(|own| own == store)
-                && grant.table.as_deref().is_none_or(|own| own == table)
+            grant.is_in(store) && grant.table.as_deref().is_none_or(|own| store.is_same_name(own, table))
         };
         if self.grants.iter().any(fits) {
             return Ok(());
         }
-        let asked = Asked { right: Right::Read, store, table: Some(table), map: None, keys: None };
+        let asked = AccessCheck { right: Right::Read, store, table: Some(table), map: None, keys: None };
         Err(self.missing(&asked, None, false))
     }
 
     /// Whether there is any right in this store: enough to ask what it is like.
-    pub fn check_any(&self, store: StoreName) -> Result<(), Missing> {
-        if self.grants.iter().any(|grant| grant.store.is_none_or(|own| own == store)) {
+    pub fn check_any(&self, store: &'static Store) -> Result<(), Missing> {
+        if self.grants.iter().any(|grant| grant.is_in(store)) {
             return Ok(());
         }
-        let asked = Asked { right: Right::Read, store, table: None, map: None, keys: None };
+        let asked = AccessCheck { right: Right::Read, store, table: None, map: None, keys: None };
         Err(self.missing(&asked, None, false))
     }
 
-    fn missing(&self, asked: &Asked<'_>, key: Option<&Key>, by_key: bool) -> Missing {
-        let what = match (asked.table, asked.store) {
-            (Some(table), _) => table.to_owned(),
-            (None, StoreName::Sql) => "SQL tables".to_owned(),
-            (None, StoreName::Tables) => "tables of entities".to_owned(),
-            (None, StoreName::Queues) => "queues".to_owned(),
-        };
+    fn missing(&self, asked: &AccessCheck<'_>, key: Option<&Key>, by_key: bool) -> Missing {
+        let what = asked.table.unwrap_or(asked.store.title);
         let of = match key {
             Some(key) => format!(" of key {key}"),
             None if by_key => " of every key".to_owned(),
@@ -196,7 +198,7 @@ impl Rights {
         hint.push_str(&format!(
             "An administrator can allow it: polyshard user grant {user} {} --store {}",
             asked.right.as_str(),
-            asked.store.as_str()
+            asked.store.id
         ));
         if let (Some(map), Some(key)) = (asked.map, key) {
             hint.push_str(&format!(" --map {map} --key {key}"));

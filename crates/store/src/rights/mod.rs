@@ -3,7 +3,7 @@
 //! One notion for all doors. A right is one of four, each of which includes those before it; a grant gives it on
 //! everything, or on what it names. Whoever the configuration file names has all rights and is asked nothing.
 
-mod judge;
+mod check;
 mod users;
 
 use std::fmt;
@@ -12,9 +12,11 @@ use polyshard_map::{KeyType, MapName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use judge::{Asked, Missing, Rights};
-pub(crate) use users::Known;
+pub use check::{AccessCheck, Missing, Rights};
+pub(crate) use users::KnownUsers;
 pub use users::{Bearer, User, Users};
+
+use crate::declaration::{StoreId, Stores};
 
 /// The form of records that this program writes.
 pub const USER_FORMAT: u32 = 1;
@@ -55,29 +57,6 @@ impl Right {
     }
 }
 
-/// The stores that rights can be limited to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StoreName {
-    /// SQL tables.
-    Sql,
-    /// Tables of entities.
-    Tables,
-    /// Queues of messages.
-    Queues,
-}
-
-impl StoreName {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            StoreName::Sql => "sql",
-            StoreName::Tables => "tables",
-            StoreName::Queues => "queues",
-        }
-    }
-}
-
 /// A role of an operator; each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,7 +82,7 @@ pub enum GrantedKeys {
 impl GrantedKeys {
     /// Whether these can be keys of a map whose keys are of this type.
     pub fn check(&self, key_type: &KeyType) -> Result<(), String> {
-        judge::range_of(key_type, self).map(drop)
+        check::range_of(key_type, self).map(drop)
     }
 }
 
@@ -113,9 +92,9 @@ impl GrantedKeys {
 pub struct Grant {
     /// The right.
     pub right: Right,
-    /// In this store alone.
+    /// In this store alone. It may be one that this program does not have: the grant then allows nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub store: Option<StoreName>,
+    pub store: Option<StoreId>,
     /// On what this map places alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<MapName>,
@@ -147,9 +126,9 @@ impl fmt::Display for Grant {
             return to.write_str("everything");
         }
         let mut parts = Vec::new();
-        match (self.store, &self.table) {
-            (Some(store), Some(table)) => parts.push(format!("{table} of {}", store.as_str())),
-            (Some(store), None) => parts.push(store.as_str().to_owned()),
+        match (&self.store, &self.table) {
+            (Some(store), Some(table)) => parts.push(format!("{table} of {store}")),
+            (Some(store), None) => parts.push(store.to_string()),
             (None, Some(table)) => parts.push(table.clone()),
             (None, None) => {}
         }
@@ -166,6 +145,18 @@ impl fmt::Display for Grant {
             (None, _) => {}
         }
         to.write_str(&parts.join(", "))
+    }
+}
+
+impl UserBody {
+    /// Writes the ids of stores in their present spelling.
+    pub fn with_present_ids(mut self, stores: Stores) -> UserBody {
+        for grant in &mut self.grants {
+            if let Some(present) = grant.store.as_ref().and_then(|store| stores.id(store.as_str()).ok()) {
+                grant.store = Some(present);
+            }
+        }
+        self
     }
 }
 

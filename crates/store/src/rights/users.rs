@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use polyshard_catalog::{DatasetRecord, TOKEN_STORE, USER_STORE};
+use polyshard_map::MapName;
+use polyshard_router::view::KnownMap;
+use polyshard_router::{Router, View};
 use serde::de::DeserializeOwned;
-use uuid::Uuid;
 
 use super::{Grant, Rights, Role, TokenBody, USER_FORMAT, UserBody};
-use crate::router::Router;
-use crate::view::View;
+use crate::declaration::Stores;
 
 /// A user.
 #[derive(Debug, Clone)]
@@ -48,13 +49,14 @@ pub struct Users {
 }
 
 impl Users {
-    fn of(view: &View) -> Users {
+    fn of(view: &View, stores: Stores) -> Users {
         let mut users = BTreeMap::new();
         for record in view.datasets_of(USER_STORE) {
             // The account of that name must not be without limits for that: it may do nothing, and nobody comes in.
             let nothing = || UserBody { format: USER_FORMAT, scram: None, account: true, grants: Vec::new() };
-            let body = read::<UserBody>(record, |body| body.format).unwrap_or_else(nothing);
-            let rights = Rights::of(&record.name, &body.grants, view);
+            let body =
+                read::<UserBody>(record, |body| body.format).unwrap_or_else(nothing).with_present_ids(stores);
+            let rights = Rights::of(&record.name, &body.grants, view, stores);
             let UserBody { scram, account, grants, .. } = body;
             let user = User { name: record.name.clone(), id: record.id, scram, account, grants, rights };
             users.insert(record.name.clone(), user);
@@ -107,14 +109,14 @@ fn read<T: DeserializeOwned>(record: &DatasetRecord, format: impl Fn(&T) -> u32)
                 store,
                 name,
                 format,
-                "a record of a newer program cannot be read, and lets nobody in"
+                "user or token record of a newer program unreadable; access denied"
             );
             None
         }
         Err(error) => {
             // Only where, never what: there may be a secret in it.
             let (store, name, line) = (&record.store, &record.name, error.column());
-            tracing::warn!(store, name, line, "a record cannot be read, and lets nobody in");
+            tracing::warn!(store, name, line, "user or token record unreadable; access denied");
             None
         }
     }
@@ -135,7 +137,7 @@ impl MadeOf {
         let maps = match records.is_empty() {
             true => Vec::new(),
             false => {
-                let shown = |(name, known): (&polyshard_map::MapName, &Arc<crate::view::KnownMap>)| {
+                let shown = |(name, known): (&MapName, &Arc<KnownMap>)| {
                     (name.to_string(), known.map.definition().key_type().to_string())
                 };
                 view.maps.iter().map(shown).collect()
@@ -145,30 +147,107 @@ impl MadeOf {
     }
 }
 
-/// The users of the view that was last asked for.
+/// The users of one view.
 #[derive(Debug, Default)]
-struct Asked {
-    seen: (Uuid, u64),
+struct OfView {
+    /// As [`Router::view_number`] counts.
+    number: u64,
     made_of: MadeOf,
     users: Arc<Users>,
 }
 
 /// Remembers the users until something changes.
 #[derive(Debug, Default)]
-pub(crate) struct Known(ArcSwap<Asked>);
+pub(crate) struct KnownUsers(ArcSwap<OfView>);
 
-impl Router {
-    /// The users and tokens of now.
-    pub fn users(&self) -> Arc<Users> {
-        let view = self.view();
-        let known = self.known_users().0.load();
-        let seen = (view.cluster, view.seq);
-        if known.seen == seen {
+impl KnownUsers {
+    /// The users and tokens of the router's view.
+    pub fn now(&self, router: &Router, stores: Stores) -> Arc<Users> {
+        let known = self.0.load();
+        // The number first: the view is then at least as new.
+        let number = router.view_number();
+        if known.number == number {
             return known.users.clone();
         }
+        let view = router.view();
         let made_of = MadeOf::of(&view);
-        let users = if made_of == known.made_of { known.users.clone() } else { Arc::new(Users::of(&view)) };
-        self.known_users().0.store(Arc::new(Asked { seen, made_of, users: users.clone() }));
+        let users =
+            if made_of == known.made_of { known.users.clone() } else { Arc::new(Users::of(&view, stores)) };
+        self.0.store(Arc::new(OfView { number, made_of, users: users.clone() }));
         users
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polyshard_catalog::{KeyPart, KeyRule};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::declaration::Store;
+    use crate::rights::{AccessCheck, Right};
+
+    static ROWS: Store = Store::new("rows", "rows");
+    static THINGS: Store =
+        Store { formerly: &["things"], ignores_case: true, ..Store::new("thing", "things") };
+    const STORES: Stores = Stores(&[&ROWS, &THINGS]);
+
+    /// The users of a catalog with one record.
+    fn users(body: Value) -> Users {
+        let mut view = View::empty();
+        let rule = KeyRule { attribute: String::new(), part: KeyPart::Whole };
+        view.set_dataset(DatasetRecord {
+            id: 1,
+            store: USER_STORE.to_owned(),
+            name: "alice".to_owned(),
+            map: MapName::new("none").unwrap(),
+            rule,
+            body,
+            version: 1,
+        });
+        Users::of(&view, STORES)
+    }
+
+    fn may_read(users: &Users, store: &'static Store, table: &str) -> bool {
+        let check = AccessCheck { right: Right::Read, store, table: Some(table), map: None, keys: None };
+        users.user("alice").unwrap().rights.check(&check).is_ok()
+    }
+
+    /// E7, issue 17 line 20: a process that is older than another one of its cluster.
+    #[test]
+    fn a_grant_on_an_unknown_store_voids_that_grant_alone() {
+        let users = users(json!({"format": 1, "scram": "verifier", "account": true, "grants": [
+            {"right": "schema", "store": "of-next-year"},
+            {"right": "read", "store": "rows"},
+        ]}));
+        assert!(may_read(&users, &ROWS, "orders"));
+        assert!(!may_read(&users, &THINGS, "orders"), "the unknown store is no other one");
+        let alice = users.user("alice").unwrap();
+        assert_eq!(alice.scram.as_deref(), Some("verifier"));
+        assert_eq!(alice.grants[0].store.as_ref().unwrap().as_str(), "of-next-year", "it is kept as it is");
+    }
+
+    #[test]
+    fn a_former_id_is_read_and_written_as_the_present_one() {
+        let users = users(json!({"format": 1, "grants": [{"right": "read", "store": "things"}]}));
+        assert!(may_read(&users, &THINGS, "orders"));
+        assert!(!may_read(&users, &ROWS, "orders"));
+        let grant = serde_json::to_value(&users.user("alice").unwrap().grants[0]).unwrap();
+        assert_eq!(grant, json!({"right": "read", "store": "thing"}));
+    }
+
+    /// Issue 17 line 20: a grant that names no store has the name in the case that was typed.
+    #[test]
+    fn a_name_in_capitals_is_the_same_where_the_store_says_so() {
+        let users = users(json!({"format": 1, "grants": [{"right": "read", "table": "Orders"}]}));
+        assert!(may_read(&users, &THINGS, "orders") && may_read(&users, &THINGS, "ORDERS"));
+        assert!(may_read(&users, &ROWS, "Orders") && !may_read(&users, &ROWS, "orders"));
+    }
+
+    #[test]
+    fn ids_are_checked_against_the_list() {
+        assert_eq!(STORES.id("things").unwrap().as_str(), "thing");
+        let unknown = STORES.id("queues").unwrap_err();
+        assert_eq!(unknown.to_string(), "there is no store \"queues\"; the stores are rows, thing");
     }
 }

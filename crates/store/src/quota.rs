@@ -10,15 +10,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, Guard};
 use polyshard_catalog::{DatasetRecord, QUOTA_STORE};
 use polyshard_map::{Key, MapName};
+use polyshard_meter::Counter;
+use polyshard_router::{Router, View};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-
-use crate::error::RouterError;
-use crate::router::Router;
-use crate::state::State;
-use crate::view::View;
 
 /// How much of its rate a holder that was quiet may have at once.
 const BURST: Duration = Duration::from_secs(1);
@@ -146,9 +144,9 @@ impl Each {
     }
 }
 
-/// All quotas as a router knows them.
+/// All quotas of one view.
 #[derive(Debug)]
-pub(crate) struct Quotas {
+struct QuotaSet {
     start: Instant,
     /// Server processes that share each quota.
     processes: AtomicU32,
@@ -158,20 +156,20 @@ pub(crate) struct Quotas {
     made_of: Vec<(u64, u64)>,
 }
 
-impl Quotas {
-    pub(crate) fn none() -> Quotas {
+impl QuotaSet {
+    fn none() -> QuotaSet {
         let (maps, datasets, made_of) = (HashMap::new(), HashMap::new(), Vec::new());
-        Quotas { start: Instant::now(), processes: AtomicU32::new(1), maps, datasets, made_of }
+        QuotaSet { start: Instant::now(), processes: AtomicU32::new(1), maps, datasets, made_of }
     }
 
     /// Those of a view, if they are others. What is paid for stays paid for where the rate is the same.
-    pub(crate) fn of(&self, view: &View) -> Option<Quotas> {
+    fn of(&self, view: &View) -> Option<QuotaSet> {
         let records = || view.datasets_of(QUOTA_STORE).filter(|record| view.maps.contains_key(&record.map));
         let made_of: Vec<(u64, u64)> = records().map(|record| (record.id, record.version)).collect();
         if made_of == self.made_of {
             return None;
         }
-        let mut next = Quotas {
+        let mut next = QuotaSet {
             start: self.start,
             processes: AtomicU32::new(self.processes.load(Ordering::Relaxed)),
             maps: HashMap::new(),
@@ -186,7 +184,7 @@ impl Quotas {
         Some(next)
     }
 
-    fn add(&mut self, old: &Quotas, view: &View, record: &DatasetRecord) -> Result<(), String> {
+    fn add(&mut self, old: &QuotaSet, view: &View, record: &DatasetRecord) -> Result<(), String> {
         let body: QuotaBody =
             serde_json::from_value(record.body.clone()).map_err(|error| error.to_string())?;
         if body.format > QUOTA_FORMAT {
@@ -230,12 +228,12 @@ impl Quotas {
     }
 
     /// Lets a request for some keys in, or says when it may come again.
-    fn admit(&self, map: &MapName, keys: &[Key], units: u64) -> Result<(), RouterError> {
+    fn admit(&self, map: &MapName, keys: &[Key], units: u64) -> Result<(), OverQuota> {
         let Some(of_map) = self.maps.get(map) else { return Ok(()) };
         let now = self.now();
         for key in keys {
             let Some(quota) = of_map.of(key, now) else { continue };
-            quota.admit(now, units, self.processes()).map_err(|after| RouterError::OverQuota {
+            quota.admit(now, units, self.processes()).map_err(|after| OverQuota {
                 of: format!("key {key} of map {map}"),
                 rate: quota.rate,
                 after,
@@ -255,13 +253,13 @@ impl Quotas {
         }
     }
 
-    fn admit_to(&self, dataset: &DatasetRecord, units: u64) -> Result<(), RouterError> {
+    fn admit_to(&self, dataset: &DatasetRecord, units: u64) -> Result<(), OverQuota> {
         if self.datasets.is_empty() {
             return Ok(());
         }
         let name = (dataset.store.clone(), dataset.name.clone());
         let Some(quota) = self.datasets.get(&name) else { return Ok(()) };
-        quota.admit(self.now(), units, self.processes()).map_err(|after| RouterError::OverQuota {
+        quota.admit(self.now(), units, self.processes()).map_err(|after| OverQuota {
             of: format!("{} {}", name.0, name.1),
             rate: quota.rate,
             after,
@@ -269,46 +267,82 @@ impl Quotas {
     }
 }
 
-impl State {
-    fn counted<T>(&self, admitted: Result<T, RouterError>) -> Result<T, RouterError> {
-        admitted.inspect_err(|_| self.meter.over_quota.add_one())
-    }
+/// The quotas of this process. They follow the router's view.
+pub struct Quotas {
+    router: Arc<Router>,
+    set: ArcSwap<QuotaSet>,
+    /// The number of the view that the set is of, as [`Router::view_number`] counts.
+    seen: AtomicU64,
+    /// Held while a new set is made: what is counted meanwhile stays counted.
+    changing: Mutex<()>,
+    rejected: Counter,
 }
 
-impl Router {
+impl Quotas {
+    pub(crate) fn new(router: Arc<Router>) -> Quotas {
+        let set = ArcSwap::from_pointee(QuotaSet::none());
+        Quotas {
+            router,
+            set,
+            seen: AtomicU64::new(0),
+            changing: Mutex::default(),
+            rejected: Counter::default(),
+        }
+    }
+
+    /// The quotas of the router's view. Most requests find that the view is still the same, by one number.
+    fn now(&self) -> Guard<Arc<QuotaSet>> {
+        if self.seen.load(Ordering::Acquire) != self.router.view_number() {
+            self.follow();
+        }
+        self.set.load()
+    }
+
+    #[cold]
+    fn follow(&self) {
+        let _changing = self.changing.lock().expect("no panic while held");
+        // The number first: the view is then at least as new.
+        let number = self.router.view_number();
+        let next = self.set.load().of(&self.router.view());
+        if let Some(next) = next {
+            self.set.store(Arc::new(next));
+        }
+        self.seen.store(number, Ordering::Release);
+    }
+
     /// Lets a request for some keys in, or says when it may come again. It is asked once for a request, however often
     /// that is tried.
-    pub fn admit(&self, map: &MapName, keys: &[Key]) -> Result<(), RouterError> {
-        let quotas = self.state().quotas();
+    pub fn admit(&self, map: &MapName, keys: &[Key]) -> Result<(), OverQuota> {
+        let quotas = self.now();
         if quotas.made_of.is_empty() {
             return Ok(());
         }
-        self.state().counted(quotas.admit(map, keys, 1))
+        self.counted(quotas.admit(map, keys, 1))
     }
 
-    /// Lets a request in, as [`Router::admit`] does, unless that would refuse it: then that is to be asked, which
+    /// Lets a request in, as [`Quotas::admit`] does, unless that would refuse it: then that is to be asked, which
     /// counts it.
     pub fn try_admit(&self, map: &MapName, key: &Key) -> bool {
-        let quotas = self.state().quotas();
+        let quotas = self.now();
         quotas.made_of.is_empty() || quotas.admit(map, std::slice::from_ref(key), 1).is_ok()
     }
 
     /// Counts a request for some keys that is part of something under way, which is not broken off.
     pub fn charge(&self, map: &MapName, keys: &[Key]) {
-        let quotas = self.state().quotas();
+        let quotas = self.now();
         if !quotas.made_of.is_empty() {
             quotas.charge(map, keys);
         }
     }
 
-    /// The same as [`Router::admit`] for a request that is for some items of a dataset: of one key, or of all.
+    /// The same as [`Quotas::admit`] for a request that is for some items of a dataset: of one key, or of all.
     pub fn admit_to(
         &self,
         dataset: &DatasetRecord,
         key: Option<&Key>,
         items: usize,
-    ) -> Result<(), RouterError> {
-        let quotas = self.state().quotas();
+    ) -> Result<(), OverQuota> {
+        let quotas = self.now();
         if quotas.made_of.is_empty() {
             return Ok(());
         }
@@ -316,14 +350,37 @@ impl Router {
         let key = key.map(std::slice::from_ref).unwrap_or_default();
         // The key first: one that is refused must not use up what others may have of the dataset.
         let admitted = quotas.admit(&dataset.map, key, units);
-        self.state().counted(admitted.and_then(|()| quotas.admit_to(dataset, units)))
+        self.counted(admitted.and_then(|()| quotas.admit_to(dataset, units)))
     }
 
     /// Says how many server processes share the quotas: each lets in its part.
-    pub fn share_quotas(&self, processes: usize) {
+    pub fn share(&self, processes: usize) {
         let processes = u32::try_from(processes).unwrap_or(u32::MAX).max(1);
-        self.state().quotas().processes.store(processes, Ordering::Relaxed);
+        // Not while a new set is made, which would not have it.
+        let _changing = self.changing.lock().expect("no panic while held");
+        self.set.load().processes.store(processes, Ordering::Relaxed);
     }
+
+    /// Requests that were rejected so far.
+    pub fn rejected(&self) -> u64 {
+        self.rejected.get()
+    }
+
+    fn counted(&self, admitted: Result<(), OverQuota>) -> Result<(), OverQuota> {
+        admitted.inspect_err(|_| self.rejected.add_one())
+    }
+}
+
+/// There were more requests than a quota allows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{of} has had the {rate} requests a second of its quota; try again in {} ms", .after.as_millis().max(1))]
+pub struct OverQuota {
+    /// Whose quota.
+    pub of: String,
+    /// Requests a second.
+    pub rate: u64,
+    /// When there is room for one.
+    pub after: Duration,
 }
 
 #[cfg(test)]

@@ -1,68 +1,18 @@
-//! What every store does for its datasets: a shard is told of one before its first row there; in the background the
-//! rows of those that are gone are removed, and bindings that were left unfinished are finished.
+//! What every store does for its datasets: registers one on a shard before its first row there; in the background
+//! removes the rows of deleted datasets and finishes bindings that were interrupted.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use polyshard_catalog::{BINDING_SUFFIX, Binding, CatalogError, DatasetRecord, Driver, Gone};
 use polyshard_engine::{self as engine, Batch, Dialect, Statement};
 use polyshard_map::{KeyRange, ShardId};
+use polyshard_router::{Access, Router, RouterError, Ticket};
 use polyshard_shard::{Dataset, Placement, ShardError, TableRows};
-use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
-
-use crate::{Access, Router, RouterError, Ticket};
 
 /// Rows removed by one write, so that others' writes are not held up for long.
 const REMOVE_ROWS_MAX: i64 = 500;
 /// Writes for one dataset on one shard in one round, so that all get their turn.
 const WRITES_MAX: usize = 100;
-
-/// A task that works in rounds until it is stopped.
-pub struct Rounds {
-    what: &'static str,
-    task: JoinHandle<()>,
-    stop: watch::Sender<bool>,
-}
-
-impl Rounds {
-    /// Starts it: a round at once, and then each time so much time has passed or `wake` is told. A round is given up
-    /// where it stands when the task is stopped.
-    pub fn start<R>(
-        what: &'static str,
-        every: Duration,
-        wake: Arc<Notify>,
-        mut round: impl FnMut() -> R + Send + 'static,
-    ) -> Rounds
-    where
-        R: Future<Output = ()> + Send,
-    {
-        let (stop, mut stopped) = watch::channel(false);
-        let task = tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    _ = stopped.changed() => return,
-                    () = round() => {}
-                }
-                tokio::select! {
-                    _ = stopped.changed() => return,
-                    () = wake.notified() => {}
-                    () = tokio::time::sleep(every) => {}
-                }
-            }
-        });
-        Rounds { what, task, stop }
-    }
-
-    /// Stops it and waits until it has ended.
-    pub async fn stop(self) {
-        self.stop.send_replace(true);
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "the task that {} failed", self.what);
-        }
-    }
-}
 
 /// What a shard must know of a dataset whose rows lie in a table of the store's own, with a column `dataset` that holds
 /// its number and a column `placement`.
@@ -77,8 +27,8 @@ pub fn descriptor(record: &DatasetRecord, table: String) -> Dataset {
     }
 }
 
-/// Lets a ticket's shard know of such a dataset, before its first row there.
-pub async fn enlist(
+/// Registers such a dataset on a ticket's shard, before its first row there.
+pub async fn register_dataset(
     router: &Router,
     ticket: &Ticket,
     record: &DatasetRecord,
@@ -86,12 +36,14 @@ pub async fn enlist(
 ) -> Result<(), engine::Error> {
     let dataset = descriptor(record, ticket.dialect().own_table(table));
     router.bind(ticket, &dataset).await.map_err(|error| match error {
-        RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. }
-            if !matches!(error, engine::Error::OutcomeUnknown { .. }) =>
-        {
-            error
-        }
-        // No row was written yet, so the whole may be tried again, also where it may be registered.
+        // Registering twice is the same as once, and no row was written.
+        RouterError::Engine(error @ engine::Error::OutcomeUnknown { .. })
+        | RouterError::Shard {
+            error: ShardError::Engine(error @ engine::Error::OutcomeUnknown { .. }),
+            ..
+        } => engine::Error::Unavailable { message: error.to_string() },
+        RouterError::Engine(error) | RouterError::Shard { error: ShardError::Engine(error), .. } => error,
+        // Nothing was written yet, so the whole may be tried again.
         other => engine::Error::Unavailable { message: other.to_string() },
     })
 }
@@ -221,8 +173,8 @@ impl Upkeep {
 fn report(dataset: &str, error: &RouterError) {
     let passing = matches!(error, RouterError::ReadOnly(_) | RouterError::Offline(_)) || error.is_retryable();
     if passing {
-        tracing::debug!(dataset, %error, "the upkeep of a dataset is left for the next round");
+        tracing::debug!(dataset, %error, "dataset cleanup postponed to the next round");
     } else {
-        tracing::warn!(dataset, %error, "the upkeep of a dataset failed; it is tried again");
+        tracing::warn!(dataset, %error, "dataset cleanup failed; retrying");
     }
 }
