@@ -166,7 +166,7 @@ fn statements(dialect: Dialect) -> Vec<String> {
 
 /// What moves need: which captures there are, what they caught, how far rows have been carried to here, and what was
 /// taken of rows that another shard had and did not own.
-fn moves(dialect: Dialect) -> [String; 5] {
+fn moves(dialect: Dialect) -> [String; 6] {
     let (int, text) = (dialect.bigint(), dialect.text());
     let own = |name| dialect.own_table(name);
     // Numbers are never given twice, so that what is deleted is what was read.
