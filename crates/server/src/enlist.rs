@@ -205,10 +205,7 @@ impl Enlisted for Removing {
     }
     fn step(&mut self, dialect: Dialect, answer: Option<&Rows>) -> Result<Step, SqlError> {
         match (self.stage, answer) {
-            (Stage::Read, Some(state)) => Err(match of_queue(self.removal.why_not(state)) {
-                Refusal::Sql(error) => error,
-                Refusal::Router(error) => SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()),
-            }),
+            (Stage::Read, Some(state)) => Err(of_queue(self.removal.why_not(state)).into()),
             (Stage::Write, Some(deleted)) if deleted.affected() == 1 => {
                 Ok(Step::Done(Some(self.id.to_string())))
             }
@@ -283,10 +280,7 @@ impl Enlisted for Changing {
         let damaged = |error: polyshard_engine::Error| {
             SqlError::new(SqlState::INTERNAL_ERROR, format!("a stored entity cannot be read: {error}"))
         };
-        let refused = |error| match of_table(error, &self.table) {
-            Refusal::Sql(error) => error,
-            Refusal::Router(error) => SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()),
-        };
+        let refused = |error| SqlError::from(of_table(error, &self.table));
         let row = answer.and_then(Rows::first);
         match self.stage {
             Stage::Begin => {

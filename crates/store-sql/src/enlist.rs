@@ -13,6 +13,8 @@ use polyshard_shard::Dataset;
 use polyshard_sql::SqlError;
 use polyshard_store::Store;
 
+use crate::reply;
+
 /// A function that a store offers.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreFunction {
@@ -53,6 +55,16 @@ pub enum Refusal {
 impl From<SqlError> for Refusal {
     fn from(error: SqlError) -> Refusal {
         Refusal::Sql(error)
+    }
+}
+
+impl From<Refusal> for SqlError {
+    fn from(refusal: Refusal) -> SqlError {
+        match refusal {
+            Refusal::Sql(error) => error,
+            Refusal::Router(error) => reply::of_router(&error),
+            Refusal::Store(error) => reply::of_store(&error),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Moves on real databases: rows change their shard while others write them, and nothing is lost, doubled or misplaced.
 
+#![recursion_limit = "256"]
+
 /// Makes a test on each engine, and between them, of every scenario, which is given an empty place.
 macro_rules! on_every_engine {
     ($($name:ident),* $(,)?) => {

@@ -1,5 +1,7 @@
 //! Catalog, shards and router together on real databases: what operators and requests see, also when things break.
 
+#![recursion_limit = "256"]
+
 /// Makes a test for each engine of every scenario, which is given an empty place.
 macro_rules! on_both_engines {
     ($($name:ident),* $(,)?) => {

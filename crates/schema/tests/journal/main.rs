@@ -1,5 +1,7 @@
 //! The journal on real catalogs and shards of both engines: what is decided is everywhere, whatever breaks.
 
+#![recursion_limit = "256"]
+
 /// Makes a test for each engine of every scenario, which is given an empty place.
 macro_rules! on_both_engines {
     ($($name:ident),* $(,)?) => {

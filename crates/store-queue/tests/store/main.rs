@@ -1,5 +1,7 @@
 //! The store of queues over real shards of both engines.
 
+#![recursion_limit = "256"]
+
 #[macro_use]
 mod place;
 mod behaviour;

@@ -9,7 +9,7 @@ use polyshard_store::rights::{AccessCheck, Right};
 
 use super::place::Wanted;
 use super::{Done, Session, Stop};
-use crate::enlist::{Enlisted, Refusal, Step, StoreFunction};
+use crate::enlist::{Enlisted, Step, StoreFunction};
 use crate::reply::{self, state};
 
 /// How the names of parameters end that are whole numbers; all others are texts.
@@ -43,12 +43,8 @@ impl Session {
         let arguments = in_order(function, call, given)?;
         let Some(stores) = self.door.stores.clone() else { return Ok(None) };
         let (store, table) = stores.concerned(function.name, &arguments);
-        let mut enlisted = match stores.enlist(function.name, arguments).await {
-            Ok(enlisted) => enlisted,
-            Err(Refusal::Sql(error)) => return Err(error.into()),
-            Err(Refusal::Router(error)) => return Err(reply::of_router(&error).into()),
-            Err(Refusal::Store(error)) => return Err(reply::of_store(&error).into()),
-        };
+        let enlisted = stores.enlist(function.name, arguments).await;
+        let mut enlisted = enlisted.map_err(SqlError::from)?;
         let writes = enlisted.access() == Access::Write;
         self.check_right(&AccessCheck {
             right: if writes { Right::Write } else { Right::Read },

@@ -1,5 +1,7 @@
 //! The store of tables over real shards of both engines.
 
+#![recursion_limit = "256"]
+
 #[path = "../../../store-queue/tests/store/cluster.rs"]
 mod cluster;
 #[macro_use]

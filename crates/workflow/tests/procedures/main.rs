@@ -1,6 +1,8 @@
 //! Procedures on real databases: what they make and undo, what they heed, who may steer them, and what the checker's
 //! repairs do (D1, D3, D8, E4).
 
+#![recursion_limit = "256"]
+
 mod bed;
 mod check;
 mod found;
