@@ -23,8 +23,9 @@ const PART_MS: u64 = 300;
 const OUTRUN_PARTS: usize = 8;
 /// How long one part may take once writers had to be held: they go on meanwhile.
 const PART_HELD_MS: u64 = 50;
-/// How long requests are held while rows are carried, before they go on: as long as each attempt to fence, and twice as
-/// long if that was not enough. Routers hold them for two seconds at most. So a fast writer gets a twentieth of the time.
+/// How long requests are held while rows are carried, before they go on: as long as each attempt to fence, and twice
+/// as long if that was not enough. Routers hold them for two seconds at most. So a fast writer gets a twentieth of
+/// the time.
 const HOLD_MS: u64 = 500;
 const HOLD_DOUBLINGS_MAX: u32 = 1;
 /// Notes that may be left while rows are compared that were written meanwhile: each of these is looked up in them.
@@ -95,8 +96,8 @@ impl Session {
         self.source.tail_length(self.carry.forward).await.map_err(MoveError::on(self.source.id()))
     }
 
-    /// Stops comparing rows that writers add ahead of it while so many of their changes are left to be carried that each
-    /// comparison takes longer than the one before.
+    /// Stops comparing rows that writers add ahead of it while so many of their changes are left to be carried that
+    /// each comparison takes longer than the one before.
     pub(crate) async fn refuse_to_fall_behind(&self) -> Result<()> {
         if self.lag().await? > VERIFY_LAG_MAX { Err(MoveError::Behind) } else { Ok(()) }
     }

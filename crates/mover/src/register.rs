@@ -22,8 +22,8 @@ impl Session {
         self.register_numbers(table, rows.filter_map(|row| number_of(row.get(place))).collect()).await
     }
 
-    /// Registers datasets of a table by their numbers. Each is asked for once: it stays registered for as long as a move
-    /// has to do with the shard.
+    /// Registers datasets of a table by their numbers. Each is asked for once: it stays registered for as long as a
+    /// move has to do with the shard.
     pub(crate) async fn register_numbers(&self, table: usize, mut numbers: BTreeSet<i64>) -> Result<()> {
         let Some(unit) = self.units.iter().find(|unit| unit.table == table && unit.dataset.is_of_map())
         else {

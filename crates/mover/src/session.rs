@@ -172,9 +172,9 @@ impl Session {
         Ok(())
     }
 
-    /// Sees to it that every table with rows on the source is known here, and to the target. A table may get its first
-    /// rows during the move. True if there is a new one. It costs the same however many datasets share a table: which of
-    /// them have rows in the ranges is seen when these come ([`Session::register`]).
+    /// Sees to it that every table with rows on the source is known here, and to the target. A table may get its
+    /// first rows during the move. True if there is a new one. It costs the same however many datasets share a table:
+    /// which of them have rows in the ranges is seen when these come ([`Session::register`]).
     pub(crate) async fn refresh(&mut self) -> Result<bool> {
         let found = self.source.tables(self.definition.name()).await;
         self.adopt(found.map_err(MoveError::on(self.source.id()))?).await

@@ -136,8 +136,8 @@ impl Router {
         self.state.view()
     }
 
-    /// How often the view was replaced. What was derived from a view is right as long as the number that was read before
-    /// that view is still this one: cheaper to ask than to hold the view.
+    /// How often the view was replaced. What was derived from a view is right as long as the number that was read
+    /// before that view is still this one: cheaper to ask than to hold the view.
     pub fn view_number(&self) -> u64 {
         self.state.view_number()
     }

@@ -42,6 +42,10 @@ pub(crate) async fn create_stores(db: &Database, stores: &[StoreSchema]) -> Resu
     let dialect = db.dialect();
     let mut statements: Vec<String> = dialect.create_own_schema().map(str::to_owned).into_iter().collect();
     statements.extend(moves(dialect));
+    // A database that is looked at before it becomes a shard gets it with the table.
+    if exists(db).await? {
+        statements.push(dataset_of_map(dialect));
+    }
     statements.extend(stores.iter().flat_map(|store| (store.statements)(dialect)));
     run_all(db, statements).await?;
     for shared in stores.iter().flat_map(|store| store.shared) {
@@ -161,12 +165,19 @@ fn statements(dialect: Dialect) -> Vec<String> {
         ),
     ]);
     out.extend(moves(dialect));
+    out.push(dataset_of_map(dialect));
     out
+}
+
+/// The index by which the tables of a map are found, and whether a row's dataset is of it.
+fn dataset_of_map(dialect: Dialect) -> String {
+    let on = format!("{} (map, tab, rows_number)", dialect.own_table("dataset"));
+    create_own_index(dialect, "dataset_of_map", &on)
 }
 
 /// What moves need: which captures there are, what they caught, how far rows have been carried to here, and what was
 /// taken of rows that another shard had and did not own.
-fn moves(dialect: Dialect) -> [String; 6] {
+fn moves(dialect: Dialect) -> [String; 5] {
     let (int, text) = (dialect.bigint(), dialect.text());
     let own = |name| dialect.own_table(name);
     // Numbers are never given twice, so that what is deleted is what was read.
@@ -197,7 +208,5 @@ fn moves(dialect: Dialect) -> [String; 6] {
              pk {text} NOT NULL, row_digest {text} NOT NULL, PRIMARY KEY (shard, tab, key_digest))",
             own("taken")
         ),
-        // By which the tables of a map are found, and whether a row's dataset is of it.
-        create_own_index(dialect, "dataset_of_map", &format!("{} (map, tab, rows_number)", own("dataset"))),
     ]
 }

@@ -498,8 +498,8 @@ async fn a_shard_is_opened_while_a_change_of_its_local_map_is_undecided() {
     shard.close().await;
 }
 
-/// D2, KIT 2g: what moves have to ask for is one table, however many datasets it has; and a deleted dataset is forgotten
-/// when nothing of it is left and no move may bring anything.
+/// D2, KIT 2g: what moves have to ask for is one table, however many datasets it has; and a deleted dataset is
+/// forgotten when nothing of it is left and no move may bring anything.
 async fn datasets_that_share_a_table_are_one_and_are_forgotten_when_they_are_gone(place: Place) {
     let shard = shard_with_keys(&place).await;
     let run = async |sql: &str| {

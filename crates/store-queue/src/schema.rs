@@ -15,9 +15,9 @@ pub fn schema() -> StoreSchema {
 }
 
 /// All messages of a queue have one placement, so the primary key serves both to find a message and to find what
-/// belongs to a range, whichever queues it is of. A table that an earlier version made has its primary key in the order
-/// `(dataset, placement, id)`, and an index for ranges beside it: every statement is for both. `due_at` is the time a message that was got had become visible at, by which the messages of one
-/// get are put in order.
+/// belongs to a range, whichever queues it is of. A table that an earlier version made has its primary key in the
+/// order `(dataset, placement, id)`, and an index for ranges beside it: every statement is for both. `due_at` is the
+/// time a message that was got had become visible at, by which the messages of one get are put in order.
 fn statements(dialect: Dialect) -> Vec<String> {
     let (int, blob) = (dialect.bigint(), dialect.blob());
     let own = |name| dialect.own_table(name);

@@ -47,13 +47,14 @@ fn columns(dialect: Dialect) -> String {
 /// of an index by their keys. If they lay in the order of the keys themselves (`WITHOUT ROWID`), every insert would
 /// change almost three pages, since few entities fit into one and none is left half empty for long: see decision 16.
 ///
-/// The index has the order in which moves read, by placement, whichever tables the entities are of. A placement is made
-/// of the partition key, so a partition is in one piece there, in the order of its row keys. Partitions are listed in the order of their own keys, for scans
-/// over all of them: one row for each, which triggers keep, since rows also come and go by moves and restores.
+/// The index has the order in which moves read, by placement, whichever tables the entities are of. A placement is
+/// made of the partition key, so a partition is in one piece there, in the order of its row keys. Partitions are
+/// listed in the order of their own keys, for scans over all of them: one row for each, which triggers keep, since
+/// rows also come and go by moves and restores.
 ///
-/// A file that an earlier version made has the key `(dataset, placement, pk, rk)`, with its entities in that order or in
-/// the one they came in, or it has them in that of `(dataset, pk, rk)`. It stays so, with an index by placement beside:
-/// every statement is for all of them.
+/// A file that an earlier version made has the key `(dataset, placement, pk, rk)`, with its entities in that order or
+/// in the one they came in, or it has them in that of `(dataset, pk, rk)`. It stays so, with an index by placement
+/// beside: every statement is for all of them.
 fn sqlite() -> Vec<String> {
     let dialect = Dialect::Sqlite;
     let (table, partitions) = (dialect.own_table(ENTITIES), dialect.own_table(PARTITIONS));

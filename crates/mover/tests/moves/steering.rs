@@ -94,6 +94,8 @@ async fn a_paused_move_waits_and_then_goes_on(place: Arc<Place>) {
     let record = cluster.start(request("tenants", buckets(0, 4), "s2")).await.unwrap();
     let id = record.op.id;
     cluster.driver.wish_for(id, Wish::Pause).await.unwrap();
+    // The driver asks what is wanted every 200 ms: it does so before it copies if its last time is longer ago.
+    tokio::time::sleep(Duration::from_millis(250)).await;
     *held.lock().unwrap() = false;
     let paused = async {
         while cluster.catalog.move_status(id).await.unwrap().is_none_or(|status| status.wish != Wish::Pause) {

@@ -110,7 +110,7 @@ fn every_option_can_be_overridden_by_its_variable() {
             assert!(refused.contains("the catalog is an SQLite file and has a password"), "{refused}");
         } else if option.path.contains(".certificate") {
             let refused = loaded.unwrap_err().to_string();
-            assert!(refused.contains("of no use without"), "{refused}");
+            assert!(refused.contains("give the one that is missing"), "{refused}");
         } else if option.path == "trace.endpoint" {
             let refused = loaded.unwrap_err().to_string();
             assert!(refused.contains("no address of a collector"), "{refused}");

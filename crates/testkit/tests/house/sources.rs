@@ -61,6 +61,11 @@ const ALLOWED: &[(&str, &str, &str)] = &[
         "how long one part of a task may take before the driver is answered, on tokio's clock; nothing of it is stored",
     ),
     (
+        "crates/store/src/quota.rs",
+        "Instant::now",
+        "what a quota has left since the process started, on tokio's clock; nothing of it is stored",
+    ),
+    (
         "crates/router/src/",
         "Instant::now",
         "deadlines of waiting callers and times of metrics, on tokio's clock, which tests can stop; who may enter is \
