@@ -36,6 +36,9 @@ has_chromium() {
     return 1
 }
 
+# A client of blobs that many use, and that makes its requests in a way of its own.
+has_rclone() { command -v rclone >/dev/null; }
+
 # Prints the prefix that makes a command run as root, or fails when we may not.
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
@@ -53,6 +56,7 @@ missing_packages() {
     if has_python_tests && ! has_venv; then echo python3-venv; fi
     has_node || echo nodejs npm
     has_chromium || echo chromium
+    has_rclone || echo rclone
 }
 
 install_packages() {
@@ -101,5 +105,6 @@ if ! has_postgres; then
 fi
 has_pgbouncer || echo "setup: no pgbouncer; the tests that need one will say that they were skipped"
 has_chromium || echo "setup: no Chromium; the tests of the console in a browser will fail and say so"
+has_rclone || echo "setup: no rclone; its test of blobs will say that it was skipped"
 python_clients
 javascript_clients

@@ -86,7 +86,7 @@ test("messages come in order, up to 32 at a time, and are counted and cleared", 
     await assert.rejects(queue.receiveMessages({ numberOfMessages: 33 }), refusedWith(400, "OutOfRangeQueryParameterValue"));
     await queue.clearMessages();
     assert.equal((await queue.getProperties()).approximateMessagesCount, 0);
-    await assert.rejects(queue.sendMessage("x".repeat(65537)), refusedWith(400, "MessageTooLarge"));
+    await assert.rejects(queue.sendMessage("x".repeat(65537)), refusedWith(413, "RequestBodyTooLarge"));
   }));
 
 test("metadata is kept; names are in lower case to this SDK", () =>

@@ -12,6 +12,9 @@ import pytest
 ACCOUNT = "devstoreaccount1"
 # The emulators' key, which Microsoft publishes.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+# The key of the Cosmos DB emulator, which Microsoft publishes too.
+COSMOS_ACCOUNT = "cosmos"
+COSMOS_KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqsAJ5oeP4K1r0Mn9wA=="
 ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
 
 
@@ -37,8 +40,8 @@ class Doors:
         assert line, "the program does not start"
         told = json.loads(line)
         self.admin, self.certificate, self.data = told["admin"], told["certificate"], told["data"]
-        self.sql = told["sql"]
-        self.queue, self.table = (f"{told[door]}/{ACCOUNT}" for door in ["queue", "table"])
+        self.sql, self.document = told["sql"], told["document"]
+        self.blob, self.queue, self.table = (f"{told[door]}/{ACCOUNT}" for door in ["blob", "queue", "table"])
         # What every HTTP library of this process trusts: the clients stay as they are.
         for name in ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]:
             os.environ.pop(name, None)

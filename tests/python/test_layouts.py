@@ -8,6 +8,7 @@ import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables import TableServiceClient, UpdateMode
 
+from conformance.server import await_true
 from conftest import ACCOUNT, KEY, Doors
 
 COLUMNS = ("dataset INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, placement BLOB NOT NULL, ts INTEGER NOT NULL, "
@@ -35,8 +36,11 @@ def open_file(doors, shard):
 def lay_out(doors, shard, statements):
     """Makes the table of entities, which is empty, as an earlier version has."""
     file = open_file(doors, shard)
-    triggers = [sql for (sql,) in file.execute("SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'polyshard_entity'")]
-    assert triggers and file.execute("SELECT count(*) FROM polyshard_entity").fetchone() == (0,)
+    told = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'polyshard_entity'"
+    # The tables of stores are made when a shard is first used, which may be after the program said that it is ready.
+    await_true(f"triggers on {shard}", lambda: file.execute(told).fetchall())
+    triggers = [sql for (sql,) in file.execute(told)]
+    assert file.execute("SELECT count(*) FROM polyshard_entity").fetchone() == (0,)
     file.execute("BEGIN IMMEDIATE")
     for statement in ["DROP TABLE polyshard_entity", *statements, *triggers]:
         file.execute(statement)

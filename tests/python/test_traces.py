@@ -81,7 +81,7 @@ def decoded_protobuf(body):
 @pytest.mark.parametrize("protocol", TYPES)
 def test_spans_are_what_the_schema_says(program, tmp_path, protocol):
     collector = Collector()
-    doors = ["ADMIN", "QUEUE", "TABLE", "SQL"]
+    doors = ["ADMIN", "BLOB", "QUEUE", "TABLE", "SQL"]
     settings = {f"POLYSHARD__{door}__LISTEN": "127.0.0.1:0" for door in doors}
     settings |= {"POLYSHARD__TRACE__ENDPOINT": collector.address, "POLYSHARD__TRACE__PROTOCOL": protocol}
     settings |= {"POLYSHARD__TRACE__SAMPLE": "1"}

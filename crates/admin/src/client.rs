@@ -24,7 +24,7 @@ use crate::types::{
     BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView, DatasetsAnswer, DeclareRequest,
     EntriesAnswer, Located, MapView, MapsAnswer, NewMap, NewShard, OperationView, OperationsAnswer,
     PageRequest, RepairAnswer, RepairRequest, SchemaCheckAnswer, ShardPatch, ShardView, ShardsAnswer, Status,
-    TableView, TablesAnswer, UnbindRequest,
+    StoresAnswer, TableView, TablesAnswer, UnbindRequest,
 };
 
 /// How long one request may take: a change waits for shards, each of which has seconds to answer.
@@ -235,6 +235,11 @@ impl Client {
     /// Rebuild one side from the other.
     pub fn repair_map(&self, name: &MapName, repair: &RepairRequest) -> Answered<RepairAnswer> {
         self.call_with(self.post(&format!("/v1/maps/{name}/repair")), repair)
+    }
+
+    /// All stores of the server's program.
+    pub fn stores(&self) -> Answered<StoresAnswer> {
+        self.call(self.get("/v1/stores"))
     }
 
     /// All datasets.

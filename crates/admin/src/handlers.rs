@@ -7,6 +7,7 @@ pub(crate) mod moves;
 pub(crate) mod operations;
 pub(crate) mod schema;
 pub(crate) mod shards;
+pub(crate) mod stores;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ pub fn router(operator: Arc<dyn Operator>, auth: Auth) -> Router {
         .route("/v1/maps/{name}/export", get(maps::export))
         .route("/v1/maps/{name}/check", get(maps::check))
         .route("/v1/maps/{name}/repair", post(maps::repair))
+        .route("/v1/stores", get(stores::list))
         .route("/v1/datasets", get(datasets::list))
         .route("/v1/datasets/bind", post(datasets::bind))
         .route("/v1/datasets/unbind", post(datasets::unbind))

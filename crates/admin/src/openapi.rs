@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::handlers::{datasets, health, maps, moves, operations, schema, shards};
+use crate::handlers::{datasets, health, maps, moves, operations, schema, shards, stores};
 use crate::{archives, backups, balancer, checker, quotas, users, watch, writes};
 
 #[derive(OpenApi)]
@@ -37,6 +37,7 @@ use crate::{archives, backups, balancer, checker, quotas, users, watch, writes};
         maps::import,
         maps::check,
         maps::repair,
+        stores::list,
         datasets::list,
         datasets::bind,
         datasets::unbind,

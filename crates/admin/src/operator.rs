@@ -9,7 +9,7 @@ use crate::types::{
     BalanceAnswer, BalanceRequest, BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView,
     DeclareRequest, EntriesAnswer, Located, MapView, MoveAnswer, MoveRequest, MoveWish, NewMap, NewShard,
     OperationView, RepairAnswer, RepairRequest, RowsCheckAnswer, SchemaCheckAnswer, ShardPatch, ShardView,
-    Status, TableView, UnbindRequest,
+    Status, StoreView, TableView, UnbindRequest,
 };
 
 /// A boxed future, so that the trait can be used as `Arc<dyn Operator>`.
@@ -93,6 +93,8 @@ pub trait Operator: Send + Sync + 'static {
     /// Rebuild one side from the other.
     fn repair_map(&self, name: MapName, repair: RepairRequest) -> Answer<'_, RepairAnswer>;
 
+    /// All stores of the program.
+    fn stores(&self) -> Answer<'_, Vec<StoreView>>;
     /// All datasets, and the names that are bound.
     fn datasets(&self) -> Answer<'_, Vec<DatasetView>>;
     /// Have a dataset placed by a map.

@@ -43,7 +43,7 @@ pub(crate) async fn list(State(quotas): Shared) -> Result<Response, Problem> {
     Ok(reply::ok(QuotasAnswer { quotas: quotas.quotas().await? }))
 }
 
-/// Limit how many requests a second a key, each key of a map, or a table or queue may have.
+/// Limit how many requests a second a key, each key of a map, or a table, queue or container may have.
 #[utoipa::path(post, path = "/v1/quotas", tag = "quotas", operation_id = "set_quota",
     request_body = QuotaView,
     responses(

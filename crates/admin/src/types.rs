@@ -17,6 +17,7 @@ mod rule;
 mod schema;
 mod shard;
 mod status;
+mod store;
 mod traffic;
 mod user;
 mod window;
@@ -62,6 +63,7 @@ pub use schema::{
 };
 pub use shard::{Engine, NewShard, Removal, ShardLimits, ShardPatch, ShardView, ShardsAnswer};
 pub use status::{CatalogView, RouterView, Status};
+pub use store::{EndpointView, StoreView, StoresAnswer};
 pub use traffic::{
     ColdRange, DoorTraffic, HOT_DEFAULT, HOT_MAX, HotAnswer, HotBy, HotRequest, HotShardlet, LargeAnswer,
     LargeRequest, LargeShardlet, LeftOut, ShardTraffic, TrafficAnswer,

@@ -21,20 +21,47 @@ const NAME_CHARS_MIN: usize = 3;
 const NAME_CHARS_MAX: usize = 24;
 
 /// An account that cannot be configured so; the operator must correct the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountError {
     /// The name is not one clients can use.
-    #[error("account name '{0}' must be 3 to 24 lower-case letters and digits; choose another name")]
     Name(String),
     /// The key is not what clients would sign with. It is not shown.
-    #[error(
-        "a key of account '{0}' is not base64 of at least one byte; make one with `openssl rand -base64 64`"
-    )]
     Key(String),
     /// Two accounts of one name.
-    #[error("account '{0}' is configured twice; remove one of them")]
     Twice(String),
 }
+
+impl AccountError {
+    /// What is wrong.
+    pub fn message(&self) -> String {
+        match self {
+            AccountError::Name(name) => {
+                format!("account name '{name}' must be 3 to 24 lower-case letters and digits")
+            }
+            AccountError::Key(name) => {
+                format!("a key of account '{name}' is not base64 of at least one byte")
+            }
+            AccountError::Twice(name) => format!("account '{name}' is configured twice"),
+        }
+    }
+
+    /// What to do.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            AccountError::Name(_) => "choose another name",
+            AccountError::Key(_) => "make one with `openssl rand -base64 64`",
+            AccountError::Twice(_) => "remove one of them",
+        }
+    }
+}
+
+impl fmt::Display for AccountError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}; {}", self.message(), self.remedy())
+    }
+}
+
+impl std::error::Error for AccountError {}
 
 /// The name of a storage account: 3 to 24 lower-case letters and digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

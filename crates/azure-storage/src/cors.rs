@@ -14,8 +14,11 @@ const OF_EVERY_ERROR: [&str; 2] = ["Content-Type", "x-ms-error-code"];
 impl ServiceProperties {
     /// Answers a browser that asks with `OPTIONS` what a page of another origin may do.
     pub fn preflight(&self, request: &Request) -> Result<Response, ServiceError> {
-        let needed =
-            |name: &'static str| request.headers.get(name).ok_or_else(|| ServiceError::missing_header(name));
+        let missing = |name: &'static str| {
+            ServiceError::new(400, "InvalidHeaderValue", "A required CORS header is not present.")
+                .detail("HeaderName", name)
+        };
+        let needed = |name: &'static str| request.headers.get(name).ok_or_else(|| missing(name));
         let (origin, method) = (needed("Origin")?, needed("Access-Control-Request-Method")?);
         let headers = request.headers.get("Access-Control-Request-Headers").unwrap_or_default();
         let message = "CORS not enabled or no matching rule found for this request.";
@@ -149,6 +152,7 @@ mod tests {
             query: Vec::new(),
             headers,
             body: Vec::new(),
+            stream: None,
             peer: ([127, 0, 0, 1], 1).into(),
         };
         let names = |name: &str| name.strip_prefix("Access-Control-").map(str::to_owned);

@@ -21,6 +21,9 @@ const MONTHS: [&str; 12] =
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// 0001-01-01T00:00:00Z, the first time that can be written.
+    pub const MIN: Timestamp = Timestamp(SECOND_MIN * TICKS_PER_SECOND);
+
     /// The time `ticks` of 100 ns after 1970-01-01T00:00:00Z, if its year has four digits.
     pub fn from_ticks(ticks: i64) -> Option<Timestamp> {
         let second = ticks.div_euclid(TICKS_PER_SECOND);

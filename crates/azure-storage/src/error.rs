@@ -77,6 +77,17 @@ impl ServiceError {
         &self.message
     }
 
+    /// Why it is so in this case, where the message is the service's own.
+    pub fn reason(&self) -> Option<&str> {
+        self.details.iter().find(|(name, _)| *name == REASON).map(|(_, value)| value.as_str())
+    }
+
+    /// Says why it is so in this case, and what to do: beside the message, which is the service's own to the letter,
+    /// since SDKs and their users compare it.
+    pub fn because(self, reason: impl Into<String>) -> ServiceError {
+        self.detail(REASON, reason)
+    }
+
     /// The same error with another message, as an entity group transaction puts the operation's number before it.
     pub fn with_message(mut self, message: impl Into<String>) -> ServiceError {
         self.message = message.into();
@@ -131,7 +142,10 @@ impl ServiceError {
     }
 }
 
-/// The errors that every store needs, with the service's own wording at the start, since SDKs and users look for it.
+/// The element that says why.
+const REASON: &str = "Reason";
+
+/// The errors that every store needs, in the service's own words.
 impl ServiceError {
     /// The signature, or what it covers, is not right: the client must sign with the account's key.
     pub fn authentication_failed(detail: impl Into<String>) -> ServiceError {
@@ -142,7 +156,7 @@ impl ServiceError {
 
     /// A header is not what it must be.
     pub fn invalid_header(name: &str, value: &str) -> ServiceError {
-        let message = format!("The value for one of the HTTP headers is not in the correct format: {name}.");
+        let message = "The value for one of the HTTP headers is not in the correct format.";
         ServiceError::new(400, "InvalidHeaderValue", message)
             .detail("HeaderName", name)
             .detail("HeaderValue", shortened(value))
@@ -150,7 +164,7 @@ impl ServiceError {
 
     /// A header that the operation needs is not there.
     pub fn missing_header(name: &str) -> ServiceError {
-        let message = format!("An HTTP header that's mandatory for this request is not specified: {name}.");
+        let message = "An HTTP header that's mandatory for this request is not specified.";
         ServiceError::new(400, "MissingRequiredHeader", message).detail("HeaderName", name)
     }
 
@@ -160,29 +174,58 @@ impl ServiceError {
         ServiceError::new(400, "InvalidQueryParameterValue", message)
             .detail("QueryParameterName", name)
             .detail("QueryParameterValue", shortened(value))
-            .detail("Reason", reason)
+            .because(reason)
+    }
+
+    /// Something in the request is not what it must be; `reason` says what.
+    pub fn invalid_input(reason: impl Into<String>) -> ServiceError {
+        ServiceError::new(400, "InvalidInput", "One of the request inputs is not valid.").because(reason)
     }
 
     /// The request's URL names nothing.
     pub fn invalid_uri(reason: &str) -> ServiceError {
-        let message = format!("The requested URI does not represent any resource on the server: {reason}");
-        ServiceError::new(400, "InvalidUri", message)
+        let message = "The requested URI does not represent any resource on the server.";
+        ServiceError::new(400, "InvalidUri", message).because(reason)
     }
 
     /// The body is not the XML it must be.
     pub fn invalid_xml(reason: &str) -> ServiceError {
-        ServiceError::new(
-            400,
-            "InvalidXmlDocument",
-            format!("XML specified is not syntactically valid: {reason}"),
-        )
+        let message = "XML specified is not syntactically valid.";
+        ServiceError::new(400, "InvalidXmlDocument", message).because(reason)
     }
 
     /// The body is longer than the door reads.
-    pub fn body_too_large(bytes_max: usize) -> ServiceError {
-        let message =
-            format!("The request body is too large and exceeds the maximum permissible limit ({bytes_max}).");
+    pub fn body_too_large(bytes_max: u64) -> ServiceError {
+        let message = "The request body is too large and exceeds the maximum permissible limit.";
         ServiceError::new(413, "RequestBodyTooLarge", message).detail("MaxLimit", bytes_max.to_string())
+    }
+
+    /// A request to the secondary endpoint that would write.
+    pub(crate) fn secondary_is_read_only() -> ServiceError {
+        ServiceError::new(403, "InsufficientAccountPermissions", "Write operations are not allowed.")
+            .because("the secondary endpoint is for reading; use the primary one")
+    }
+
+    /// A resource's name is too short or too long; `reason` says how long it may be.
+    pub fn name_length(reason: impl Into<String>) -> ServiceError {
+        let message = "The specified resource name length is not within the permissible limits.";
+        ServiceError::new(400, "OutOfRangeInput", message).because(reason)
+    }
+
+    /// A resource's name has characters that no such name has; `reason` says which it may have.
+    pub fn name_characters(reason: impl Into<String>) -> ServiceError {
+        let message = "The specified resource name contains invalid characters.";
+        ServiceError::new(400, "InvalidResourceName", message).because(reason)
+    }
+
+    /// The body is in chunks, and these are malformed.
+    pub(crate) fn bad_chunks() -> ServiceError {
+        ServiceError::invalid_input("the body's chunks are malformed")
+    }
+
+    /// The client closed the connection or stopped sending in the middle of the body, so that this is for the log.
+    pub(crate) fn body_cut_off() -> ServiceError {
+        ServiceError::invalid_input("the body ended too early, or came too slowly")
     }
 
     /// A verb that the resource does not know.

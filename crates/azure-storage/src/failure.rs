@@ -14,7 +14,7 @@ pub fn failure(error: &Error) -> ServiceError {
             "InvalidInput",
             format!("One of the request inputs is not valid: {message}."),
         ),
-        ErrorKind::NoDataset => ServiceError::new(
+        ErrorKind::NoDataset | ErrorKind::NoItem => ServiceError::new(
             404,
             "ResourceNotFound",
             format!("The specified resource does not exist: {message}."),
@@ -23,6 +23,11 @@ pub fn failure(error: &Error) -> ServiceError {
             409,
             "ResourceAlreadyExists",
             format!("The specified resource already exists: {message}."),
+        ),
+        ErrorKind::WrongState => ServiceError::new(
+            409,
+            "Conflict",
+            format!("The request conflicts with the state of the resource: {message}."),
         ),
         ErrorKind::Changed => ServiceError::new(
             412,

@@ -5,17 +5,16 @@
 //! [`Identity::require`] whether a shared access signature allows the operation, and answers with a [`Response`] or a
 //! [`ServiceError`]. Request ids, versions, dates, lengths and the error's body are written here.
 
-/// The id of this protocol family.
-pub const FAMILY: &str = "azure";
-
 mod account;
 mod acl;
+mod admission;
 mod auth;
 mod connection;
 mod cors;
 mod date;
 mod error;
 mod failure;
+mod family;
 mod http;
 mod properties;
 mod serve;
@@ -28,11 +27,17 @@ pub use account::{
     AccountError, AccountKey, AccountKeys, AccountName, Accounts, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY,
 };
 pub use acl::{POLICIES_MAX, POLICY_ID_CHARS_MAX, Policies, StoredPolicy, parse_policies, write_policies};
-pub use auth::{CLOCK_SKEW_MAX_S, Identity, Need, ResourceType, Sas, SasOperation, TableKeyRange};
+pub use admission::Admission;
+pub use auth::{
+    CLOCK_SKEW_MAX_S, Identity, Need, ResourceType, ResponseOverrides, Sas, SasOperation, TableKeyRange,
+};
 pub use date::{TICKS_PER_SECOND, Timestamp};
 pub use error::{BodyFormat, ServiceError};
 pub use failure::failure;
-pub use http::{Headers, Limits, Method, RawPath, Request, Response, decode_query, percent_decode};
+pub use family::{FAMILY, handler, resolve_accounts};
+pub use http::{
+    BodySource, BodyStream, Headers, Limits, Method, RawPath, Request, Response, decode_query, percent_decode,
+};
 pub use properties::{CorsRule, Logging, Metrics, PropertiesPatch, ServiceProperties};
 pub use serve::{Door, TlsError, Transport, serve};
 pub use service::{Answer, Context, Endpoint, Scheme, Service, StoreKind, Surroundings};

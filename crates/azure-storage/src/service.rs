@@ -17,6 +17,13 @@ pub trait Service: Policies {
     /// Which of the three protocols it speaks: this decides how requests are signed and errors written.
     fn kind(&self) -> StoreKind;
 
+    /// Whether the body of this request is handed over in pieces, as [`Request::stream`], instead of being read whole
+    /// into [`Request::body`]. Asked once the request is authenticated, before its body is read.
+    fn streams(&self, head: &Request) -> bool {
+        let _whole = head;
+        false
+    }
+
     /// Carries out one request. It has been authenticated, but for a shared access signature (and for an anonymous
     /// request) the store still has to ask [`Identity::require`] with the operation it recognised.
     fn call(&self, context: Context, request: Request) -> Answer<'_>;

@@ -1,5 +1,7 @@
 //! The bytes of one connection: heads and bodies read within limits of size and time, responses written.
 
+mod pieces;
+
 use std::io;
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,6 +10,8 @@ use bytes::{Buf, BytesMut};
 use polyshard_wire::Shutdown;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
+
+pub(crate) use pieces::{End, Incoming, PIECE_BYTES};
 
 use crate::ServiceError;
 use crate::http::{Chunked, Framing, Head, Limits, Parsed, parse_head};
@@ -140,7 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
     ) -> Result<Result<Vec<u8>, ServiceError>, Closed> {
         let bytes_max = self.limits.body_bytes_max;
         let Some(length) = usize::try_from(length).ok().filter(|length| *length <= bytes_max) else {
-            return Ok(Err(ServiceError::body_too_large(bytes_max)));
+            return Ok(Err(ServiceError::body_too_large(bytes_max as u64)));
         };
         let first = length.min(self.buffer.len());
         let mut left = length - first;
@@ -189,12 +193,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
             match taken {
                 Ok(taken) => self.buffer.advance(taken),
                 Err(_) => {
-                    let message = "One of the request inputs is not valid: the body's chunks are malformed.";
-                    return Ok(Err(ServiceError::new(400, "InvalidInput", message)));
+                    return Ok(Err(ServiceError::bad_chunks()));
                 }
             }
             if length > bytes_max {
-                return Ok(Err(ServiceError::body_too_large(bytes_max)));
+                return Ok(Err(ServiceError::body_too_large(bytes_max as u64)));
             }
         }
         Ok(Ok(body))

@@ -60,6 +60,19 @@ fn requests_of_the_sdks_are_let_in() {
     }
 }
 
+/// The SDKs for Python put the account's path behind that of the secondary endpoint.
+#[test]
+fn statistics_are_asked_for_at_the_secondary_endpoint() {
+    let doors = Doors::start();
+    let vectors: Vec<_> =
+        vectors().into_iter().filter(|vector| vector.name.ends_with("secondary stats")).collect();
+    assert_eq!(vectors.len(), 2);
+    for vector in &vectors {
+        assert!(vector.request.starts_with("GET /devstoreaccount1-secondary/devstoreaccount1/?"));
+        assert_eq!(doors.ask(vector, &vector.request, 0).header("Resource"), Some("/"), "{}", vector.name);
+    }
+}
+
 #[test]
 fn altered_signatures_are_refused() {
     let doors = Doors::start();

@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::Running;
+use support::streaming::{MIB, content, start};
 
 /// A certificate for `localhost` and its key, made for this test. It is its own issuer.
 fn certificate() -> (Vec<u8>, Vec<u8>) {
@@ -41,21 +42,56 @@ fn certificate() -> (Vec<u8>, Vec<u8>) {
     (std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap())
 }
 
-#[test]
-fn requests_work_inside_tls() {
-    let (certificate, key) = certificate();
-    let transport = Transport::tls_from_pem(&certificate, &key).unwrap();
-    let door = Running::start_with(StoreKind::Queue, Limits::default(), transport);
-
+/// A connection that trusts this certificate.
+fn connect(certificate: &[u8], address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&certificate).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(certificate).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     let session = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
-    let mut stream = StreamOwned::new(session, TcpStream::connect(door.address).unwrap());
+    StreamOwned::new(session, TcpStream::connect(address).unwrap())
+}
+
+#[test]
+fn bodies_are_streamed_inside_tls() {
+    const LENGTH: usize = 8 * MIB;
+    let (certificate, key) = certificate();
+    let transport = Transport::tls_from_pem(&certificate, &key).unwrap();
+    let (door, _seen) = start(Limits::default(), transport);
+    let mut stream = connect(&certificate, door.address);
+    let date = "Thu, 01 Jan 1970 00:00:00 GMT";
+    let path = "/devstoreaccount1/large";
+    let signature =
+        AccountKey::from_base64(DEVELOPMENT_KEY).unwrap().sign(&format!("{date}\n/devstoreaccount1{path}"));
+    let head = |method: &str, query: &str, more: &str| {
+        format!(
+            "{method} {path}?{query} HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: SharedKeyLite \
+             devstoreaccount1:{signature}\r\n{more}\r\n"
+        )
+    };
+    stream.write_all(head("PUT", "", &format!("Content-Length: {LENGTH}\r\n")).as_bytes()).unwrap();
+    stream.write_all(&content(0, LENGTH)).unwrap();
+    let close = "Connection: close\r\n";
+    stream.write_all(head("GET", &format!("do=make&length={LENGTH}"), close).as_bytes()).unwrap();
+    let mut replies = Vec::new();
+    stream.read_to_end(&mut replies).unwrap();
+    let (heads, body) = replies.split_at(replies.len() - LENGTH);
+    assert!(body == content(0, LENGTH), "another body");
+    let heads = std::str::from_utf8(heads).unwrap();
+    assert!(heads.contains(&format!("\r\nLength: {LENGTH}\r\n")), "{heads}");
+    assert!(heads.ends_with("\r\n\r\n"), "{heads}");
+}
+
+#[test]
+fn requests_work_inside_tls() {
+    let (certificate, key) = certificate();
+    let transport = Transport::tls_from_pem(&certificate, &key).unwrap();
+    let door = Running::start_with(StoreKind::Queue, Limits::default(), transport);
+
+    let mut stream = connect(&certificate, door.address);
     let body = "x".repeat(100_000);
     let text = "u\n\n2026-11-16\n/queue/devstoreaccount1/jobs\n\n\nhttps\n2019-02-02";
     let signature = AccountKey::from_base64(DEVELOPMENT_KEY).unwrap().sign(text).replace('+', "%2B");

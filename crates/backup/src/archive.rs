@@ -13,6 +13,7 @@ use polyshard_router::Router;
 use polyshard_shard::{OfflineClaim, Shard, ShardError};
 use uuid::Uuid;
 
+use crate::carried::{self, Carriers, Keys, Proof, Wanted};
 use crate::depot::Location;
 use crate::files::Scratch;
 use crate::lines::Line;
@@ -46,6 +47,8 @@ pub struct Archive<'a> {
     pub at: &'a Location,
     /// The version of the program.
     pub program: String,
+    /// What stores keep outside the databases.
+    pub carriers: Carriers,
     /// A folder for files that are needed meanwhile.
     pub scratch: PathBuf,
     /// Milliseconds since 1970.
@@ -146,6 +149,7 @@ impl Archive<'_> {
         let pool = mark.kept_while(Pool::open(&self.at.depot)).await?;
         let (file, datasets) = mark.kept_while(self.copy(Form::Both, progress)).await?;
         let chunks = mark.kept_while(store(&pool, &file, progress)).await?;
+        let named = carried::named_in_lines(file.path(), &self.carriers)?;
         if self.record.csv {
             // Whoever reads these knows dates and times as the database writes them.
             let (own, _) = mark.kept_while(self.copy(Form::Own, &Progress::default())).await?;
@@ -174,6 +178,9 @@ impl Archive<'_> {
             shards: Vec::new(),
             maps: vec![put_map(self.at, &pool, &bare).await?],
             rows: Some(put_part(self.at, "rows", (JSON, ""), &chunks).await?),
+            objects: mark
+                .kept_while(carried::store(self.at, &pool, &self.carriers, &named, progress))
+                .await?,
         };
         mark.kept_while(mark.check(&manifest)).await?;
         mark.make_whole_once(&manifest).await?;
@@ -268,6 +275,9 @@ impl Archive<'_> {
         let part = manifest.rows.as_ref().ok_or_else(|| self.no_rows())?;
         let file = self.scratch_file("restore")?;
         crate::restore::write_file(self.at, part, file.path()).await?;
+        let named = carried::named_in_lines(file.path(), &self.carriers)?;
+        carried::check_places(&self.carriers, &named, self.cluster).await?;
+        carried::restore(self.at, &manifest, &self.carriers, Wanted::Named(&named)).await?;
         let shard = self.shard().await?;
         self.bind_all(&shard, file.path()).await?;
         // Tables that were declared since have rows that no archive has.
@@ -290,6 +300,11 @@ impl Archive<'_> {
                 "{wanted} rows are archived, and {found} are on shard {} after {restored} were put there",
                 shard.id()
             )));
+        }
+        if !named.is_empty() {
+            // Nobody sees the rows yet. Whoever was deleting the objects of the archive has proved that he may before
+            // the claim of this restoration.
+            carried::restore_again(self.at, &manifest, &self.carriers, &named, false).await?;
         }
         Ok(restored)
     }
@@ -382,6 +397,16 @@ impl Archive<'_> {
         Ok(())
     }
 
+    /// Deletes what the rows of the archive named outside the databases, once these rows are gone: a few objects at a
+    /// time, each time after a proof that the range is offline on the shard, and that nobody else has claimed it, such
+    /// as a restoration. It can be repeated.
+    pub async fn delete_objects(&self, shard: &Shard, claim: &OfflineClaim) -> Result<(), BackupError> {
+        let manifest = Manifest::read(self.at).await?;
+        self.require_mine(&manifest)?;
+        let proof = Proof { shard, claim, map: &self.record.map, range: &self.record.range };
+        carried::delete_listed(self.at, &manifest, &self.carriers, &proof).await
+    }
+
     /// Removes the archive from its place; one that is gone is fine. What it shares with others goes when that is
     /// pruned.
     pub async fn remove(&self) -> Result<(), BackupError> {
@@ -400,7 +425,7 @@ impl Archive<'_> {
 }
 
 /// The name of a table of our own without what each engine puts before it.
-fn own_table(table: &str) -> Option<&str> {
+pub(crate) fn own_table(table: &str) -> Option<&str> {
     table.strip_prefix("polyshard.").or_else(|| table.strip_prefix("polyshard_"))
 }
 
@@ -451,6 +476,17 @@ pub struct Deleting {
     /// The key that was not there any more when it was to be removed.
     missed: Option<Vec<Value>>,
     rows: u64,
+    /// Set where what rows name outside the database goes with them.
+    carriers: Option<(Carriers, With)>,
+}
+
+/// Which objects are deleted with rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum With {
+    /// All: the rows are lost.
+    Objects,
+    /// Those that no row names, or none yet: nothing else would delete them when the rows that say so are gone.
+    PendingObjects,
 }
 
 /// What was removed by now.
@@ -479,7 +515,36 @@ impl Deleting {
             found: VecDeque::new(),
             missed: None,
             rows: 0,
+            carriers: None,
         })
+    }
+
+    /// Deletes what rows name outside the database, too, after the rows. Objects whose rows are gone stay if the
+    /// process is killed between the two: nothing names them, and nothing looks for them.
+    pub fn with_objects(mut self, carriers: &Carriers, with: With) -> Deleting {
+        self.carriers = Some((carriers.clone(), with));
+        self
+    }
+
+    /// The objects that rows between two keys name, if these go with the rows.
+    async fn objects(
+        &self,
+        shard: &Shard,
+        table: &Rows,
+        first: &[Value],
+        last: &[Value],
+    ) -> Result<Keys, BackupError> {
+        let mut named = Keys::default();
+        let Some((carriers, with)) = &self.carriers else { return Ok(named) };
+        let mut naming = carried::columns(carriers, &table.dataset.table, &table.shape);
+        naming.retain(|column| *with == With::Objects || column.is_pending);
+        if !naming.is_empty() {
+            let db = shard.carrier().await.map_err(|error| of_shard(shard, error))?;
+            for row in db.read(table.read_between(first, last)).await?.into_rows() {
+                named.add_removed_row(&naming, row.values())?;
+            }
+        }
+        Ok(named)
     }
 
     /// Removes some rows, about as many as it may. Each transaction proves that the range is offline on the shard.
@@ -500,6 +565,7 @@ impl Deleting {
             }
             let bite: Vec<Vec<Value>> = self.found.drain(..self.found.len().min(BITE_ROWS)).collect();
             let (Some(first), Some(last)) = (bite.first(), bite.last()) else { continue };
+            let objects = self.objects(shard, table, first, last).await?;
             let removed = match self.run(shard, claim, table.remove_between(first, last)).await {
                 // Rows of the table refer to each other: all at once, since then none is left behind.
                 Err(Removal::Rule) => {
@@ -515,6 +581,10 @@ impl Deleting {
                 )),
                 Removal::Other(error) => error,
             })?;
+            if let Some((carriers, _)) = &self.carriers {
+                let proof = Proof { shard, claim, map: self.definition.name(), range: &self.range };
+                carried::delete(carriers, &objects, &proof).await?;
+            }
             self.rows += removed;
             if removed == 0 {
                 // They went with others; or else they are found again, without end.

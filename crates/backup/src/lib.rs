@@ -9,6 +9,7 @@
 //! moment, and writes go on while it is copied.
 
 mod archive;
+mod carried;
 mod chunker;
 mod copy;
 mod csv;
@@ -30,11 +31,14 @@ mod shardlet;
 mod take;
 mod unchanged;
 
-pub use archive::{Archive, Deleted, Deleting, FOUND_MAX};
+pub use archive::{Archive, Deleted, Deleting, FOUND_MAX, With};
+pub use carried::Carriers;
 pub use depot::{Depot, Item, Location, Variables};
 pub use error::BackupError;
 pub use keep::{Dry, Found, Pruned, Retention, list, prune, prune_until, verify};
-pub use manifest::{ArchivedRange, FORMAT, MANIFEST, Manifest, MapPart, Part, ShardPart, Shardlet};
+pub use manifest::{
+    ArchivedRange, FORMAT, MANIFEST, Manifest, MapPart, ObjectsPart, Part, ShardPart, Shardlet,
+};
 pub use marks::is_pruned;
 pub use progress::{CANCELLED, Progress};
 pub use restore::{Restore, restore_shard};

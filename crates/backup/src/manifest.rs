@@ -59,6 +59,23 @@ pub struct Manifest {
     /// The rows of a shardlet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<Part>,
+    /// What stores keep outside the databases, such as the bytes of blobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectsPart>,
+}
+
+/// The objects of one store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectsPart {
+    /// The id of the store.
+    pub store: String,
+    /// How many there are.
+    pub count: u64,
+    /// The chunks of all objects, one object after the other.
+    pub content: Part,
+    /// Which chunks each object has: a line for each.
+    pub index: Part,
 }
 
 /// A shardlet that was backed up alone.
@@ -297,7 +314,8 @@ impl Manifest {
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         let shards = self.shards.iter().map(|shard| &shard.copy);
         let maps = self.maps.iter().map(|map| &map.copy);
-        shards.chain(maps).chain(&self.rows).chain(&self.catalog)
+        let objects = self.objects.iter().flat_map(|part| [&part.content, &part.index]);
+        shards.chain(maps).chain(&self.rows).chain(objects).chain(&self.catalog)
     }
 
     /// Bytes of all copies.

@@ -7,6 +7,7 @@ use polyshard_engine::{Database, Dialect, Options, PostgresTarget, Statement, Ta
 use polyshard_map::ShardId;
 use tokio::io::AsyncWriteExt;
 
+use crate::carried::{self, Carriers, Wanted};
 use crate::depot::Location;
 use crate::manifest::{Manifest, Part};
 use crate::{BackupError, dump, files, keep};
@@ -22,6 +23,9 @@ pub struct Restore<'a> {
     pub backup: &'a Location,
     /// The data folder to make; it may not exist, or must be empty.
     pub data: &'a Path,
+    /// Opens the places where stores keep what is outside the databases, for a data folder.
+    #[allow(clippy::type_complexity, reason = "one function, said once")]
+    pub carriers: &'a (dyn Fn(&Path) -> Result<Carriers, BackupError> + Sync),
     /// The catalog's address in the configuration that will serve it.
     pub catalog_url: &'a str,
     /// Finds a database's address with its password: none is the catalog's.
@@ -55,6 +59,17 @@ impl Restore<'_> {
         }
         let staging = files::beside(self.data, RESTORING);
         self.stage(&manifest, &staging).await?;
+        // Also without objects: a copy of a cluster must not take the place for its own.
+        let carriers = (self.carriers)(&staging)?;
+        for carrier in carriers.iter() {
+            let begun = carrier.begin_restore(manifest.cluster).await;
+            begun.map_err(|error| carried::failed(carrier.store(), &error))?;
+        }
+        carried::restore(self.backup, &manifest, &carriers, Wanted::All).await?;
+        for carrier in carriers.iter() {
+            let ended = carrier.end_restore(manifest.cluster).await;
+            ended.map_err(|error| carried::failed(carrier.store(), &error))?;
+        }
         // The catalog is the last part: a start before it is there finds nothing to serve.
         for (part, target) in databases {
             dump::load(&target, self.backup, part).await?;

@@ -180,6 +180,16 @@ impl Rows {
 
     /// Removes those between two keys, both included.
     pub(crate) fn remove_between(&self, first: &[Value], last: &[Value]) -> Statement {
+        self.between("DELETE", first, last)
+    }
+
+    /// All columns of those.
+    pub(crate) fn read_between(&self, first: &[Value], last: &[Value]) -> Statement {
+        let columns: Vec<String> = self.shape.columns.iter().map(Column::read).collect();
+        self.between(&format!("SELECT {}", columns.join(", ")), first, last)
+    }
+
+    fn between(&self, verb: &str, first: &[Value], last: &[Value]) -> Statement {
         let key: Vec<&Column> = self.shape.key().collect();
         let order: Vec<String> = key.iter().map(|column| column.ordered(self.dialect)).collect();
         let order = order.join(", ");
@@ -189,7 +199,7 @@ impl Rows {
         };
         let begin = self.values.len() + 1;
         let sql = format!(
-            "DELETE FROM {} WHERE {} AND ({order}) >= ({}) AND ({order}) <= ({})",
+            "{verb} FROM {} WHERE {} AND ({order}) >= ({}) AND ({order}) <= ({})",
             self.dataset.table,
             self.condition,
             side(begin),

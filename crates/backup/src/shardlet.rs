@@ -7,9 +7,10 @@ use std::pin::Pin;
 use polyshard_engine::{Access as EngineAccess, Dialect, Target, Transaction, Value};
 use polyshard_map::{Key, Map, MapDefinition, MapName};
 use polyshard_router::{Access, Router, RouterError, Ticket, View};
-use polyshard_shard::{Column, Dataset, Shard, ShardOptions, TableRows, one_notation};
+use polyshard_shard::{Column, Dataset, Shard, ShardOptions, TableRows, one_notation, whole_name};
 use uuid::Uuid;
 
+use crate::carried::{self, Carriers, Keys, Removed, Wanted};
 use crate::depot::Location;
 use crate::files::Scratch;
 use crate::lines::{self, Head, LINES_FORMAT, LINES_FORMAT_FILED, Line, PlacementText};
@@ -166,6 +167,8 @@ pub struct RestoreShardlet<'a> {
     pub run: RunName,
     /// How the copy of a shard is opened.
     pub options: ShardOptions,
+    /// What stores keep outside the databases.
+    pub carriers: Carriers,
 }
 
 impl RestoreShardlet<'_> {
@@ -210,8 +213,18 @@ impl RestoreShardlet<'_> {
             |definition: &MapDefinition| definition.placement(&parse(definition, &self.key).ok()?).ok();
         let same = then.is_some_and(|then| place(&then) == place(&definition));
         let placed = if same { Placed::AsNow } else { Placed::Otherwise };
-        let putting = self.put(&definition, &key, lines.path(), placed, progress);
-        progress.unless_cancelled(putting).await
+        let named = carried::named_in_lines(lines.path(), &self.carriers)?;
+        let fetching = async {
+            carried::check_places(&self.carriers, &named, self.router.view().cluster).await?;
+            carried::restore(self.backup, &manifest, &self.carriers, Wanted::Named(&named)).await
+        };
+        progress.unless_cancelled(fetching).await?;
+        let putting = self.put(&definition, &key, (lines.path(), &named), placed, progress);
+        let put = progress.unless_cancelled(putting).await?;
+        if !named.is_empty() {
+            carried::restore_again(self.backup, &manifest, &self.carriers, &named, put.is_pending).await?;
+        }
+        Ok(put.rows)
     }
 
     /// For the rows, until they are put.
@@ -301,15 +314,16 @@ impl RestoreShardlet<'_> {
             .map_err(|error| BackupError::Damaged(format!("map {}: {error}", self.map)))
     }
 
-    /// Puts the rows in, in one transaction on the shard that owns the key now.
+    /// Puts the rows in, in one transaction on the shard that owns the key now. Objects that only replaced rows named
+    /// are condemned in it.
     async fn put(
         &self,
         definition: &MapDefinition,
         key: &Key,
-        lines: &Path,
+        (lines, named): (&Path, &Keys),
         placed: Placed,
         progress: &Progress,
-    ) -> Result<u64, BackupError> {
+    ) -> Result<Put, BackupError> {
         let ticket = self.router.enter(&self.map, std::slice::from_ref(key), Access::Write).await;
         let ticket = ticket.map_err(of_router)?;
         let shard = self.router.administer(ticket.shard()).await;
@@ -324,6 +338,7 @@ impl RestoreShardlet<'_> {
             )));
         }
         let mut tx = ticket.begin().await?;
+        let removed = self.objects_of(&mut tx, &tables).await?;
         for table in tables.iter().rev() {
             table.check_apart(&mut tx).await?;
             match self.present {
@@ -338,11 +353,35 @@ impl RestoreShardlet<'_> {
             }
         }
         let restored = self.add_all(&mut tx, &ticket, &tables, lines, placed).await?;
+        for statement in removed.condemn(&self.carriers, ticket.dialect(), named)? {
+            tx.run(statement).await?;
+        }
         // Whoever cancels it from here on is told how the commit ended, and not that there was none.
         progress.seal()?;
         tx.commit().await?;
         progress.add_rows(restored);
-        Ok(restored)
+        Ok(Put { rows: restored, is_pending: removed.has_pending(named) })
+    }
+
+    /// The objects of the rows that are there now.
+    async fn objects_of(&self, tx: &mut Transaction, tables: &[Rows]) -> Result<Removed, BackupError> {
+        let mut named = Removed::default();
+        for table in tables {
+            let columns = carried::columns(&self.carriers, &table.dataset.table, &table.shape);
+            if columns.is_empty() {
+                continue;
+            }
+            let mut last: Option<Vec<Value>> = None;
+            loop {
+                let page = table.page(tx, last.as_deref()).await?;
+                page.iter().try_for_each(|row| named.add_row(&columns, row))?;
+                if page.len() < PAGE_ROWS {
+                    break;
+                }
+                last = page.into_iter().next_back();
+            }
+        }
+        Ok(named)
     }
 
     /// Lets the shard know of datasets that had no rows there yet.
@@ -423,6 +462,13 @@ impl RestoreShardlet<'_> {
     }
 }
 
+/// What was put in.
+struct Put {
+    rows: u64,
+    /// Whether their store may just be deleting objects that they name.
+    is_pending: bool,
+}
+
 /// Whether placements that rows carry mean the same as when they were backed up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Placed {
@@ -432,7 +478,8 @@ enum Placed {
 
 /// The dataset whose rows follow a head; none if the cluster has it no more.
 pub(crate) fn dataset_of(view: &View, map: &MapName, head: &Head) -> Option<Dataset> {
-    let record = view.datasets.values().find(|record| record.name_on_shards() == head.dataset);
+    let whole = whole_name(&head.dataset);
+    let record = view.datasets.values().find(|record| record.name_on_shards() == whole);
     let record = record.filter(|record| record.map == *map)?;
     let number = i64::try_from(record.id).expect("the catalog counts datasets within 63 bits");
     Some(Dataset {

@@ -12,6 +12,7 @@ use polyshard_map::{Epoch, Map, MapJson, MapName, ShardId};
 use polyshard_router::Router;
 use sha2::{Digest, Sha256};
 
+use crate::carried::{self, Carriers, Keys};
 use crate::depot::Location;
 use crate::files::Scratch;
 use crate::manifest::{FORMAT, JSON, Manifest, MapPart, Part, ShardPart, Shardlet, engine_word};
@@ -61,6 +62,8 @@ pub struct Request {
     pub catalog_url: String,
     /// A folder for files that are needed meanwhile: copies of SQLite databases.
     pub scratch: PathBuf,
+    /// What stores keep outside the databases.
+    pub carriers: Carriers,
     /// What earlier backups of this process had: databases that have not changed since are not read again.
     pub memory: Arc<Memory>,
     /// For tests.
@@ -108,7 +111,8 @@ async fn finish(
 ) -> Result<Manifest, BackupError> {
     let pool = mark.kept_while(Pool::open(&request.to.depot)).await?;
     let copied = Mutex::default();
-    let writer = Writer { request, pool: &pool, progress, copied: &copied };
+    let named = Mutex::default();
+    let writer = Writer { request, pool: &pool, progress, copied: &copied, named: &named };
     let manifest = mark.kept_while(copy_all(&writer, router, catalog, clock)).await?;
     progress.set_new_bytes(pool.new_bytes());
     mark.kept_while(mark.check(&manifest)).await?;
@@ -142,6 +146,7 @@ async fn copy_all(
         shards: Vec::new(),
         maps: Vec::new(),
         rows: None,
+        objects: Vec::new(),
     };
     match &request.what {
         What::Everything => writer.copy_moment(router, catalog, None, clock, &mut manifest).await?,
@@ -153,6 +158,8 @@ async fn copy_all(
             (manifest.moment_ms, manifest.seq) = (clock(), router.view().seq);
             let file = Scratch::new(&request.scratch, &format!("{}-rows.jsonl", request.to.name))?;
             let (lines, definition) = shardlet::extract_live(router, map, key, file, progress).await?;
+            *writer.named.lock().expect("no panic while held") =
+                carried::named_in_lines(lines.path(), &request.carriers)?;
             let file = tokio::fs::File::open(lines.path()).await;
             let file = file.map_err(|error| BackupError::of_file(lines.path(), &error))?;
             let chunks = pool.store(file, progress).await?;
@@ -165,6 +172,8 @@ async fn copy_all(
             progress.add_done();
         }
     }
+    let named = std::mem::take(&mut *writer.named.lock().expect("no panic while held"));
+    manifest.objects = carried::store(&request.to, pool, &request.carriers, &named, progress).await?;
     progress.set_moment_ms(manifest.moment_ms);
     manifest.new_bytes = pool.new_bytes();
     Ok(manifest)
@@ -177,6 +186,8 @@ struct Writer<'a> {
     progress: &'a Progress,
     /// The copies that were made, with the versions of their databases.
     copied: &'a Mutex<Vec<(String, Version, Part)>>,
+    /// The objects that the databases name.
+    named: &'a Mutex<Keys>,
 }
 
 impl Writer<'_> {
@@ -205,6 +216,15 @@ impl Writer<'_> {
             works.push((None, target, url, moment.catalog, "catalog".to_owned()));
         }
         let copy = |(id, target, url, held, name): (_, Target, String, Snapshot, String)| async move {
+            let held = match &id {
+                Some(_) => {
+                    let (held, keys) =
+                        carried::named_at(held, target.dialect(), &self.request.carriers).await?;
+                    self.named.lock().expect("no panic while held").join(keys);
+                    held
+                }
+                None => held,
+            };
             let part = self.copy(&target, &url, held, &name).await?;
             self.progress.add_done();
             Ok::<_, BackupError>((id, part))

@@ -30,6 +30,12 @@ pub const BINDING_SUFFIX: &str = "-binding";
 /// What stands for any characters in the name of a family.
 pub const FAMILY_MARK: char = '*';
 
+/// Whether it is the name of the record in which an earlier program kept what it knew of an account: it is no dataset,
+/// and of no family.
+pub fn is_account_record(name: &str) -> bool {
+    name.ends_with("/$service")
+}
+
 /// How often it is begun again because the dataset was deleted and made anew meanwhile.
 const TRIES_MAX: u32 = 5;
 
@@ -65,8 +71,7 @@ impl Binding {
     pub fn is_for(&self, name: &str) -> bool {
         match self.name.split_once(FAMILY_MARK) {
             None => self.name == name,
-            // What stores keep about an account has a dollar sign in its name, and is of no family.
-            Some(_) if name.contains('$') => false,
+            Some(_) if is_account_record(name) => false,
             Some((start, end)) => {
                 name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
             }
@@ -317,6 +322,7 @@ mod tests {
             ("other/7-jobs", Some("other/*")),
             ("third/7-jobs", None),
             ("acct/$service", None),
+            ("acct/$web", Some("acct/*")),
         ] {
             assert_eq!(best(name).as_deref(), held, "{name}");
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use polyshard_engine::Statement;
 use polyshard_map::{
-    Epoch, HashSpec, Key, KeyError, KeyType, MapDefinition, MapName, Scheme, ShardId, State, spread_buckets,
+    Entry, Epoch, HashSpec, Key, KeyError, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme,
+    ShardId, State, spread_buckets,
 };
 use serde::{Deserialize, Serialize};
 
@@ -81,36 +82,69 @@ impl DatasetRecord {
     pub fn name_on_shards(&self) -> String {
         format!("{}:{} ({})", self.store, self.name, self.id)
     }
+
+    /// Store, name and number of what shards call so; none if it is no name of theirs.
+    pub fn parts_on_shards(name: &str) -> Option<(&str, &str, u64)> {
+        let (store, rest) = name.split_once(':')?;
+        let (name, number) = rest.strip_suffix(')')?.rsplit_once(" (")?;
+        Some((store, name, number.parse().ok()?))
+    }
 }
 
 /// How often and how long a map that another process is creating is waited for.
 const MAP_LOOKS: (u32, Duration) = (100, Duration::from_millis(50));
 
+/// How a store's own map is made, which its datasets are placed by unless they are bound to another one. Keys are
+/// texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapScheme {
+    /// By hash: spread over all shards that are online.
+    HashOfText,
+    /// In the order of the texts: one range on one shard, to be split when it grows.
+    RangeOfText,
+}
+
+impl MapScheme {
+    /// A new map of this kind over some shards.
+    fn build(self, name: &MapName, online: &[ShardId]) -> Reply<(MapDefinition, Vec<Entry>)> {
+        let wrong = |error: &dyn std::fmt::Display| CatalogError::NoRoomForMap {
+            map: name.clone(),
+            why: error.to_string(),
+        };
+        let (scheme, entries) = match self {
+            MapScheme::HashOfText => {
+                let hash = HashSpec::standard();
+                let entries = spread_buckets(&hash, online).map_err(|error| wrong(&error))?;
+                (Scheme::Hash(hash), entries)
+            }
+            MapScheme::RangeOfText => {
+                let first = online.first().ok_or_else(|| wrong(&"no shard is online"))?;
+                (Scheme::Range, vec![NewEntry::new(KeyRange::all(), first.clone())])
+            }
+        };
+        let definition = MapDefinition::new(name.clone(), KeyType::Text, scheme);
+        let definition = definition.map_err(|error| wrong(&error))?;
+        Ok((definition, entries.into_iter().map(|entry| entry.at(Epoch::ZERO)).collect()))
+    }
+}
+
 impl Driver {
-    /// Sees that a hash map of this name is there, spread over all shards that are online: what a store places its
-    /// datasets by, unless they are bound to another map.
-    pub async fn ensure_hash_map(&self, name: &MapName, key_type: KeyType) -> Reply<()> {
+    /// Sees that a map of this name is there: what a store places its datasets by, unless they are bound to another
+    /// one.
+    pub async fn ensure_own_map(&self, name: &MapName, scheme: MapScheme) -> Reply<()> {
         for _ in 0..MAP_LOOKS.0 {
             match self.catalog().map(name).await {
                 Ok(_) => return Ok(()),
                 Err(CatalogError::NoSuchMap(_)) => {}
                 Err(error) => return Err(error),
             }
-            let hash = HashSpec::standard();
             let shards = self.catalog().shards().await?;
             let online: Vec<ShardId> = shards
                 .into_iter()
                 .filter(|shard| shard.state == State::Online)
                 .map(|shard| shard.id)
                 .collect();
-            let wrong = |error: &dyn std::fmt::Display| CatalogError::NoRoomForMap {
-                map: name.clone(),
-                why: error.to_string(),
-            };
-            let entries = spread_buckets(&hash, &online).map_err(|error| wrong(&error))?;
-            let definition = MapDefinition::new(name.clone(), key_type.clone(), Scheme::Hash(hash));
-            let definition = definition.map_err(|error| wrong(&error))?;
-            let entries = entries.into_iter().map(|entry| entry.at(Epoch::ZERO)).collect();
+            let (definition, entries) = scheme.build(name, &online)?;
             match self.create_map(&definition, entries).await {
                 Ok(_) => return Ok(()),
                 // Somebody else creates it: it is there soon, or its remains are cleared away.
@@ -127,13 +161,13 @@ impl Driver {
         &self,
         store: &str,
         name: &str,
-        map: &MapName,
+        (map, scheme): (&MapName, MapScheme),
         rule: KeyRule,
         body: serde_json::Value,
     ) -> Reply<DatasetRecord> {
         match self.create_dataset(store, name, map, rule.clone(), body.clone()).await {
             Err(CatalogError::NoSuchMap(_)) => {
-                self.ensure_hash_map(map, KeyType::Text).await?;
+                self.ensure_own_map(map, scheme).await?;
                 self.create_dataset(store, name, map, rule, body).await
             }
             other => other,
@@ -287,6 +321,14 @@ impl SqlCatalog {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_shards_call_a_dataset_is_read_back() {
+        let name = super::DatasetRecord::parts_on_shards;
+        assert_eq!(name("queue:acct/jobs (7)"), Some(("queue", "acct/jobs", 7)));
+        assert_eq!(name("sql:public.odd (1) name (12)"), Some(("sql", "public.odd (1) name", 12)));
+        assert_eq!((name("polyshard.queue_message"), name("sql:t"), name("sql:t (x)")), (None, None, None));
+    }
+
     use super::*;
 
     #[test]

@@ -93,6 +93,7 @@ fn statements(dialect: Dialect) -> Vec<String> {
     out.extend(crate::runs::statements(dialect));
     out.extend(crate::barrier::statements(dialect));
     out.extend(crate::procedures::statements(dialect));
+    out.extend(crate::known::statements(dialect));
     out.extend(crate::heat::statements(dialect));
     out.extend(crate::links::statements(dialect));
     out.extend(crate::writes::statements(dialect));

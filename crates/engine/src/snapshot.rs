@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Access, Error, Statement, Transaction, sqlite};
+use crate::{Access, Error, Rows, Statement, Transaction, sqlite};
 
 /// A moment of a database. Dropping it lets go of it.
 pub struct Snapshot {
@@ -64,6 +64,37 @@ impl Snapshot {
             Inner::Sqlite(_) => Ok(()),
             Inner::Postgres { transaction, .. } => {
                 transaction.run(Statement::new("SELECT 1")).await.map(drop)
+            }
+        }
+    }
+
+    /// Hands out the rows of a query as they are at this moment, in pages. `name` tells queries of different columns
+    /// apart: lower-case letters, digits and underscores.
+    pub async fn read(
+        self,
+        name: &str,
+        query: &str,
+        page_rows: usize,
+        mut page: impl FnMut(Rows) -> Result<(), Error> + Send,
+    ) -> Result<Snapshot, Error> {
+        match self.inner {
+            Inner::Sqlite(moment) => {
+                let moment = moment.read(query, page_rows, &mut page).await?;
+                Ok(Snapshot { inner: Inner::Sqlite(Box::new(moment)) })
+            }
+            Inner::Postgres { mut transaction, name: exported } => {
+                let declare = format!("DECLARE polyshard_{name} NO SCROLL CURSOR FOR {query}");
+                transaction.run(Statement::new(declare)).await?;
+                let fetch = format!("FETCH {page_rows} FROM polyshard_{name}");
+                loop {
+                    let rows = transaction.run(Statement::new(fetch.as_str())).await?;
+                    if rows.is_empty() {
+                        break;
+                    }
+                    page(rows)?;
+                }
+                transaction.run(Statement::new(format!("CLOSE polyshard_{name}"))).await?;
+                Ok(Snapshot { inner: Inner::Postgres { transaction, name: exported } })
             }
         }
     }

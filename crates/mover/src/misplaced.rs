@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use polyshard_engine::Statement;
 use polyshard_map::{Entry, KeyBytes, KeyRange, MapDefinition, ShardId};
-use polyshard_shard::{Dataset, Shard};
+use polyshard_shard::{Dataset, Shard, whole_name};
 
 use crate::carry::Mover;
 use crate::error::{MoveError, Result, shard};
@@ -50,7 +50,7 @@ impl Mover {
     ) -> Result<Vec<Misplaced>> {
         let opened = shard(self.shards(), on).await?;
         let owners = Owners::new(entries);
-        let mut found = Vec::new();
+        let mut found: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for table in opened.tables(definition.name()).await.map_err(MoveError::on(on))? {
             let mut counts: BTreeMap<Option<i64>, (u64, u64)> = BTreeMap::new();
             placements(&opened, &table, definition, |placement, number, count| {
@@ -65,10 +65,12 @@ impl Mover {
             .await?;
             for (number, dataset) in datasets_of(&opened, &table, counts.keys()).await? {
                 let (rows, moving) = counts.get(&number).copied().unwrap_or_default();
-                found.push(Misplaced { shard: on.clone(), dataset: dataset.name, rows, moving });
+                let of = found.entry(whole_name(&dataset.name).to_owned()).or_default();
+                *of = (of.0 + rows, of.1 + moving);
             }
         }
-        Ok(found)
+        let misplaced = |(dataset, (rows, moving))| Misplaced { shard: on.clone(), dataset, rows, moving };
+        Ok(found.into_iter().map(misplaced).collect())
     }
 
     /// How many rows of a map a shard has in a range.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use polyshard_catalog::Carry;
 use polyshard_engine::Dialect;
 use polyshard_map::{KeyRange, MapDefinition, ShardId};
-use polyshard_shard::{Dataset, OpId, OpRef};
+use polyshard_shard::{Dataset, OpId, OpRef, whole_name};
 
 use crate::carry::Mover;
 use crate::error::{MoveError, Result};
@@ -93,15 +93,25 @@ impl Session {
         Ok(())
     }
 
+    /// What there is of each dataset, in all its tables.
     async fn loads(&self) -> Result<Vec<Load>> {
-        let mut loads = Vec::new();
+        let mut loads: Vec<Load> = Vec::new();
         for unit in &self.units {
             let counts = self.counts(unit).await?;
             let page = self.tables[unit.table].from.page(unit.number, None, None, Some(SAMPLE_ROWS));
             let sample = self.page_of(true, page, SAMPLE_ROWS).await?;
             let bytes: u64 = sample.iter().map(|row| bytes_of(row)).sum();
             let of = |rows: u64| bytes.saturating_mul(rows).checked_div(sample.len() as u64).unwrap_or(0);
-            loads.extend(counts.into_iter().map(|(dataset, rows)| Load { dataset, rows, bytes: of(rows) }));
+            for (name, rows) in counts {
+                let dataset = whole_name(&name);
+                match loads.iter_mut().find(|load| load.dataset == dataset) {
+                    Some(load) => {
+                        load.rows += rows;
+                        load.bytes += of(rows);
+                    }
+                    None => loads.push(Load { dataset: dataset.to_owned(), rows, bytes: of(rows) }),
+                }
+            }
         }
         Ok(loads)
     }

@@ -12,7 +12,7 @@ use async_recursion::async_recursion as boxed;
 use polyshard_catalog::Carry;
 use polyshard_engine::{Access, Rows, Statement, Value};
 use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, ShardId};
-use polyshard_shard::{Dataset, OpId, OpRef, RowKey, Shard, StrayKind, StrayRow, Taken};
+use polyshard_shard::{Dataset, OpId, OpRef, RowKey, Shard, StrayKind, StrayRow, Taken, whole_name};
 use serde::{Deserialize, Serialize};
 
 use crate::carry::Mover;
@@ -152,7 +152,7 @@ impl Mover {
         for (dataset, found) in all_found {
             is_all &= found.rows == found.placements.values().sum::<u64>();
             for (placement, rows) in found.placements {
-                let of = tally.entry(dataset.name.clone()).or_default();
+                let of = tally.entry(whole_name(&dataset.name).to_owned()).or_default();
                 if busy.iter().any(|range| range.contains(&placement)) {
                     of.moving += rows;
                 } else if owners.of(&placement).is_none() {
@@ -277,10 +277,15 @@ impl<'a> Part<'a> {
             && !self.session.tables.iter().any(|other| other.references.contains(&pair.identity))
     }
 
+    /// What a unit is of, to people.
+    fn dataset(&self, unit: usize) -> String {
+        whole_name(&self.session.units[unit].dataset.name).to_owned()
+    }
+
     async fn go(&mut self, tally: &mut BTreeMap<String, Repaired>) -> Result<()> {
         // Rows that others refer to come first, and go last.
         for unit in 0..self.session.units.len() {
-            let of = tally.entry(self.session.units[unit].dataset.name.clone()).or_default();
+            let of = tally.entry(self.dataset(unit)).or_default();
             self.give(unit, of).await?;
         }
         let mut stays: Vec<String> = Vec::new();
@@ -291,7 +296,7 @@ impl<'a> Part<'a> {
             // What is removed may take along, by a cascade, what refers to it and should stay.
             let is_needed =
                 stays.contains(&identity) || self.is_its_own_parent(number) && self.keeps_any(number).await?;
-            let of = tally.entry(self.session.units[unit].dataset.name.clone()).or_default();
+            let of = tally.entry(self.dataset(unit)).or_default();
             let before = of.left();
             self.take_away(unit, is_needed, of).await?;
             if of.left() > before {

@@ -239,7 +239,11 @@ impl Session {
         for (side, table) in [(&self.source, &dataset.table), (&self.target, &there.table)] {
             let shape = side.shape(table).await.map_err(MoveError::on(side.id()))?;
             let shape = shape.ok_or_else(|| {
-                refuse(format!("shard {} has no table {table}; create it there first", side.id()))
+                refuse(format!(
+                    "shard {} has no table {table}; if it was dropped, 'polyshard check --repair' forgets it, \
+                     otherwise create it there first",
+                    side.id()
+                ))
             })?;
             if let Some(trigger) = shape.triggers.first() {
                 return Err(refuse(format!(

@@ -93,15 +93,18 @@ pub enum Command {
     /// Maps: which key is on which shard
     #[command(subcommand)]
     Map(Box<map::MapCommand>),
-    /// Datasets: tables and queues, and which map places them
+    /// Stores: what each holds, where it is spoken to, what its keys can be derived from
+    #[command(after_help = "Examples:\n  polyshard stores\n  polyshard stores --json")]
+    Stores,
+    /// Datasets: tables, queues and containers, and which map places them
     #[command(after_help = "Examples:\n  polyshard datasets\n  polyshard datasets --json")]
     Datasets,
-    /// Have a table or queue placed by a map of yours, with the rest of a tenant's data
+    /// Have a table, queue or container placed by a map of yours, with the rest of a tenant's data
     Bind(dataset::BindArgs),
-    /// Forget what a name is bound to; a table or queue that exists stays where it is
+    /// Forget what a name is bound to; what exists under it stays where it is
     #[command(after_help = "Examples:\n  polyshard unbind table:orders")]
     Unbind {
-        /// table:NAME or queue:NAME; of another account than the first, table:ACCOUNT/NAME
+        /// STORE:NAME, as in queue:jobs; of another account than the first, STORE:ACCOUNT/NAME
         dataset: String,
     },
     /// Move keys, with all their rows, to another shard while requests go on

@@ -38,6 +38,7 @@ pub fn run(cli: &Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Hot(args) => hot::run(args, &cli.global.client()?, output),
         Command::Shard(command) => shard::run(command, &cli.global.client()?, output),
         Command::Map(command) => map::run(command, &cli.global.client()?, output),
+        Command::Stores => dataset::stores(&cli.global.client()?, output),
         Command::Datasets => dataset::list(&cli.global.client()?, output),
         Command::Bind(args) => dataset::bind(args, &cli.global.client()?, output),
         Command::Unbind { dataset } => dataset::unbind(dataset, &cli.global.client()?, output),

@@ -48,6 +48,11 @@ pub enum RouterError {
         /// Which failed, and how.
         failed: Vec<(ShardId, String)>,
     },
+    /// Do not repeat it: the change is made, but some process may not know of it yet.
+    #[error(
+        "the change is made, but not all processes have confirmed that they know of it: {0}; do not repeat it"
+    )]
+    Unconfirmed(String),
     /// The saved snapshot cannot be used.
     #[error("saved map snapshot: {0}")]
     Saved(String),

@@ -1,22 +1,27 @@
 //! Follows the catalog: hears of changes, polls as the safety net, and reads anew what it must.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
 use polyshard_catalog::{Catalog, CatalogError, Changes, Event, MapContents};
-use polyshard_engine::Listener;
+use polyshard_engine::{Listener, Target};
 use polyshard_map::{MapName, ShardId};
 use polyshard_shard::FenceEpoch;
 use tokio::sync::{Mutex, watch};
 
 use crate::RouterError;
+use crate::known::SILENT;
 use crate::state::State;
 use crate::view::View;
 
+/// How long a process that ends tries to say so.
+const LEAVE_WAIT: Duration = Duration::from_secs(1);
 /// The pause after the catalog could not be reached.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// Of a process that has not registered, and so is waited for by nobody.
+const NEVER: u64 = u64::MAX;
 
 /// One follower for a router.
 pub(crate) struct Follower {
@@ -26,12 +31,80 @@ pub(crate) struct Follower {
     refreshing: Mutex<()>,
     down: std::sync::Mutex<Option<String>>,
     applied: watch::Sender<u64>,
+    /// The last event that was said to be known here.
+    said: AtomicU64,
+    /// How often the process began to register, and the last time that it did so.
+    joins_begun: AtomicU64,
+    joined: Mutex<u64>,
 }
 
 impl Follower {
     pub(crate) fn new(catalog: Arc<Catalog>, state: Arc<State>) -> Follower {
         let (applied, _) = watch::channel(0);
-        Follower { catalog, state, refreshing: Mutex::default(), down: std::sync::Mutex::default(), applied }
+        Follower {
+            catalog,
+            state,
+            refreshing: Mutex::default(),
+            down: std::sync::Mutex::default(),
+            applied,
+            said: AtomicU64::new(NEVER),
+            joins_begun: AtomicU64::new(0),
+            joined: Mutex::new(0),
+        }
+    }
+
+    /// Reads the catalog so that no change is missed: registers, and reads again. Whoever commits a change either finds
+    /// this process in the list and waits for it, or committed before that second reading. To be done before a view is
+    /// served by: at the start, and after this process was cut off, which strikes it from the list.
+    pub(crate) async fn join(&self) -> Result<(), RouterError> {
+        let asked = self.joins_begun.load(Ordering::SeqCst);
+        let mut joined = self.joined.lock().await;
+        // One that began after this one was asked for does for it too.
+        if *joined > asked {
+            return Ok(());
+        }
+        let number = self.joins_begun.fetch_add(1, Ordering::SeqCst) + 1;
+        self.refresh().await?;
+        // Also if it says nothing new: what was said before may have been struck out.
+        self.say_anyway().await?;
+        self.refresh().await?;
+        *joined = number;
+        Ok(())
+    }
+
+    /// Says up to which event this process knows the catalog, if it has heard of one since: others may wait for it.
+    async fn say(&self) -> Result<(), CatalogError> {
+        // An event of before the program was started says nothing of what it was saved with.
+        let fresh = self.state.fresh.load(Ordering::SeqCst);
+        if !fresh || self.state.view().seq == self.said.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.say_anyway().await
+    }
+
+    async fn say_anyway(&self) -> Result<(), CatalogError> {
+        // An embedded catalog is of one process, for which nobody waits.
+        if matches!(self.catalog.target(), Target::Sqlite(_)) {
+            return Ok(());
+        }
+        let seq = self.state.view().seq;
+        self.catalog.heard(self.state.router, seq).await?;
+        self.said.store(seq, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Says that nobody need wait for this process any more: it has no sessions.
+    pub(crate) async fn leave(&self) {
+        if self.said.load(Ordering::SeqCst) == NEVER {
+            return;
+        }
+        let said =
+            tokio::time::timeout(LEAVE_WAIT, self.catalog.forget_router(self.state.router, u64::MAX)).await;
+        if !matches!(said, Ok(Ok(()))) {
+            tracing::debug!(
+                "the catalog does not know that this process has ended: others will wait for it once"
+            );
+        }
     }
 
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
@@ -45,7 +118,8 @@ impl Follower {
 
     /// Reads the catalog because a shard has said that the map may be old.
     pub(crate) async fn read_for(&self, shard: &ShardId, upto: FenceEpoch) -> Result<(), RouterError> {
-        self.refresh().await?;
+        // It may say so because this process was cut off, and is waited for by nobody.
+        Box::pin(self.join()).await?;
         self.state.shard(shard).set_read_for(upto);
         Ok(())
     }
@@ -148,16 +222,37 @@ impl Follower {
         Ok(())
     }
 
+    async fn follow_once(&self) -> Result<(), RouterError> {
+        if self.said.load(Ordering::SeqCst) == NEVER && !matches!(self.catalog.target(), Target::Sqlite(_)) {
+            // It was started while the catalog was away.
+            return self.join().await;
+        }
+        self.refresh().await?;
+        Ok(self.say().await?)
+    }
+
     /// Follows until told to stop.
     pub(crate) async fn run(self: Arc<Follower>, poll: Duration, mut stopped: watch::Receiver<bool>) {
+        // Others wait for an answer only so long, whatever is configured.
+        let poll = poll.min(SILENT / 4);
         let mut listener: Option<Listener> = None;
+        let mut can_say = true;
         while !*stopped.borrow() {
             if listener.is_none() {
                 listener = self.catalog.listen().await.ok();
             }
-            let wait = match self.refresh().await {
-                Ok(()) => poll,
-                Err(_) => RETRY_AFTER,
+            let wait = match self.follow_once().await {
+                Ok(()) => {
+                    can_say = true;
+                    poll
+                }
+                Err(error) => {
+                    // That the catalog cannot be read was logged where it was tried.
+                    if std::mem::take(&mut can_say) && self.down().is_none() {
+                        tracing::warn!(%error, "the catalog takes no writes; changes elsewhere wait for this process");
+                    }
+                    RETRY_AFTER
+                }
             };
             tokio::select! {
                 _ = hear(&mut listener) => {}

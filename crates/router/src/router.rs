@@ -1,6 +1,5 @@
 //! The router: locate, enter, call, retry.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,15 +9,15 @@ use polyshard_catalog::{Catalog, DatasetRecord, ShardRecord, ShardSource};
 use polyshard_engine as engine;
 use polyshard_map::{BuildError, Entry, Key, KeyRange, LocateError, MapName, ShardId, State as EntryState};
 use polyshard_meter::trace;
-use polyshard_shard::{Dataset, HelloState, RouterId, Shard, ShardError, ShardOptions};
+use polyshard_shard::{HelloState, RouterId, Shard, ShardError, ShardOptions};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::error::RouterError;
 use crate::follow::Follower;
 use crate::gate::{Access, Place};
 use crate::meter::{RouterMeter, ShardCounts};
+use crate::register::Registered;
 use crate::saved;
 use crate::shards::{Connect, Shards};
 use crate::state::{ShardState, State};
@@ -67,11 +66,10 @@ pub struct RouterStatus {
 /// Routes requests of one process.
 pub struct Router {
     state: Arc<State>,
-    shards: Arc<Shards>,
+    pub(crate) shards: Arc<Shards>,
     follower: Arc<Follower>,
     options: RouterOptions,
-    /// Datasets recorded on shards (by incarnation) by this process.
-    bound: Mutex<HashSet<(Uuid, String)>>,
+    pub(crate) registered: Registered,
     stop: watch::Sender<bool>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -96,16 +94,27 @@ impl Router {
         let follower = Arc::new(Follower::new(catalog, state.clone()));
         let shards =
             Shards::new(state.clone(), follower.clone(), connect, options.shard.clone(), options.hold_max);
-        if let Err(error) = follower.refresh().await {
-            let retryable = error.is_retryable();
+        // From here on it is waited for by whoever changes what an older view gets wrong.
+        if let Err(error) = follower.join().await {
             match &options.saved {
-                Some(path) if retryable && path.exists() => {
+                // It was read, and can only not be written to; the follower tries again.
+                Some(path)
+                    if error.is_retryable()
+                        && path.exists()
+                        && state.fresh.load(std::sync::atomic::Ordering::SeqCst) =>
+                {
+                    tracing::warn!(%error, "catalog rejects writes; changes elsewhere do not wait for this process");
+                }
+                Some(path) if error.is_retryable() && path.exists() => {
                     let view = saved::load(path)?;
                     tracing::warn!(%error, seq = view.seq, "the catalog is away: starting with the map as last saved");
                     let fail = |error: BuildError| RouterError::Saved(error.to_string());
                     state.replace(view).map_err(fail)?;
                 }
-                _ => return Err(error),
+                _ => {
+                    follower.leave().await;
+                    return Err(error);
+                }
             }
         }
         let (stop, stopped) = watch::channel(false);
@@ -121,10 +130,14 @@ impl Router {
             shards,
             follower,
             options,
-            bound: Mutex::default(),
+            registered: Registered::default(),
             stop,
             tasks: Mutex::new(tasks),
         })
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.follower.catalog()
     }
 
     pub(crate) fn state(&self) -> &Arc<State> {
@@ -159,48 +172,6 @@ impl Router {
         }
     }
 
-    /// Records on a ticket's shard, once, that a dataset has rows there: before the first of them is written. The
-    /// protocol then knows what a range holds.
-    #[boxed]
-    pub async fn bind(&self, ticket: &Ticket, dataset: &Dataset) -> Result<(), RouterError> {
-        if self.is_bound(ticket, dataset) {
-            return Ok(());
-        }
-        let key = self.bound_key(ticket, dataset);
-        let fail = |error| RouterError::Shard { shard: ticket.shard().clone(), error };
-        let shard = self.shards.get(ticket.shard()).await.map_err(fail)?;
-        shard.bind(dataset).await.map_err(fail)?;
-        self.bound.lock().expect("no panic while held").insert(key);
-        Ok(())
-    }
-
-    /// The same inside a transaction that was begun by this ticket, where one beside it would wait for it: on SQLite.
-    /// Not remembered, since it may be rolled back.
-    #[boxed]
-    pub async fn bind_within(
-        &self,
-        ticket: &Ticket,
-        dataset: &Dataset,
-        transaction: engine::Transaction,
-    ) -> (engine::Transaction, Result<(), RouterError>) {
-        if self.is_bound(ticket, dataset) {
-            return (transaction, Ok(()));
-        }
-        let (transaction, bound) = polyshard_shard::bind_within(transaction, ticket.dialect(), dataset).await;
-        (transaction, bound.map_err(|error| RouterError::Shard { shard: ticket.shard().clone(), error }))
-    }
-
-    fn is_bound(&self, ticket: &Ticket, dataset: &Dataset) -> bool {
-        let key = self.bound_key(ticket, dataset);
-        self.bound.lock().expect("no panic while held").contains(&key)
-    }
-
-    fn bound_key(&self, ticket: &Ticket, dataset: &Dataset) -> (Uuid, String) {
-        let view = self.state.view();
-        let incarnation = view.shards.get(ticket.shard()).map_or(Uuid::nil(), |record| record.incarnation);
-        (incarnation, dataset.name.clone())
-    }
-
     /// What it has to say of itself.
     pub fn status(&self) -> RouterStatus {
         RouterStatus {
@@ -227,7 +198,14 @@ impl Router {
 
     /// Takes such a database in once it is in the catalog.
     pub async fn adopt(&self, record: ShardRecord, shard: Arc<Shard>) {
+        let id = record.id.clone();
         self.shards.adopt(record, shard).await;
+        // The next change may name it, and goes by the view.
+        if !self.view().shards.contains_key(&id)
+            && let Err(error) = self.refresh().await
+        {
+            tracing::debug!(%error, shard = %id, "the catalog is read again later");
+        }
     }
 
     /// A shard's handle for administration; requests use [`Router::enter`].
@@ -473,10 +451,22 @@ impl Router {
         access: Access,
         work: impl AsyncFn(&Ticket) -> Result<T, engine::Error>,
     ) -> Result<T, RouterError> {
+        self.call_if(map, keys, access, || Ok(()), work).await
+    }
+
+    /// Likewise, if a check says so once the ticket is there.
+    pub async fn call_if<T>(
+        &self,
+        map: &MapName,
+        keys: &[Key],
+        access: Access,
+        check: impl Fn() -> Result<(), RouterError>,
+        work: impl AsyncFn(&Ticket) -> Result<T, engine::Error>,
+    ) -> Result<T, RouterError> {
         let mut tries = 0;
         loop {
             let error = match self.enter(map, keys, access).await {
-                Ok(ticket) => match work(&ticket).await {
+                Ok(ticket) => match check().map(|()| work(&ticket))?.await {
                     Ok(reply) => return Ok(reply),
                     Err(error) => RouterError::Engine(error),
                 },
@@ -554,6 +544,7 @@ impl Router {
             }
         }
         self.shards.close().await;
+        self.follower.leave().await;
     }
 }
 

@@ -85,6 +85,27 @@ impl Shards {
         Ok(Arc::new(Shard::open(record.id.clone(), target, self.options.clone()).await?))
     }
 
+    /// Opens a database that is in the list, and so was a shard already: it must still be that one. A file that is gone
+    /// is not made anew, which would serve no rows for those that were there.
+    #[boxed]
+    async fn open_known(&self, record: &ShardRecord) -> Result<Arc<Shard>, ShardError> {
+        let target = (self.connect)(record)?;
+        if let Target::Sqlite(file) = &target
+            && !file.path.exists()
+        {
+            let why = format!("there is no file {}", file.path.display());
+            return Err(ShardError::Lost { shard: record.id.clone(), why });
+        }
+        let shard = Arc::new(Shard::open(record.id.clone(), target, self.options.clone()).await?);
+        match shard.prove(self.state.view().cluster, record.incarnation).await {
+            Ok(()) => Ok(shard),
+            Err(error) => {
+                shard.close().await;
+                Err(error)
+            }
+        }
+    }
+
     /// Takes a candidate in once it is in the list.
     pub(crate) async fn adopt(&self, record: ShardRecord, shard: Arc<Shard>) {
         let open = OpenShard { shard, fences: Mutex::new(None) };
@@ -115,7 +136,7 @@ impl Shards {
             {
                 return Err(error);
             }
-            let opened = self.open_candidate(&slot.record).await;
+            let opened = self.open_known(&slot.record).await;
             if let Err(error) = &opened {
                 *slot.failure.lock().expect("no panic while held") = Some((Instant::now(), error.clone()));
             }

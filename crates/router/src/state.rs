@@ -42,6 +42,8 @@ pub struct ShardState {
     learnt: AtomicBool,
     /// Up to which number of the shard's the catalog has been read since, for composite maps.
     read_for: Mutex<FenceEpoch>,
+    /// The last time that the shard has cut this router off, as far as it has heard.
+    cut: Mutex<FenceEpoch>,
     /// Grows when a departure is learnt that tickets out now may not know of: they are void then.
     pub generation: Generation,
     /// What is counted of requests to it.
@@ -132,6 +134,7 @@ impl State {
             known: Mutex::new(FenceEpoch::ZERO),
             learnt: AtomicBool::new(false),
             read_for: Mutex::new(FenceEpoch::ZERO),
+            cut: Mutex::new(FenceEpoch::ZERO),
             generation: Generation::default(),
             meter: ShardMeter::default(),
             fences: Notify::new(),
@@ -180,6 +183,19 @@ impl HelloState for State {
             state.generation.advance();
             return Err(ShardError::WentBack { shard: shard.clone() });
         }
+        // A router that does not know of a change reads of it before anything else. So does one that was cut off, and
+        // registers again, whatever it has read: nobody waits for it any more.
+        let is_behind = reply.demand.seq > self.view().seq && reply.demand.number > state.read_for();
+        if is_behind || reply.demand.cut > state.read_for() {
+            return Err(ShardError::OldMap { shard: shard.clone(), upto: reply.fence_epoch });
+        }
+        // If it was cut off for that, whoever looked a table or queue up before, and has not written yet, looks again.
+        let mut cut = state.cut.lock().expect("no panic while held");
+        if reply.demand.cut > *cut {
+            *cut = reply.demand.cut;
+            state.generation.advance();
+        }
+        drop(cut);
         // Departures that are no longer listed must be in the view.
         if !self.view().is_settled_up_to(reply.pruned_epoch) && !self.fresh.load(Ordering::SeqCst) {
             return Err(ShardError::IncarnationChanged { shard: shard.clone() });

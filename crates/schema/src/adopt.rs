@@ -206,7 +206,10 @@ impl Journal {
         };
         match planned.await {
             Ok(Some(plan)) => {
-                self.carry_out(turn, plan).await?;
+                if let Err(error) = self.carry_out(turn, plan).await? {
+                    // The procedure goes on by what was decided; tried again, it would find nothing to do.
+                    tracing::warn!(%error, "adopted tables are declared, which not every process may know yet");
+                }
                 self.finish_or_leave().await
             }
             Ok(None) => {

@@ -190,9 +190,14 @@ pub(crate) fn is_filled(column: &Column) -> bool {
 }
 
 /// The sequence behind a column whose default is `polyshard.nextval('…'::regclass)`.
-fn block_sequence(column: &Column) -> Option<String> {
+pub(crate) fn block_sequence(column: &Column) -> Option<String> {
     let call = column.default.as_ref()?.strip_prefix("polyshard.nextval('")?;
     Some(call.strip_suffix("'::regclass)")?.replace("''", "'"))
+}
+
+/// Forgets the blocks of a sequence, which is made anew or is none any more.
+pub(crate) fn forget_blocks(sequence: &str) -> String {
+    format!("DELETE FROM polyshard.id_block WHERE sequence = {}", text(sequence))
 }
 
 fn filled(table: &Table, column: &Column) -> Option<Filled> {

@@ -9,11 +9,10 @@ use polyshard_engine::{Dialect, Statement, Transaction};
 use polyshard_map::ShardId;
 use polyshard_shard::{Dataset, Placement as Placing, Shard, ShardError};
 use polyshard_sql::{Generated, Schema, Table, TableName};
-use uuid::Uuid;
 
 use crate::JournalError;
 use crate::catch_up::TRIES;
-use crate::declaration::{STORE, key};
+use crate::declaration::key;
 use crate::entry::{Entry, EntryKind};
 use crate::introspect;
 use crate::journal::Inner;
@@ -375,25 +374,6 @@ impl Inner {
                     .await
                     .map_err(fail)?;
             }
-        }
-        Ok(())
-    }
-
-    /// Sees that the protocol knows of the sharded tables on a shard: what a range holds.
-    pub(crate) async fn bind_tables(&self, shard: &Arc<Shard>) -> Result<(), JournalError> {
-        if self.router.view().journal < self.position() {
-            self.router.refresh().await?;
-        }
-        let view = self.router.view();
-        let incarnation = view.shards.get(shard.id()).map_or(Uuid::nil(), |record| record.incarnation);
-        for record in view.datasets_of(STORE) {
-            let dataset = dataset_of(record, shard.dialect())?;
-            let key = (incarnation, dataset.name.clone());
-            if self.bound.lock().expect("no panic while held").contains(&key) {
-                continue;
-            }
-            shard.bind(&dataset).await.map_err(|error| JournalError::on(shard.id(), error))?;
-            self.bound.lock().expect("no panic while held").insert(key);
         }
         Ok(())
     }

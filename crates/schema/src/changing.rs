@@ -14,6 +14,7 @@ use crate::JournalError;
 use crate::entry::EntryKind;
 use crate::journal::{Inner, Journal, Known};
 use crate::read::Teller;
+use crate::run::Told;
 use crate::turn::Change;
 
 /// Stands among the declarations while a table is changing; no table is called so, since it has no schema before it.
@@ -71,9 +72,13 @@ impl Inner {
 
     /// Tells everybody that a table is changing, and waits until all processes know. Answers what stands for it.
     pub(crate) async fn begin_changing(&self, journal: &Journal) -> Result<String, JournalError> {
-        let (position, body) = journal.mark_changing(None).await?;
+        let (position, body, told) = journal.mark_changing(None).await?;
         self.pass("changing.after")?;
-        let known = self.everybody_knows(position).await;
+        let known = match told {
+            Ok(()) => self.everybody_knows(position).await,
+            // Nothing of the change itself is made yet.
+            Err(error) => Err(not_known(&error)),
+        };
         if known.is_err() {
             self.end_changing(journal, &body).await;
         }
@@ -82,8 +87,14 @@ impl Inner {
 
     /// Takes it back. If that cannot be done now, the background does it.
     pub(crate) async fn end_changing(&self, journal: &Journal, body: &str) {
-        if let Err(error) = journal.mark_changing(Some(body)).await {
-            tracing::warn!(%error, "tables stay closed until the change is taken back in the background");
+        match journal.mark_changing(Some(body)).await {
+            Ok((.., Ok(()))) => {}
+            Ok((.., Err(error))) => {
+                tracing::warn!(%error, "tables are open again, which not every process may know yet");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "tables stay closed until the change is taken back in the background");
+            }
         }
     }
 
@@ -119,8 +130,8 @@ impl Inner {
 
 impl Journal {
     /// Puts up that a table is changing, or takes down what was put up before. Answers the position, and what stands
-    /// for it.
-    async fn mark_changing(&self, down: Option<&str>) -> Result<(u64, String), JournalError> {
+    /// for it; and whether all processes know.
+    async fn mark_changing(&self, down: Option<&str>) -> Result<(u64, String, Told), JournalError> {
         let turn = self.turn().await?;
         if down.is_none() && turn.known().changing {
             turn.give_up().await;
@@ -142,8 +153,8 @@ impl Journal {
             }
             Some(_) => taking_down(&body),
         };
-        let decided = self.inner.decide_and_commit(turn, change, decision, open).await?;
-        Ok((decided.position, body))
+        let (decided, told) = self.inner.decide_and_commit(turn, change, decision, open).await?;
+        Ok((decided.position, body, told))
     }
 
     /// Takes back what a process that has died left changing: one that lives would have ended it long ago, since until
@@ -164,11 +175,24 @@ impl Journal {
         };
         *watched = Some((body.clone(), rounds));
         if rounds >= self.inner.options.abandoned_after_rounds {
-            self.mark_changing(Some(&body)).await?;
+            let (.., told) = self.mark_changing(Some(&body)).await?;
             *watched = None;
+            told?;
         }
         Ok(())
     }
+}
+
+/// The refusal of a change of which not everybody could be told beforehand.
+fn not_known(error: &JournalError) -> JournalError {
+    if let JournalError::Failpoint(_) = error {
+        return error.clone();
+    }
+    let message =
+        format!("the table was not changed, since not all processes know that it would be: {error}");
+    SqlError::new(SqlState("55000"), message)
+        .hint("Try again when all shards and the catalog can be reached.")
+        .into()
 }
 
 /// A decision by which a table is changing no more; only if it still is.

@@ -21,7 +21,7 @@ use crate::declaration::{Declaration, Declared, STORE, function_key, key};
 use crate::entry::{EntryKind, Recorded};
 use crate::journal::{Inner, Journal};
 use crate::quote::{identifier, table_name};
-use crate::run::Open;
+use crate::run::{Open, Told};
 use crate::sequences;
 use crate::turn::{Change, Turn};
 
@@ -57,8 +57,8 @@ impl Journal {
             }
         };
         if plan.conserve.is_none() {
-            self.carry_out(turn, plan).await?;
-            return self.finish_or_leave().await;
+            let told = self.carry_out(turn, plan).await?;
+            return self.finish_or_leave().await.and(told);
         }
         // Rows leave shards: first nobody may believe any more that they are there.
         turn.give_up().await;
@@ -67,8 +67,8 @@ impl Journal {
         if declared.as_ref().is_err_and(|error| !matches!(error, JournalError::Failpoint(_))) {
             self.inner.end_changing(self, &body).await;
         }
-        declared?;
-        self.finish_or_leave().await
+        let told = declared?;
+        self.finish_or_leave().await.and(told)
     }
 
     /// It is declared; what a shard cannot be told now, because it is away or offline, it is told when it is back, and
@@ -85,7 +85,7 @@ impl Journal {
     }
 
     /// Declares a table that everybody knows is changing.
-    async fn declare_changing(&self, declaration: &Declaration, body: &str) -> Result<(), JournalError> {
+    async fn declare_changing(&self, declaration: &Declaration, body: &str) -> Result<Told, JournalError> {
         let turn = self.turn().await?;
         let planned = self.inner.plan(&turn, declaration).await;
         let mut plan = match planned {
@@ -94,7 +94,7 @@ impl Journal {
             Ok(None) => {
                 turn.give_up().await;
                 self.inner.end_changing(self, body).await;
-                return Ok(());
+                return Ok(Ok(()));
             }
             Err(error) => {
                 turn.give_up().await;
@@ -107,11 +107,14 @@ impl Journal {
         self.carry_out(turn, plan).await
     }
 
-    pub(crate) async fn carry_out(&self, turn: Turn, plan: Plan) -> Result<(), JournalError> {
+    pub(crate) async fn carry_out(&self, turn: Turn, plan: Plan) -> Result<Told, JournalError> {
         let settings = BTreeMap::new();
         let change = Change { kind: EntryKind::Placement, statements: plan.statements, settings };
         match self.inner.open_checked(&turn, &change, plan.conserve.as_ref()).await {
-            Ok(open) => self.inner.decide_and_commit(turn, change, plan.decision, open).await.map(drop),
+            Ok(open) => {
+                let (_, told) = self.inner.decide_and_commit(turn, change, plan.decision, open).await?;
+                Ok(told)
+            }
             Err(error) => {
                 turn.give_up().await;
                 Err(error)

@@ -71,7 +71,9 @@ impl Journal {
                 }
             }
             if seen.windows(2).all(|pair| pair[0].position == pair[1].position) {
-                return Ok(compare(seen, away));
+                let mut checked = compare(seen, away);
+                self.inner.add_left(&mut checked).await;
+                return Ok(checked);
             }
             tokio::time::sleep(LOOKS.1).await;
         }
@@ -82,7 +84,9 @@ impl Journal {
             let why = format!("it is at entry {} of the journal, and others are at {last}", one.position);
             (one.shard, why)
         }));
-        Ok(compare(same, away))
+        let mut checked = compare(same, away);
+        self.inner.add_left(&mut checked).await;
+        Ok(checked)
     }
 }
 
@@ -132,6 +136,19 @@ fn compare_alike(first: &Seen, others: Vec<Seen>, differences: &mut Vec<Differen
 }
 
 impl Inner {
+    /// Adds what shards still take for tables.
+    async fn add_left(&self, checked: &mut Checked) {
+        for id in self.serving() {
+            if checked.away.iter().any(|(away, _)| *away == id) {
+                continue;
+            }
+            match self.left_differences(&id).await {
+                Ok(left) => checked.differences.extend(left),
+                Err(error) => checked.away.push((id, error.to_string())),
+            }
+        }
+    }
+
     pub(crate) async fn look_at(&self, id: &ShardId, schema: &Schema) -> Result<Seen, JournalError> {
         self.catch_up(id).await?;
         let shard = self.shard(id).await?;

@@ -105,7 +105,7 @@ fn is_comment(statement: &polyshard_sql::Statement) -> bool {
 }
 
 /// The schemas of a `search_path` setting.
-fn search_path(settings: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn search_path(settings: &BTreeMap<String, String>) -> Vec<String> {
     let Some(path) = settings.get("search_path") else { return vec!["public".to_owned()] };
     path.split(',').map(|name| name.trim().trim_matches('"').to_owned()).collect()
 }

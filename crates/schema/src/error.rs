@@ -136,6 +136,8 @@ impl From<RouterError> for JournalError {
         match error {
             RouterError::Catalog(error) => JournalError::Catalog(error),
             RouterError::Shard { shard, error } => JournalError::Shard { shard, error },
+            // Nobody tries such a state again.
+            error @ RouterError::Unconfirmed(_) => SqlError::new(SqlState("08007"), error.to_string()).into(),
             other => JournalError::Catalog(CatalogError::Invalid(other.to_string())),
         }
     }

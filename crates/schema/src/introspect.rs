@@ -220,7 +220,8 @@ fn tables() -> String {
     'columns', (SELECT json_agg(json_build_object(
             'number', a.attnum, 'name', a.attname, 'type_oid', a.atttypid::bigint, 'type_mod', a.atttypmod,
             'type_name', format_type(a.atttypid, a.atttypmod), 'not_null', a.attnotnull,
-            'default', CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid) END,
+            'default', CASE WHEN a.attgenerated = '' THEN coalesce(pg_get_expr(d.adbin, d.adrelid),
+                (SELECT y.typdefault FROM pg_type y WHERE y.oid = a.atttypid AND y.typtype = 'd')) END,
             'identity', a.attidentity, 'generated', a.attgenerated,
             'collation', CASE WHEN l.collname = 'default' THEN b.datcollate ELSE l.collname END,
             'deterministic', l.collisdeterministic) ORDER BY a.attnum)

@@ -6,15 +6,19 @@
 // A declaration is one future, and the compiler looks through all that it is made of.
 #![recursion_limit = "256"]
 
+mod added;
 mod adopt;
 mod blocks;
+mod bound;
 mod bring_up;
 mod catch_up;
 mod changing;
 mod checks;
+mod clock;
 mod counts;
 mod declaration;
 mod declare;
+mod defaults;
 mod drift;
 mod embedded;
 mod entry;
@@ -27,6 +31,7 @@ mod kept_key;
 mod lasting;
 pub mod link;
 mod mend;
+mod names;
 mod other_engine;
 mod quote;
 mod read;
@@ -40,6 +45,7 @@ mod triggers;
 mod turn;
 mod writes;
 
+pub use added::{Added, added_columns};
 pub use adopt::{AdoptTable, Adopted, KeyColumns, Look};
 pub use declaration::{Declaration, STORE};
 pub use drift::{Checked, Difference};
@@ -52,6 +58,7 @@ pub use lasting::lasting_write;
 pub use link::Link;
 pub use mend::Mended;
 pub use reference::{Ask, REFERENCE_ROWS_MAX, ReferenceWrite, Written, reference_write};
+pub use stable::Moment;
 pub use tables::schema;
 pub use turn::{Change, Decided, Turn};
 pub use writes::{LastingStatement, LastingWrite, WRITE_BYTES_MAX, too_large};

@@ -36,12 +36,21 @@ pub struct Mended {
     pub refused: Option<String>,
 }
 
+impl Mended {
+    pub(crate) fn nothing(shard: &ShardId, table: String, like: Option<&ShardId>) -> Mended {
+        let (shard, like) = (shard.clone(), like.cloned());
+        Mended { shard, table, like, inserted: 0, updated: 0, deleted: 0, refused: None }
+    }
+}
+
 /// Statements that make a table like another.
 #[derive(Default)]
 struct Changes {
     inserts: Vec<String>,
     updates: Vec<String>,
     deletes: Vec<String>,
+    /// What would bring rows back that go or are overwritten.
+    kept: Vec<String>,
     /// The conditions of the rows that go, and of those of which columns change.
     gone: Vec<(String, Option<Vec<String>>)>,
 }
@@ -50,8 +59,15 @@ struct Changes {
 type Contents = BTreeMap<Vec<String>, Vec<String>>;
 
 impl Journal {
-    /// Makes reference tables that differ what most shards have, or what a named one has; only looks, if asked to.
-    pub async fn mend(&self, like: Option<&ShardId>, dry_run: bool) -> Result<Vec<Mended>, JournalError> {
+    /// Makes reference tables that differ what most shards have, or what a named one has; only looks, if asked to. A
+    /// table with rows that the others lack, which may be acknowledged ones, stays as it is unless their removal is
+    /// confirmed; what is removed or overwritten is kept on its shard in any case.
+    pub async fn mend(
+        &self,
+        like: Option<&ShardId>,
+        dry_run: bool,
+        confirmed: bool,
+    ) -> Result<Vec<Mended>, JournalError> {
         let schema = self.schema().await?;
         let mut seen = Vec::new();
         for id in self.inner.serving() {
@@ -67,8 +83,13 @@ impl Journal {
             let (wrong, unknown) = judge(&seen, &schema, like);
             out.extend(unknown);
             for ((shard, right), tables) in wrong {
-                out.extend(self.inner.mend_shard(&schema, (&shard, &right), &tables, dry_run).await?);
+                out.extend(
+                    self.inner.mend_shard(&schema, (&shard, &right), &tables, dry_run, confirmed).await?,
+                );
             }
+        }
+        for id in self.inner.serving() {
+            out.extend(self.inner.forget_left(&id, dry_run).await?);
         }
         Ok(out)
     }
@@ -105,13 +126,8 @@ fn judge(
                     wrong.entry(key).or_default().push(table.clone());
                 }
                 None => unknown.push(Mended {
-                    shard: (*shard).clone(),
-                    table: table.name.to_string(),
-                    like: None,
-                    inserted: 0,
-                    updated: 0,
-                    deleted: 0,
                     refused: Some(format!("{}; name the shard that is right with --like", no_majority(like))),
+                    ..Mended::nothing(shard, table.name.to_string(), None)
                 }),
             }
         }
@@ -135,6 +151,7 @@ impl Inner {
         (id, right): (&ShardId, &ShardId),
         tables: &[Arc<Table>],
         dry_run: bool,
+        confirmed: bool,
     ) -> Result<Vec<Mended>, JournalError> {
         let (target, source) = (self.shard(id).await?, self.shard(right).await?);
         let dialect = target.dialect();
@@ -148,15 +165,7 @@ impl Inner {
         }
         let (mut out, mut all) = (Vec::new(), Vec::new());
         for table in in_order(tables)? {
-            let mut mended = Mended {
-                shard: id.clone(),
-                table: table.name.to_string(),
-                like: Some(right.clone()),
-                inserted: 0,
-                updated: 0,
-                deleted: 0,
-                refused: None,
-            };
+            let mut mended = Mended::nothing(id, table.name.to_string(), Some(right));
             let there = read(right, &mut from, dialect, table).await?;
             let here = read(id, &mut tx, dialect, table).await?;
             match (there, here) {
@@ -165,7 +174,11 @@ impl Inner {
                     mended.inserted = changes.inserts.len() as u64;
                     mended.updated = changes.updates.len() as u64;
                     mended.deleted = changes.deletes.len() as u64;
-                    all.push((table, changes));
+                    match mended.deleted {
+                        0 => all.push((table, changes)),
+                        _ if confirmed => all.push((table, changes)),
+                        more => mended.refused = Some(unconfirmed(more)),
+                    }
                 }
                 (Err(why), _) | (_, Err(why)) => mended.refused = Some(why),
             }
@@ -258,6 +271,38 @@ async fn referring(
     Ok(None)
 }
 
+fn unconfirmed(rows: u64) -> String {
+    let rows = if rows == 1 { "a row".to_owned() } else { format!("{rows} rows") };
+    format!(
+        "it has {rows} that the others lack, and somebody may count on them: write them again through Polyshard, or \
+         say --confirm to have them removed; a copy is kept in polyshard.mended_row of the shard"
+    )
+}
+
+/// Keeps what is removed or overwritten, with it: as the statements that would bring it back.
+async fn keep(
+    tx: &mut Transaction,
+    dialect: Dialect,
+    all: &[(&Arc<Table>, Changes)],
+) -> Result<(), engine::Error> {
+    if all.iter().all(|(_, changes)| changes.kept.is_empty()) {
+        return Ok(());
+    }
+    let (table, text, int) = (dialect.own_table("mended_row"), dialect.text(), dialect.bigint());
+    let make = format!(
+        "CREATE TABLE IF NOT EXISTS {table} (tab {text} NOT NULL, at_ms {int} NOT NULL, statement {text} NOT NULL)"
+    );
+    tx.run(Statement::new(make)).await?;
+    let sql: Arc<str> =
+        format!("INSERT INTO {table} (tab, at_ms, statement) VALUES ($1, {}, $2)", dialect.now_ms()).into();
+    for (of, changes) in all {
+        for statement in &changes.kept {
+            tx.run(Statement::new(sql.clone()).bind(of.name.to_string()).bind(statement.clone())).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Parents come before those that refer to them, and go after.
 async fn apply(
     tx: &mut Transaction,
@@ -269,6 +314,7 @@ async fn apply(
         Statement::new(format!("ALTER TABLE {name} {word} TRIGGER USER"))
     };
     let with_triggers = || all.iter().filter(|(table, _)| dialect == Dialect::Postgres && table.triggers);
+    keep(tx, dialect, all).await?;
     for (table, _) in with_triggers() {
         tx.run(triggers(table, "DISABLE")).await?;
     }
@@ -338,17 +384,21 @@ fn changes(dialect: Dialect, table: &Table, there: &Contents, here: &Contents) -
         parts.collect::<Vec<_>>().join(" AND ")
     };
     let is = |values: &[String]| is_of("", values);
+    let insert = |row: &[String]| {
+        format!(
+            "INSERT INTO {name} ({}) {}VALUES ({})",
+            columns.join(", "),
+            overriding(dialect),
+            row.join(", ")
+        )
+    };
     let mut changes = Changes::default();
     let keys: BTreeSet<&Vec<String>> = there.keys().chain(here.keys()).collect();
     for of in keys {
         match (there.get(of), here.get(of)) {
-            (Some(right), None) => changes.inserts.push(format!(
-                "INSERT INTO {name} ({}) {}VALUES ({})",
-                columns.join(", "),
-                overriding(dialect),
-                right.join(", ")
-            )),
+            (Some(right), None) => changes.inserts.push(insert(right)),
             (Some(right), Some(wrong)) if right != wrong => {
+                changes.kept.push(insert(wrong));
                 let pairs = columns.iter().zip(right.iter().zip(wrong)).filter(|(_, (a, b))| a != b);
                 let set: Vec<String> =
                     pairs.map(|(column, (value, _))| format!("{column} = {value}")).collect();
@@ -358,7 +408,8 @@ fn changes(dialect: Dialect, table: &Table, there: &Contents, here: &Contents) -
                 let changed = changed.map(|(column, _)| column).collect();
                 changes.gone.push((is_of("parent.", of), Some(changed)));
             }
-            (None, Some(_)) => {
+            (None, Some(row)) => {
+                changes.kept.push(insert(row));
                 changes.deletes.push(format!("DELETE FROM {name} WHERE {}", is(of)));
                 changes.gone.push((is_of("parent.", of), None));
             }

@@ -8,9 +8,11 @@ use polyshard_engine::Dialect;
 use polyshard_sql::ast::{self, Expr, SetExpr};
 use polyshard_sql::{Column, Context, Generated, Kind, Placement, SqlError, SqlState, Statement, Table};
 
+use crate::clock;
+use crate::defaults;
 use crate::entry::Recorded;
 use crate::quote::{identifier, text};
-use crate::stable::{self, Stability};
+use crate::stable::{self, Moment, Stability};
 
 /// Rows that one INSERT … SELECT may write to a reference table: each is a part of the statement that is recorded.
 pub const REFERENCE_ROWS_MAX: usize = 10_000;
@@ -95,6 +97,15 @@ impl ReferenceWrite {
         }
     }
 
+    /// Whether some answer, as a text, may be read as another value under other settings: of dates, times and floats.
+    pub fn depends_on_styles(&self) -> bool {
+        match &self.plan {
+            Plan::Same(_) => false,
+            Plan::Values { places, .. } => places.iter().any(|place| has_styles(&place.kind)),
+            Plan::Rows { types, .. } => types.iter().any(|kind| has_styles(kind)),
+        }
+    }
+
     /// The statements, with the answers of the asks in their order: for each the rows, each a list of texts.
     pub fn fill(self, answers: Vec<Vec<Vec<Option<String>>>>) -> Result<Written, SqlError> {
         let lacks =
@@ -134,13 +145,13 @@ impl ReferenceWrite {
     }
 }
 
-/// Turns a write to a reference table. `literals` are the parameters as typed SQL literals; `moment` is the time of the
-/// statement as PostgreSQL writes it.
+/// Turns a write to a reference table. `literals` are the parameters as typed SQL literals; `moment` is the time that
+/// it has.
 pub fn reference_write(
     statement: &Statement,
     context: &Context<'_>,
     literals: &[String],
-    moment: &str,
+    moment: Moment<'_>,
 ) -> Result<ReferenceWrite, SqlError> {
     if matches!(statement.kind(), Kind::Truncate(_)) {
         return Ok(ReferenceWrite::same(statement.text().to_string()));
@@ -159,24 +170,70 @@ pub fn reference_write(
         ast::Statement::Insert(insert) => {
             let table = find(context, &insert.table)?;
             check_table(table)?;
+            if let Some(assignments) = defaults::on_conflict(insert) {
+                defaults::fix_assignments(assignments, Some(table), &stability)?;
+            }
             stability.check_rest(insert)?;
+            clock::refuse(&ast::Statement::Insert(rest_of(insert)), context, &stability)?;
             plan_insert(insert.clone(), table, &stability, changed, statement)
         }
         ast::Statement::Update(update) => {
-            for assignment in &mut update.assignments {
-                stable::fix_default(assignment, context, &update.table, &stability)?;
-            }
+            let table = defaults::updated(&update.table, context);
+            defaults::fix_assignments(&mut update.assignments, table, &stability)?;
             check_written(statement, context)?;
-            stability.refuse_unstable(&tree)?;
+            refuse_differing(&tree, context, &stability)?;
             Ok(ReferenceWrite::same(tree.to_string()))
         }
         _ => {
             check_written(statement, context)?;
-            stability.refuse_unstable(&tree)?;
+            refuse_differing(&tree, context, &stability)?;
             let sql = if changed { tree.to_string() } else { statement.text().to_string() };
             Ok(ReferenceWrite::same(sql))
         }
     }
+}
+
+/// Refuses what may give something else each time, in a statement that is run as it is.
+pub(crate) fn refuse_differing(
+    tree: &ast::Statement,
+    context: &Context<'_>,
+    stability: &Stability<'_>,
+) -> Result<(), SqlError> {
+    stability.refuse_unstable(tree)?;
+    clock::refuse(tree, context, stability)?;
+    defaults::refuse_within(tree, context, stability)
+}
+
+/// Whether how a value of a type is written depends on settings, as far as is known.
+fn has_styles(kind: &str) -> bool {
+    const PLAIN: [&str; 18] = [
+        "bigint",
+        "bool",
+        "boolean",
+        "bpchar",
+        "char",
+        "character",
+        "character varying",
+        "decimal",
+        "int2",
+        "int4",
+        "int8",
+        "integer",
+        "name",
+        "numeric",
+        "smallint",
+        "text",
+        "uuid",
+        "varchar",
+    ];
+    let kind = kind.trim().strip_prefix("pg_catalog.").unwrap_or(kind.trim());
+    let name = kind.split('(').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind.ends_with(']') || !PLAIN.contains(&name.as_str())
+}
+
+/// An INSERT without its rows.
+pub(crate) fn rest_of(insert: &ast::Insert) -> ast::Insert {
+    ast::Insert { source: None, ..insert.clone() }
 }
 
 impl ReferenceWrite {

@@ -11,11 +11,13 @@ use polyshard_sql::{Kind, Placement, SqlError, SqlState, Statement, Table, Table
 use serde_json::json;
 
 use crate::JournalError;
+use crate::blocks::{block_sequence, forget_blocks};
 use crate::checks::{self, Occasion, Sharding};
 use crate::declaration::{Declared, STORE, key};
 use crate::entry::Recorded;
 use crate::introspect::{self, Details, Found};
 use crate::journal::{Journal, Known};
+use crate::names::Names;
 use crate::quote::text;
 use crate::triggers::{self, Acts};
 use crate::turn::Turn;
@@ -63,7 +65,12 @@ impl Turn {
         let rows = ask(introspect::tables_alone()).await?;
         let found = introspect::from_tables(&rows)?;
         let acts = triggers::read(&ask(triggers::QUESTION.to_owned()).await?)?;
-        self.take_in(found, &acts).await
+        self.take_in(found, &acts, &self.names(&[], &[])).await
+    }
+
+    /// What its statements have called tables: for shards that have no numbers for them.
+    fn names(&self, statements: &[Recorded], search_path: &[String]) -> Names {
+        Names::after(self.schema(), statements, search_path)
     }
 
     /// The schema as it is within a transaction of this turn on the first shard: `ask` as for [`Turn::review`]. Its
@@ -77,24 +84,25 @@ impl Turn {
         for (query, answer) in introspect::all_queries().into_iter().zip(&mut answers) {
             *answer = ask(query).await?;
         }
-        self.placed(introspect::from_all(answers)?)
+        self.placed(introspect::from_all(answers)?, &self.names(&[], &[]))
     }
 
-    /// Likewise, for a transaction of the engine on the first shard.
+    /// Likewise, for a transaction of the engine on the first shard, in which these statements were run.
     pub async fn schema_within_on(
         &self,
         dialect: Dialect,
         tx: &mut Transaction,
+        (statements, search_path): (&[Recorded], &[String]),
     ) -> Result<polyshard_sql::Schema, JournalError> {
         let found = match dialect {
             Dialect::Postgres => introspect::read(tx).await?,
             Dialect::Sqlite => self.inner().read_embedded(tx).await?,
         };
-        self.placed(found)
+        self.placed(found, &self.names(statements, search_path))
     }
 
     /// What was found, with what is known of tables that were there before.
-    fn placed(&self, found: Found) -> Result<polyshard_sql::Schema, JournalError> {
+    fn placed(&self, found: Found, names: &Names) -> Result<polyshard_sql::Schema, JournalError> {
         let known = self.schema();
         let mut schema = polyshard_sql::Schema::clone(known);
         schema.tables = found.schema.tables.clone();
@@ -110,7 +118,7 @@ impl Turn {
             }
         }
         // By their numbers: a table that is called otherwise is placed as before, and its key is where it is now.
-        let kept = kept(self.known(), &found).0;
+        let kept = kept(self.known(), &found, names).0;
         let is_kept = |name: &TableName| kept.iter().any(|table| table.after.name == *name);
         self.note_made(found.schema.tables.keys().filter(|name| !is_kept(name)).cloned().collect());
         for table in kept {
@@ -121,11 +129,12 @@ impl Turn {
         Ok(schema)
     }
 
-    /// Likewise, for a transaction of the engine on the first shard.
+    /// Likewise, for a transaction of the engine on the first shard, in which these statements were run.
     pub async fn review_on(
         &mut self,
         dialect: Dialect,
         tx: &mut Transaction,
+        (statements, search_path): (&[Recorded], &[String]),
     ) -> Result<Vec<Recorded>, JournalError> {
         let (found, acts) = match dialect {
             Dialect::Postgres => {
@@ -134,10 +143,15 @@ impl Turn {
             // SQLite shards have no triggers of the user's.
             Dialect::Sqlite => (self.inner().read_embedded(tx).await?, Vec::new()),
         };
-        self.take_in(found, &acts).await
+        self.take_in(found, &acts, &self.names(statements, search_path)).await
     }
 
-    async fn take_in(&mut self, found: Found, acts: &[Acts]) -> Result<Vec<Recorded>, JournalError> {
+    async fn take_in(
+        &mut self,
+        found: Found,
+        acts: &[Acts],
+        names: &Names,
+    ) -> Result<Vec<Recorded>, JournalError> {
         let mut maps = BTreeMap::new();
         for table in self.schema().tables.values() {
             if let Placement::Sharded { map, .. } = &table.placement
@@ -147,10 +161,10 @@ impl Turn {
             }
         }
         let view = self.inner().router.view();
-        let names: BTreeMap<String, String> =
+        let on_shards: BTreeMap<String, String> =
             view.datasets_of(STORE).map(|record| (record.name.clone(), record.name_on_shards())).collect();
-        self.check_gone(&found).await?;
-        let review = review(self.known(), &found, &maps, &names, acts)?;
+        self.check_gone(&found, names).await?;
+        let review = review(self.known(), &found, names, (&maps, &on_shards), acts)?;
         let statements = review.statements.clone();
         self.reviewed(review);
         Ok(statements)
@@ -159,14 +173,28 @@ impl Turn {
     /// A declared table that is not on the first shard after the change was dropped by it, if it was there before.
     /// Otherwise somebody has dropped it there past Polyshard: it would be forgotten, and its rows on the other shards
     /// with it.
-    async fn check_gone(&self, found: &Found) -> Result<(), JournalError> {
+    async fn check_gone(&self, found: &Found, names: &Names) -> Result<(), JournalError> {
         let is_everywhere = |table: &&Table| {
             matches!(table.placement, Placement::Sharded { .. } | Placement::Reference { declared: true })
         };
         let Some(first) = self.shards().first() else { return Ok(()) };
-        let gone: Vec<&Table> = kept(self.known(), found).1.into_iter().filter(is_everywhere).collect();
+        let gone: Vec<&Table> =
+            kept(self.known(), found, names).1.into_iter().filter(is_everywhere).collect();
         if gone.is_empty() {
             return Ok(());
+        }
+        // By its name alone it seems to be gone: whatever was done with it, its declaration is not to be lost.
+        let is_dropped = |table: &&Table| {
+            number_of(self.known(), &table.name).is_some() || names.now(&table.name).is_none()
+        };
+        if let Some(Table { name, .. }) = gone.iter().find(|table| !is_dropped(table)) {
+            return Err(SqlError::unsupported(
+                format!(
+                    "table {name} is declared, and is not there after this change, which does not drop it"
+                ),
+                "drop it by DROP TABLE, or call it otherwise by ALTER TABLE … RENAME TO",
+            )
+            .into());
         }
         let before = self.inner().tables_on(first).await?;
         let mut declared = self.schema().tables.values().map(|table| &**table).filter(is_everywhere);
@@ -177,7 +205,7 @@ impl Turn {
                 "make it there again as it is on the other shards, then try again; see 'polyshard check'";
             return Err(SqlError::new(SqlState("55000"), message).hint(hint).into());
         }
-        let number = |table: &Table| self.known().details.get(&table.name)?.number;
+        let number = |table: &Table| number_of(self.known(), &table.name);
         if let Some(Table { name, .. }) = gone.into_iter().find(|table| before[&table.name] != number(table))
         {
             self.inner().forget_schema();
@@ -195,16 +223,17 @@ impl Turn {
 fn review(
     known: &Known,
     found: &Found,
-    maps: &BTreeMap<MapName, MapDefinition>,
-    on_shards: &BTreeMap<String, String>,
+    names: &Names,
+    (maps, on_shards): (&BTreeMap<MapName, MapDefinition>, &BTreeMap<String, String>),
     acts: &[Acts],
 ) -> Result<Review, SqlError> {
     let mut out = Review::default();
     // The schema as it will be, with what is declared under the new names.
     let mut after = found.schema.clone();
-    let (kept, gone) = kept(known, found);
+    let (kept, gone) = kept(known, found, names);
     for before in gone {
         out.forget(&before.name, &before.placement, on_shards);
+        out.forget_blocks(before);
     }
     for table in &kept {
         let placement = placement_after(table, known)?;
@@ -244,14 +273,18 @@ fn review(
     Ok(out)
 }
 
-/// The tables that are still there, by their numbers, and those that are not.
-fn kept<'a>(known: &'a Known, found: &'a Found) -> (Vec<Kept<'a>>, Vec<&'a Table>) {
+/// The number by which the first shard knows a table.
+fn number_of(known: &Known, name: &TableName) -> Option<i64> {
+    known.details.get(name)?.number
+}
+
+/// The tables that are still there, by their numbers or by what they were called, and those that are not.
+fn kept<'a>(known: &'a Known, found: &'a Found, names: &Names) -> (Vec<Kept<'a>>, Vec<&'a Table>) {
     let (mut kept, mut gone) = (Vec::new(), Vec::new());
     for before in known.schema.tables.values() {
-        let number = known.details.get(&before.name).and_then(|details| details.number);
-        let now = match number {
+        let now = match number_of(known, &before.name) {
             Some(number) => found.details.iter().find(|(_, details)| details.number == Some(number)),
-            None => found.details.get_key_value(&before.name),
+            None => names.now(&before.name).and_then(|name| found.details.get_key_value(name)),
         };
         match now.and_then(|(name, details)| Some((found.schema.tables.get(name)?, details))) {
             Some((after, details)) => kept.push(Kept { before, after, details }),
@@ -290,6 +323,11 @@ impl Review {
         if let Placement::Sharded { map, .. } = placement {
             self.decision.quiet.push(map.clone());
             self.decision.forget.push((STORE.to_owned(), name.clone()));
+            // First: whoever binds it at this moment has then done so, and it is forgotten, or finds it dropped.
+            self.statements.push(Recorded::own(
+                Dialect::Postgres,
+                "UPDATE polyshard.journal_applied SET position = position",
+            ));
             for dialect in [Dialect::Postgres, Dialect::Sqlite] {
                 if let Some(known) = on_shards.get(&name) {
                     let table = dialect.own_table("dataset");
@@ -299,6 +337,14 @@ impl Review {
             }
         }
         self.decision.declare.push((name, None));
+    }
+
+    /// The blocks of ids of a table that is dropped: another one of its name counts from the beginning.
+    fn forget_blocks(&mut self, table: &Table) {
+        for sequence in table.columns.iter().filter_map(block_sequence) {
+            let recorded = Recorded::own(Dialect::Postgres, forget_blocks(&sequence));
+            self.statements.push(Recorded { rows: true, ..recorded });
+        }
     }
 
     /// What was declared of a table goes with it when it, or its key column, is called otherwise.

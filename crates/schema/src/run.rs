@@ -9,6 +9,7 @@ use polyshard_map::ShardId;
 use polyshard_sql::Kind;
 
 use crate::JournalError;
+use crate::embedded::search_path;
 use crate::entry::{EntryKind, Recorded};
 use crate::journal::{Inner, Journal};
 use crate::turn::{Change, Decided, Turn};
@@ -21,6 +22,9 @@ pub(crate) enum Rows {
     /// A shard that has none yet, and gets them otherwise.
     Lacks,
 }
+
+/// Whether all processes know of what was decided; it counts in any case.
+pub(crate) type Told = Result<(), JournalError>;
 
 /// A shard's transaction in which a change has been run.
 pub(crate) struct Open {
@@ -44,7 +48,8 @@ impl Journal {
             Ok(open) => {
                 let (statements, decision) = turn.take_review();
                 let change = Change { statements: [change.statements, statements].concat(), ..change };
-                self.inner.decide_and_commit(turn, change, decision, open).await
+                let (decided, told) = self.inner.decide_and_commit(turn, change, decision, open).await?;
+                told.map(|()| decided)
             }
             Err(error) => {
                 turn.give_up().await;
@@ -76,7 +81,9 @@ impl Inner {
         if change.kind == EntryKind::Schema
             && let Some(first) = open.first_mut()
         {
-            let follows = turn.review_on(first.dialect, &mut first.tx).await?;
+            let search_path = search_path(&change.settings);
+            let said = (&change.statements[..], &search_path[..]);
+            let follows = turn.review_on(first.dialect, &mut first.tx, said).await?;
             for on in &mut open {
                 self.run(&on.shard, on.dialect, &mut on.tx, &follows, &BTreeMap::new(), Rows::Has).await?;
             }
@@ -93,14 +100,14 @@ impl Inner {
         Ok(Open { shard: id.clone(), dialect, tx })
     }
 
-    /// Marks, decides, commits.
+    /// Marks, decides, commits, and tells everybody. If not all could be told, it is decided all the same.
     pub(crate) async fn decide_and_commit(
         &self,
         turn: Turn,
         change: Change,
         decision: Decision,
         mut open: Vec<Open>,
-    ) -> Result<Decided, JournalError> {
+    ) -> Result<(Decided, Told), JournalError> {
         for on in &mut open {
             let marked = on.tx.run(turn.mark(on.dialect)).await;
             if let Err(error) = marked {
@@ -110,6 +117,7 @@ impl Inner {
                 return Err(error);
             }
         }
+        let kind = change.kind;
         let decided = turn.decide_with(change, decision).await?;
         for on in open {
             self.pass(&format!("commit:{}.before", on.shard))?;
@@ -123,7 +131,16 @@ impl Inner {
             }
         }
         self.pass("commit.after")?;
-        Ok(decided)
+        let told = match kind {
+            EntryKind::Rows => Ok(()),
+            EntryKind::Schema | EntryKind::Placement => self.tell_everybody().await,
+        };
+        Ok((decided, told))
+    }
+
+    pub(crate) async fn tell_everybody(&self) -> Told {
+        self.pass("commit.tell.before")?;
+        Ok(self.router.everybody_knows().await?)
     }
 
     /// Runs statements in a shard's transaction.

@@ -6,7 +6,7 @@ use polyshard_map::ShardId;
 use polyshard_sql::Table;
 
 use crate::JournalError;
-use crate::blocks::{BLOCK_IDS, is_filled};
+use crate::blocks::{BLOCK_IDS, forget_blocks, is_filled};
 use crate::changing::declarations;
 use crate::counts::names_in;
 use crate::declaration::Declared;
@@ -39,6 +39,8 @@ pub(crate) async fn blocks_instead_from(
         out.extend(defaults(table, owned).into_iter().map(own));
         let least = highest(inner, from, table, owned).await? + 1;
         let names = inner.names_of_column(&table.name, owned).await?;
+        // Those of a table of that name that was dropped once; an earlier version did not forget them with it.
+        out.push(Recorded { rows: true, ..own(forget_blocks(&owned.sequence)) });
         for shard in turn.shards() {
             let start = inner.lease_of(&names, BLOCK_IDS, least).await?;
             out.push(own(first_block(owned, start)).only(shard));
@@ -99,6 +101,7 @@ impl Inner {
                 }
                 let names = names_in(files.as_ref(), &name, owned);
                 let mut statements = defaults(table, owned);
+                statements.push(forget_blocks(&owned.sequence));
                 statements.push(first_block(owned, self.lease_of(&names, BLOCK_IDS, 1).await?));
                 let ran = tx.run_all(statements.into_iter().map(Statement::new).collect()).await;
                 ran.map_err(|error| JournalError::on(id, error))?;

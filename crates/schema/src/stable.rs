@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use polyshard_sql::ast::{self, Expr, SetExpr, Visit, VisitMut, Visitor};
-use polyshard_sql::{Column, Context, Generated, Schema, SqlError, SqlState, Table, TypeOid, Volatility};
+use polyshard_sql::{Column, Generated, Schema, SqlError, SqlState, Table, Volatility};
 
+use crate::clock;
 use crate::quote::text;
 
 /// Functions that say something of the session or server that they are asked on.
@@ -14,22 +15,22 @@ const OF_THE_SERVER: &[&str] = &[
     "current_query",
     "current_role",
     "current_user",
-    "inet_client_addr",
-    "inet_client_port",
-    "inet_server_addr",
-    "inet_server_port",
-    "pg_backend_pid",
-    "pg_is_in_recovery",
-    "pg_postmaster_start_time",
-    "pg_relation_size",
-    "pg_table_size",
-    "pg_total_relation_size",
     "session_user",
     "user",
     "version",
-    "pg_conf_load_time",
-    "pg_database_size",
+    "col_description",
+    "getpgusername",
+    "mxid_age",
+    "obj_description",
+    "shobj_description",
 ];
+
+/// Beginnings of the names of those that say something of the database that they are asked in, and the few of these
+/// names that do not.
+const OF_THE_DATABASE: (&[&str], &[&str]) = (
+    &["has_", "inet_", "pg_", "to_reg", "txid_"],
+    &["inet_merge", "inet_same_family", "pg_size_bytes", "pg_size_pretty", "pg_typeof"],
+);
 
 /// Functions whose answer depends on the order of rows, which is each shard's own.
 const OF_THE_ORDER: &[&str] = &[
@@ -52,14 +53,20 @@ const OF_THE_ORDER: &[&str] = &[
 /// Columns that every row has and no shard has alike.
 const OF_THE_ROW: &[&str] = &["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"];
 
-/// Texts that mean the clock where a date or time is read from them.
-const CLOCK_WORDS: &[&str] = &["now", "today", "tomorrow", "yesterday"];
+/// What time a statement is to have, as PostgreSQL writes times.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment<'a> {
+    /// When its transaction began.
+    pub transaction: &'a str,
+    /// When it began itself.
+    pub statement: &'a str,
+}
 
 /// What is needed to tell.
 pub(crate) struct Stability<'a> {
     pub schema: &'a Schema,
-    /// The statement's time, as PostgreSQL writes it.
-    pub moment: &'a str,
+    /// What time it is, as PostgreSQL writes it.
+    pub moment: Moment<'a>,
     /// The parameters as SQL literals.
     pub literals: &'a [String],
     /// Where something may differ and must not, in the words of a refusal.
@@ -100,20 +107,19 @@ impl Stability<'_> {
                 _ => Ok(None),
             },
             Expr::Function(function) => {
-                let moment = format!("CAST({} AS timestamptz)", text(self.moment));
+                let time = |said: &str| format!("CAST({} AS timestamptz)", text(said));
+                let moment = time(self.moment.transaction);
                 let sql = match (name_of(&function.name).as_str(), arguments(function)) {
-                    (
-                        "now"
-                        | "transaction_timestamp"
-                        | "statement_timestamp"
-                        | "clock_timestamp"
-                        | "current_timestamp",
-                        0,
-                    ) => moment,
+                    ("now" | "transaction_timestamp" | "current_timestamp", 0) => moment,
+                    ("statement_timestamp" | "clock_timestamp", 0) => time(self.moment.statement),
                     ("current_date", 0) => format!("CAST({moment} AS date)"),
                     ("current_time", 0) => format!("CAST({moment} AS timetz)"),
                     ("localtime", 0) => format!("CAST({moment} AS time)"),
                     ("localtimestamp", 0) => format!("CAST({moment} AS timestamp)"),
+                    (name, 1) => match clock::rounded(name, function) {
+                        Some(kind) => format!("CAST({moment} AS {kind})"),
+                        None => return Ok(None),
+                    },
                     _ => return Ok(None),
                 };
                 Ok(Some(parse(&sql)?))
@@ -124,10 +130,7 @@ impl Stability<'_> {
 
     /// Whether an expression may give something else on another shard. The column says what a text is read as.
     pub(crate) fn differs(&self, expression: &Expr, column: Option<&Column>) -> bool {
-        if let (Expr::Value(value), Some(column)) = (expression, column)
-            && is_time(column.type_oid)
-            && is_clock_word(&value.value)
-        {
+        if column.is_some_and(clock::is_time) && clock::says(expression).is_some() {
             return true;
         }
         self.unstable_in(expression).is_some()
@@ -211,7 +214,12 @@ impl Stability<'_> {
                 .and_then(|part| part.as_ident())
                 .is_some_and(|part| stored(part) == "polyshard");
         let user = self.schema.functions.iter().filter(|(known, _)| known.name == name);
+        let of_the_database = user.clone().next().is_none()
+            && OF_THE_DATABASE.0.iter().any(|beginning| name.starts_with(beginning))
+            && !OF_THE_DATABASE.1.contains(&name.as_str());
         let volatile = ours
+            || of_the_database
+            || clock::reads(&name, function)
             || self.schema.unstable_builtins.get(&name) == Some(&Volatility::Volatile)
             || user.into_iter().any(|(_, function)| function.volatility == Volatility::Volatile);
         if volatile || OF_THE_SERVER.contains(&name.as_str()) || OF_THE_ORDER.contains(&name.as_str()) {
@@ -245,12 +253,10 @@ impl Visitor for Finder<'_> {
             Expr::Function(function) => self.stability.judge(function),
             Expr::Identifier(name) => row_column(name),
             Expr::CompoundIdentifier(names) => names.last().and_then(row_column),
-            Expr::Cast { expr, data_type, .. } => match &**expr {
-                Expr::Value(value) if is_clock_word(&value.value) && reads_time(data_type) => {
-                    Some(value.value.to_string())
-                }
-                _ => None,
-            },
+            Expr::Cast { expr, data_type, .. } if clock::is_time_type(data_type) => clock::says(&**expr),
+            Expr::TypedString(typed) if clock::is_time_type(&typed.data_type) => {
+                clock::says(&Expr::Value(typed.value.clone()))
+            }
             _ => None,
         };
         found.map_or(ControlFlow::Continue(()), ControlFlow::Break)
@@ -261,51 +267,6 @@ fn row_column(name: &ast::Ident) -> Option<String> {
     let name = stored(name);
     let server = name.as_str() == "current_user" || name.as_str() == "session_user";
     (server || OF_THE_ROW.contains(&name.as_str())).then_some(name)
-}
-
-fn reads_time(data_type: &ast::DataType) -> bool {
-    let name = data_type.to_string().to_ascii_lowercase();
-    name.starts_with("date") || name.starts_with("time")
-}
-
-fn is_time(type_oid: TypeOid) -> bool {
-    matches!(type_oid, TypeOid::DATE | TypeOid::TIME | TypeOid::TIMESTAMP | TypeOid::TIMESTAMPTZ)
-}
-
-fn is_clock_word(value: &ast::Value) -> bool {
-    let ast::Value::SingleQuotedString(text) = value else { return false };
-    CLOCK_WORDS.contains(&text.trim().to_ascii_lowercase().as_str())
-}
-
-/// SET column = DEFAULT, where the default would differ, says what the default is now.
-pub(crate) fn fix_default(
-    assignment: &mut ast::Assignment,
-    context: &Context<'_>,
-    table: &ast::TableWithJoins,
-    stability: &Stability<'_>,
-) -> Result<(), SqlError> {
-    let ast::AssignmentTarget::ColumnName(name) = &assignment.target else { return Ok(()) };
-    let ast::TableFactor::Table { name: relation, .. } = &table.relation else { return Ok(()) };
-    let parts: Vec<String> = relation.0.iter().filter_map(|part| part.as_ident()).map(stored).collect();
-    let found = match parts.as_slice() {
-        [name] => context.schema.table(None, name, context.search_path),
-        [schema, name] => context.schema.table(Some(schema), name, context.search_path),
-        _ => None,
-    };
-    let column = name.0.last().and_then(|part| part.as_ident()).map(stored).unwrap_or_default();
-    let Some((table, column)) = found.and_then(|table| Some((table, table.column(&column)?))) else {
-        return Ok(());
-    };
-    let column = &table.columns[column];
-    if is_default(&assignment.value) && stability.default_differs(column) {
-        assignment.value = stability.default_of(table, column)?;
-    } else if stability.differs(&assignment.value, Some(column)) {
-        return stability.refuse_unstable(&assignment.value).and(Err(SqlError::unsupported(
-            format!("{} means the clock, and is another time each time", assignment.value),
-            "write now() or a constant",
-        )));
-    }
-    Ok(())
 }
 
 /// Whether an expression is the word DEFAULT.
@@ -319,9 +280,14 @@ pub(crate) fn base_type(name: &str) -> String {
     if name.starts_with("bit") {
         return name.to_owned();
     }
-    match (name.find('('), name.find(')')) {
+    let bare = match (name.find('('), name.find(')')) {
         (Some(from), Some(to)) if from < to => format!("{}{}", &name[..from], &name[to + 1..]),
         _ => name.to_owned(),
+    };
+    // By itself this is a character of length one.
+    match bare.strip_prefix("character") {
+        Some(rest) if rest.is_empty() || rest.starts_with('[') => format!("bpchar{rest}"),
+        _ => bare,
     }
 }
 
@@ -334,7 +300,7 @@ fn name_of(name: &ast::ObjectName) -> String {
     name.0.last().and_then(|part| part.as_ident()).map(stored).unwrap_or_default()
 }
 
-fn arguments(function: &ast::Function) -> usize {
+pub(crate) fn arguments(function: &ast::Function) -> usize {
     match &function.args {
         ast::FunctionArguments::None => 0,
         ast::FunctionArguments::Subquery(_) => 1,

@@ -60,6 +60,13 @@ pub(crate) fn mark(dialect: Dialect, position: u64) -> Statement {
     Statement::new(sql).expect(Expect::Rows(1))
 }
 
+/// Changes nothing, but a row only if the shard is not beyond a position; it stays there until the transaction ends.
+pub(crate) fn stay_upto(dialect: Dialect, position: u64) -> Statement {
+    let table = dialect.own_table("journal_applied");
+    // An update and not a lock: a transaction that goes by an older snapshot must not go on beside it.
+    Statement::new(format!("UPDATE {table} SET position = position WHERE position <= {position}"))
+}
+
 /// Begins the count on a shard that is new here.
 pub(crate) fn begin(dialect: Dialect, cluster: &str, position: u64, number: i64) -> Statement {
     let sql = format!(

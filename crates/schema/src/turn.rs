@@ -247,6 +247,15 @@ impl Turn {
 }
 
 impl Journal {
+    /// To be called when a decision was committed, before its author is answered: waits until every process goes by it,
+    /// or is cut off. What concerns rows alone is the same to all.
+    pub async fn told(&self, kind: EntryKind) -> Result<(), JournalError> {
+        match kind {
+            EntryKind::Rows => Ok(()),
+            EntryKind::Schema | EntryKind::Placement => self.inner.tell_everybody().await,
+        }
+    }
+
     /// Says that a shard has committed a decision, which saves asking it.
     pub fn committed(&self, shard: &ShardId, decided: Decided) {
         self.inner.learn_applied(shard, decided.position);

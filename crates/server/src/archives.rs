@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use polyshard_backup::{
-    Archive, BackupError, Clock, Deleting, Depot, FOUND_MAX, Location, Progress, Variables,
+    Archive, BackupError, Carriers, Clock, Deleting, Depot, FOUND_MAX, Location, Progress, Variables, With,
 };
 use polyshard_catalog::{ArchiveRecord, Catalog};
 use polyshard_map::{KeyRange, MapDefinition, MapName, ShardId};
@@ -27,6 +27,7 @@ pub(crate) struct Keeper {
     catalog: Arc<Catalog>,
     scratch: PathBuf,
     variables: Variables,
+    carriers: Carriers,
 }
 
 impl Keeper {
@@ -35,6 +36,7 @@ impl Keeper {
         catalog: Arc<Catalog>,
         config: &Config,
         options: &RunOptions,
+        carriers: Carriers,
     ) -> Arc<Keeper> {
         let options = options.clone();
         let scratch = config.data.join(SCRATCH);
@@ -46,7 +48,7 @@ impl Keeper {
             _ => {}
         }
         let variables: Variables = Arc::new(move |name: &str| options.variable(name));
-        Arc::new(Keeper { router, catalog, scratch, variables })
+        Arc::new(Keeper { router, catalog, scratch, variables, carriers })
     }
 
     /// Where an archive is, or would be.
@@ -91,6 +93,7 @@ impl Keeper {
             definition: &definition,
             at: &at,
             program: env!("CARGO_PKG_VERSION").to_owned(),
+            carriers: self.carriers.clone(),
             scratch: self.scratch.clone(),
             clock: Arc::new(now_ms) as Clock,
         };
@@ -154,10 +157,21 @@ impl Keeper {
         let what = self.claimed(of).await?;
         let claim = shard.claim_offline(&what, mark).await.map_err(later)?;
         let deleting = Deleting::new(&shard, &definition, &of.range, only.as_deref()).await;
-        let mut deleting = deleting.map_err(not_stepped)?;
+        let purpose = archiving::purpose(&of.owner);
+        // What an archive names is deleted after all of its rows: until then, its list of objects is whole.
+        let with = match purpose {
+            archiving::Purpose::Drop => With::Objects,
+            archiving::Purpose::Archive(_) | archiving::Purpose::Restore(_) => With::PendingObjects,
+        };
+        let mut deleting = deleting.map_err(not_stepped)?.with_objects(&self.carriers, with);
         let deleted = deleting.go_on(&shard, &claim, PART_ROWS).await.map_err(not_stepped)?;
         if !deleted.is_done {
             return Ok(Stepped::Part(format!("{} rows were deleted just now", deleted.rows)));
+        }
+        // Those of a restoration that was given up are in the archive as before.
+        if let archiving::Purpose::Archive(name) | archiving::Purpose::Restore(name) = purpose {
+            let record = self.record(name).await?;
+            self.with(&record, async |archive| archive.delete_objects(&shard, &claim).await).await?;
         }
         tracing::info!(map = %of.map, shard = %id, of = of.owner, "the rows of a range were deleted");
         Ok(Stepped::Done(None))

@@ -15,8 +15,8 @@ use polyshard_admin::types::{
 };
 use polyshard_admin::{Answer, Backups, ErrorCode, Problem};
 use polyshard_backup::{
-    BackupError, Clock, Depot, Extent, Location, Memory, Present, Progress, Request, RestoreShardlet,
-    RunName, Variables, What,
+    BackupError, Carriers, Clock, Depot, Extent, Location, Memory, Present, Progress, Request,
+    RestoreShardlet, RunName, Variables, What,
 };
 use polyshard_catalog::{Begun, Catalog, CatalogError, Run, RunBody, RunState};
 use polyshard_engine::Target;
@@ -52,6 +52,7 @@ pub(crate) struct Taking {
     shard_options: ShardOptions,
     variables: Variables,
     memory: Arc<Memory>,
+    carriers: Carriers,
     running: Mutex<Option<Running>>,
     /// The last backup of each class after which old ones were removed.
     pruned: Mutex<BTreeMap<String, i64>>,
@@ -80,6 +81,7 @@ impl Taking {
         config: &Config,
         options: &RunOptions,
         shard_options: ShardOptions,
+        carriers: Carriers,
     ) -> Arc<Taking> {
         let options = options.clone();
         let scratch = config.data.join(SCRATCH);
@@ -99,6 +101,7 @@ impl Taking {
             shard_options,
             variables: Arc::new(move |name: &str| options.variable(name)),
             memory: Arc::default(),
+            carriers,
             running: Mutex::default(),
             pruned: Mutex::default(),
             removal: Mutex::default(),
@@ -175,6 +178,7 @@ impl Taking {
             catalog_url: self.catalog_url.clone(),
             scratch: self.scratch.clone(),
             memory: self.memory.clone(),
+            carriers: self.carriers.clone(),
             probe: None,
         };
         (Job::Take(Box::new(request)), body)
@@ -263,6 +267,7 @@ impl Taking {
                     scratch: self.scratch.clone(),
                     run: RunName::new(self.catalog.cluster().await?, run),
                     options: self.shard_options.clone(),
+                    carriers: self.carriers.clone(),
                 };
                 restore.run(progress).await.map(drop)
             }

@@ -2,15 +2,15 @@
 //!
 //! Nothing here reads the environment or a file by itself: [`load`] takes what was read.
 
-mod azure;
 mod backup;
 mod build;
 mod document;
 mod error;
 mod options;
-mod secret;
 mod settings;
+mod shard_secrets;
 mod sql;
+mod stores;
 mod toml_file;
 mod trace;
 
@@ -20,12 +20,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use polyshard_map::{MapName, ShardId};
+use polyshard_store::OptionValues;
 
 pub use document::reference;
 pub use error::{ConfigError, ConfigErrors, Origin};
-pub use options::{ACCOUNT_OPTIONS, BACKUP_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
-pub use secret::{SECRET_BYTES_MAX, SecretError, SecretSource};
+pub use options::{BACKUP_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
+pub use polyshard_store::{SECRET_BYTES_MAX, SecretError, SecretSource};
 pub use settings::Settings;
+pub use shard_secrets::{NotForShards, ShardSecrets};
 
 /// Everything a server process is told before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,16 +40,14 @@ pub struct Config {
     pub catalog: CatalogConfig,
     /// The shards that a new catalog starts with, and whose passwords come from here.
     pub shards: Vec<ShardConfig>,
+    /// Where passwords of shards may be that operators add.
+    pub shard_secrets: ShardSecrets,
     /// The admin API.
     pub admin: AdminConfig,
-    /// The accounts and the certificate of the Azure Storage doors.
-    pub azure: AzureConfig,
-    /// Where the queue door listens, if there is one.
-    pub queue: Option<SocketAddr>,
-    /// Where the table door listens, if there is one.
-    pub table: Option<SocketAddr>,
-    /// The SQL door, if there is one.
-    pub sql: Option<SqlConfig>,
+    /// What stores and their families declare.
+    pub stores: OptionValues,
+    /// SQL, which is more than a store: it opens sessions of its own.
+    pub sql: SqlConfig,
     /// Backups.
     pub backup: BackupConfig,
     /// The router.
@@ -123,26 +123,6 @@ pub struct AdminConfig {
     pub token: SecretSource,
 }
 
-/// The accounts and the certificate of the Azure Storage doors.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AzureConfig {
-    /// At least one; the first is meant where none is named.
-    pub accounts: Vec<AccountConfig>,
-    /// With it the doors speak HTTPS only.
-    pub tls: Option<TlsConfig>,
-}
-
-/// A storage account.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AccountConfig {
-    /// Its name.
-    pub name: String,
-    /// Its key; [`SecretSource::None`] is the emulators' well-known key, accepted on loopback only.
-    pub key: SecretSource,
-    /// Its second key, if it has one.
-    pub key2: SecretSource,
-}
-
 /// Where a certificate and its key are, both in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
@@ -155,8 +135,8 @@ pub struct TlsConfig {
 /// The SQL door.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SqlConfig {
-    /// Where it listens.
-    pub listen: SocketAddr,
+    /// Where it listens, if it is open.
+    pub listen: Option<SocketAddr>,
     /// The user who may come in.
     pub user: String,
     /// His password; [`SecretSource::None`] is the development password, accepted on loopback only.

@@ -1,9 +1,9 @@
 //! From a shard's or catalog's address to one that can be opened: paths under the data directory, passwords found.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use polyshard_catalog::{PasswordSource, ShardRecord};
+use polyshard_catalog::ShardRecord;
 use polyshard_engine::{Error, Secret, Target};
 use polyshard_router::Connect;
 use polyshard_shard::ShardError;
@@ -24,17 +24,16 @@ pub(crate) fn catalog(config: &Config, options: &RunOptions) -> Result<Target, S
 pub(crate) fn shards(config: &Config, options: &RunOptions) -> Connect {
     let (config, options) = (config.clone(), options.clone());
     Arc::new(move |record: &ShardRecord| {
-        let source = match &record.password {
-            PasswordSource::Env(name) => SecretSource::Variable(name.clone()),
-            PasswordSource::File(path) => SecretSource::File(PathBuf::from(path)),
-            PasswordSource::Config => {
-                let named = config.shards.iter().find(|shard| shard.id == record.id);
-                named.map_or(SecretSource::None, |shard| shard.password.clone())
-            }
+        let wrong = |error: &dyn std::fmt::Display| {
+            Error::invalid(format!("password of shard {}: {error}", record.id))
         };
-        let password = source.resolve(|name| options.variable(name));
-        let password =
-            password.map_err(|error| Error::invalid(format!("password of shard {}: {error}", record.id)))?;
+        // Asked here and not only when a shard is added: whoever named the place, and whenever.
+        let source = config.shard_password(&record.password).map_err(|error| wrong(&error))?;
+        let source = source.unwrap_or_else(|| {
+            let named = config.shards.iter().find(|shard| shard.id == record.id);
+            named.map_or(SecretSource::None, |shard| shard.password.clone())
+        });
+        let password = source.resolve(|name| options.variable(name)).map_err(|error| wrong(&error))?;
         Ok::<Target, ShardError>(target(&record.url, &config.data, password)?)
     })
 }

@@ -6,6 +6,7 @@ use polyshard_admin::{AuthError, ErrorCode, Problem};
 use polyshard_backup::BackupError;
 use polyshard_catalog::CatalogError;
 use polyshard_router::RouterError;
+use polyshard_store::StartError;
 use polyshard_wire::BindError;
 
 use crate::config::SecretError;
@@ -48,6 +49,9 @@ pub enum ServerError {
     /// A backup cannot be used, or a place for one.
     #[error(transparent)]
     Backup(#[from] BackupError),
+    /// A store cannot start as it is configured.
+    #[error(transparent)]
+    Store(#[from] StartError),
     /// The configuration does not fit what is there.
     #[error("{0}")]
     Config(String),

@@ -7,7 +7,6 @@ pub mod config;
 mod connect;
 mod data_dir;
 mod doors;
-mod enlist;
 mod error;
 mod failpoint;
 mod logging;

@@ -16,6 +16,7 @@ mod rules;
 mod schema;
 mod shards;
 mod spill;
+mod stores;
 mod users;
 mod views;
 mod writes;
@@ -28,7 +29,7 @@ use polyshard_admin::types::{
     BalanceAnswer, BalanceRequest, BindRequest, ChangeAnswer, ChangeRequest, CheckAnswer, DatasetView,
     DeclareRequest, EntriesAnswer, Located, MapView, MoveAnswer, MoveRequest, MoveWish, NewMap, NewShard,
     OperationView, RepairAnswer, RepairRequest, RowsCheckAnswer, SchemaCheckAnswer, ShardPatch, ShardView,
-    Status, TableView, UnbindRequest,
+    Status, StoreView, TableView, UnbindRequest,
 };
 use polyshard_admin::{Answer, Basis, Data, Exported, Operator, Page, Problem};
 use polyshard_catalog::{Catalog, Driver};
@@ -146,6 +147,12 @@ impl Operations {
         self.router.refresh().await.map_err(|error| problem::of_router(&error))
     }
 
+    /// Likewise, and waits until every process does, or is cut off: one that does not know of a right that was taken,
+    /// or of a name that was bound elsewhere, would go on as before.
+    async fn tell_all(&self) -> Result<(), Problem> {
+        self.router.everybody_knows().await.map_err(|error| problem::of_router(&error))
+    }
+
     pub(crate) async fn operation_views(&self) -> Result<Vec<OperationView>, Problem> {
         let records =
             self.catalog.operations(OPERATIONS_SHOWN).await.map_err(|error| problem::of_catalog(&error))?;
@@ -259,6 +266,9 @@ impl Operator for Operations {
     }
     fn repair_map(&self, name: MapName, repair: RepairRequest) -> Answer<'_, RepairAnswer> {
         Box::pin(self.repair(name, repair))
+    }
+    fn stores(&self) -> Answer<'_, Vec<StoreView>> {
+        Box::pin(async move { Ok(self.store_views()) })
     }
     fn datasets(&self) -> Answer<'_, Vec<DatasetView>> {
         Box::pin(self.dataset_views())

@@ -46,7 +46,7 @@ pub(crate) fn of_router(error: &RouterError) -> Problem {
         }
         RouterError::Shard { error, .. } => of_shard(error),
         RouterError::Engine(error) => of_engine(error),
-        RouterError::Saved(_) => ErrorCode::Conflict,
+        RouterError::Saved(_) | RouterError::Unconfirmed(_) => ErrorCode::Conflict,
     };
     worded(code, &error.to_string())
 }
@@ -61,6 +61,7 @@ fn of_shard(error: &ShardError) -> ErrorCode {
         ShardError::PastReturn(_)
         | ShardError::LocalMapDiffers { .. }
         | ShardError::WrongDatabase { .. }
+        | ShardError::Lost { .. }
         | ShardError::WasAShard { .. }
         | ShardError::WentBack { .. } => ErrorCode::Conflict,
         ShardError::TailLeft(_) => ErrorCode::Unavailable,

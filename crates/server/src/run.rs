@@ -23,7 +23,7 @@ use crate::archives::{Hands, Keeper};
 use crate::backups::{self, Scheduling, Taking};
 use crate::config::{Config, ShardConfig};
 use crate::data_dir::DataDir;
-use crate::doors::Doors;
+use crate::doors::{Bound, Doors};
 use crate::error::ServerError;
 use crate::operator::{ArchiveDoor, Bearers, Operations};
 use crate::stores::STORES;
@@ -51,7 +51,12 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
 
     let server = Server::start(&config, &options, &data).await?;
     let (trigger, shutdown) = Shutdown::new();
-    let (listener, doors) = match open_doors(&config, &options, &server, &shutdown).await {
+    let opened = async {
+        let carriers = crate::stores::carriers(server.host.configured())?;
+        let (listener, doors) = open_doors(&config, &options, &server, &shutdown).await?;
+        Ok((carriers, listener, doors))
+    };
+    let (carriers, listener, doors) = match opened.await {
         Ok(opened) => opened,
         Err(error) => {
             server.stop().await;
@@ -88,11 +93,17 @@ pub async fn run(config: Config, options: RunOptions) -> Result<(), ServerError>
         tokio::spawn(rebalancing::run(operator.clone(), config.rebalance.clone(), shutdown.clone()));
     let checking = tokio::spawn(checking::run(operator.clone(), config.check_every, shutdown.clone()));
     let shard_options = shard_options(&config);
-    let backups =
-        Taking::new(server.router.clone(), server.catalog.clone(), &config, &options, shard_options);
+    let backups = Taking::new(
+        server.router.clone(),
+        server.catalog.clone(),
+        &config,
+        &options,
+        shard_options,
+        carriers.clone(),
+    );
     backups.mark_left().await;
     let scheduling = Scheduling::start(&backups);
-    let keeper = Keeper::new(server.router.clone(), server.catalog.clone(), &config, &options);
+    let keeper = Keeper::new(server.router.clone(), server.catalog.clone(), &config, &options, carriers);
     procedures.set_archiver(Box::new(Hands(keeper.clone())));
     let archives = ArchiveDoor::new(operator.clone(), keeper);
     let aging = archives.start();
@@ -147,8 +158,8 @@ fn sql_client(
     options: &RunOptions,
     address: Option<&String>,
 ) -> Result<Option<SqlClient>, ServerError> {
-    let (Some(sql), Some(address)) = (&config.sql, address) else { return Ok(None) };
-    let password = sql_door::password(sql, options)?;
+    let Some(address) = address else { return Ok(None) };
+    let password = sql_door::password(&config.sql, options)?;
     Ok(SqlClient::new(address, &password))
 }
 
@@ -167,7 +178,8 @@ fn pages() -> impl Iterator<Item = PageFile> {
     })
 }
 
-/// Opens the admin door and those of the stores; none is left open if one cannot be.
+/// Opens the admin endpoint and those of the stores: all are bound before any serves, so that none is left open if one
+/// cannot be.
 async fn open_doors(
     config: &Config,
     options: &RunOptions,
@@ -175,7 +187,8 @@ async fn open_doors(
     shutdown: &Shutdown,
 ) -> Result<(Listener, Doors), ServerError> {
     let listener = Listener::bind("admin", config.admin.listen, Limits::default()).await?;
-    let doors = Doors::open(config, options, &server.host, shutdown).await?;
+    let bound = Bound::bind(config).await?;
+    let doors = Doors::open(bound, config, options, &server.host, shutdown)?;
     Ok((listener, doors))
 }
 
@@ -229,6 +242,7 @@ impl Server {
             clock: Arc::new(doors::ticks),
             random: Arc::new(rand::random::<u64>),
         });
+        let host = host.with_options(crate::stores::configured(config, options, &config.data));
         Ok(Server { catalog, router, driver, host: Arc::new(host), resolver })
     }
 
@@ -301,7 +315,7 @@ fn engine_options(config: &Config) -> Options {
         postgres_pool_max: config.engine.postgres_pool_max,
         queue_max: config.engine.queue_max,
         statement_cache_max: config.engine.statement_cache_max,
-        postgres_raw_max: config.sql.as_ref().map_or(1, |sql| sql.sessions_max),
+        postgres_raw_max: config.sql.listen.map_or(1, |_| config.sql.sessions_max),
         ..Options::default()
     };
     polyshard_store_sql::with_functions(options)
@@ -335,7 +349,7 @@ fn announce(config: &Config, doors: &BTreeMap<String, String>, router: &Router) 
     let view = router.view();
     println!("polyshard {}  data {}", env!("CARGO_PKG_VERSION"), config.data.display());
     for (door, address) in doors {
-        println!("  {door:<8}{address}");
+        println!("  {door:<9}{address}");
     }
     let (shards, maps) = (view.shards.len(), view.maps.len());
     println!("ready: {} and {}", count(shards, "shard"), count(maps, "map"));

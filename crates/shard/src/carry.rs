@@ -498,21 +498,31 @@ impl Shard {
 
     /// Records a dataset that a map places here, before its first row comes. One that stands for several cannot be.
     pub async fn bind(&self, dataset: &Dataset) -> Result<(), ShardError> {
-        self.bind_some(std::slice::from_ref(dataset)).await
+        self.bind_some(std::slice::from_ref(dataset), None).await.map(drop)
     }
 
-    /// The same for datasets that share a table.
+    /// The same, if a statement changes a row here just before; false, and nothing is done, if it does not. So whoever
+    /// changes that row too comes before or after the whole of it.
+    pub async fn bind_if(&self, dataset: &Dataset, condition: &Statement) -> Result<bool, ShardError> {
+        self.bind_some(std::slice::from_ref(dataset), Some(condition)).await
+    }
+
+    /// The same for many datasets. Few of them, such as the tables of one dataset, are recorded all or none.
     pub async fn bind_all(&self, datasets: &[Dataset]) -> Result<(), ShardError> {
         for some in datasets.chunks(BOUND_AT_ONCE) {
-            self.bind_some(some).await?;
+            self.bind_some(some, None).await?;
         }
         Ok(())
     }
 
-    async fn bind_some(&self, datasets: &[Dataset]) -> Result<(), ShardError> {
+    async fn bind_some(
+        &self,
+        datasets: &[Dataset],
+        condition: Option<&Statement>,
+    ) -> Result<bool, ShardError> {
         let mut tries = 0;
         loop {
-            match self.try_bind(datasets).await {
+            match self.try_bind(datasets, condition).await {
                 // Somebody writes the table: he goes on, and so do those behind him, before it is tried again.
                 Err(ShardError::Engine(engine::Error::Timeout { .. } | engine::Error::Conflict { .. }))
                     if tries < WATCH_TRIES =>
@@ -526,20 +536,33 @@ impl Shard {
     }
 
     #[boxed]
-    async fn try_bind(&self, datasets: &[Dataset]) -> Result<(), ShardError> {
+    async fn try_bind(
+        &self,
+        datasets: &[Dataset],
+        condition: Option<&Statement>,
+    ) -> Result<bool, ShardError> {
         let mut tx = SqlLocal::begin(self.control()).await?;
+        // First, since it may wait for a change of tables: nobody else's is to wait for the shard's lock meanwhile.
+        if !tx.holds(condition).await? {
+            return Ok(false);
+        }
         // Before it is recorded, no move may begin without it; after, none that has begun may miss it.
         tx.lock_meta().await?;
         tx.put_watched(datasets).await?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// Takes the registration of a deleted dataset away, if no row of it is here and no move may bring one. True if it
-    /// was gone before: whoever deletes it asks all shards until all say so.
-    pub async fn forget_dataset(&self, name: &str) -> Result<bool, ShardError> {
+    /// was gone before: whoever deletes it asks all shards until all say so. One with several tables has a name for
+    /// each.
+    pub async fn forget_dataset(&self, names: &[String]) -> Result<bool, ShardError> {
         let mut tx = SqlLocal::begin(self.control()).await?;
         tx.lock_meta().await?;
-        let was_gone = tx.forget_dataset(name).await?;
+        let mut was_gone = true;
+        for name in names {
+            was_gone &= tx.forget_dataset(name).await?;
+        }
         tx.commit().await?;
         Ok(was_gone)
     }
@@ -550,8 +573,15 @@ impl Shard {
 }
 
 impl SqlLocal {
-    /// Records datasets of one table, and has moves under way know of them.
+    /// Records datasets, and has moves under way know of them.
     pub(crate) async fn put_watched(&mut self, datasets: &[Dataset]) -> Result<(), ShardError> {
+        for same_table in datasets.chunk_by(|one, next| one.table == next.table) {
+            self.put_watched_of_table(same_table).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_watched_of_table(&mut self, datasets: &[Dataset]) -> Result<(), ShardError> {
         let mut new = Vec::new();
         for dataset in datasets {
             if !self.is_registered(dataset).await? {

@@ -20,6 +20,27 @@ pub struct Dataset {
     pub rows: TableRows,
 }
 
+/// What stands between the name of a dataset and that of one of its further tables.
+const PART_MARK: char = '#';
+
+/// What shards call the rows that a dataset has in a further table of its store: those in the first one are called as
+/// the dataset is.
+pub fn part_name(whole: &str, table: &str) -> String {
+    format!("{whole}{PART_MARK}{table}")
+}
+
+/// The name of the dataset, of that of any of its parts. A name of a dataset ends with its number in brackets, so that
+/// none is taken for that of a part.
+pub fn whole_name(name: &str) -> &str {
+    let is_table = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    match name.rsplit_once(PART_MARK) {
+        Some((whole, table)) if whole.ends_with(')') && is_table(table) => whole,
+        _ => name,
+    }
+}
+
 /// Which rows of a table are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableRows {
@@ -364,6 +385,20 @@ mod tests {
     use polyshard_map::Key;
 
     use super::*;
+
+    #[test]
+    fn the_parts_of_a_dataset_have_its_name() {
+        for (name, whole) in [
+            ("blob:acct/docs (7)", "blob:acct/docs (7)"),
+            ("blob:acct/docs (7)#blob_block", "blob:acct/docs (7)"),
+            ("sql:a)#b (7)", "sql:a)#b (7)"),
+            ("sql:a)#b (7)#more", "sql:a)#b (7)"),
+            ("polyshard.queue_message", "polyshard.queue_message"),
+        ] {
+            assert_eq!(whole_name(name), whole, "{name}");
+        }
+        assert_eq!(whole_name(&part_name("x (1)", "y_2")), "x (1)");
+    }
 
     // E4: the ranges of many strays, as they are left out of queries.
     #[tokio::test]

@@ -66,6 +66,17 @@ pub enum ShardError {
     /// The database holds no shard: add it first.
     #[error("this database holds no shard yet; add it with 'polyshard shard add'")]
     NotAShard,
+    /// The database of a shard that has been used is empty or gone: put it back, or give the shard up.
+    #[error(
+        "shard {shard} is lost: {why}; put its database back, or restore it from a backup ('polyshard shard detach \
+         {shard}' takes it out of the cluster)"
+    )]
+    Lost {
+        /// The shard.
+        shard: ShardId,
+        /// What was found in its place.
+        why: String,
+    },
     /// The database has ranges from an earlier life: attach it, so that they are compared with the map.
     #[error(
         "this database was shard {shard} before and still has its ranges; attach it with 'polyshard shard attach'"

@@ -10,6 +10,7 @@ use polyshard_engine::{Dialect, Error, HookFuture, SessionHandle, SessionHook, S
 use polyshard_map::ShardId;
 use uuid::Uuid;
 
+use crate::demand;
 use crate::sql_local::{
     read_departure, read_fence, read_meta, select_departures, select_fences, select_meta,
 };
@@ -59,6 +60,7 @@ impl Session {
             let before = self.meta(session).await?;
             let departures = session.run(select_departures(dialect, known)).await?;
             let fences = session.run(select_fences(dialect)).await?;
+            let demand = session.run(demand::select(dialect, self.state.router())).await?;
             // Fences and departures are of one moment if their number has not moved.
             if self.meta(session).await?.fence_epoch != before.fence_epoch {
                 continue;
@@ -70,6 +72,7 @@ impl Session {
                 pruned_epoch: before.pruned_epoch,
                 departures: departures.rows().iter().map(read_departure).collect::<Result<_, _>>()?,
                 fences: fences.rows().iter().map(read_fence).collect::<Result<_, _>>()?,
+                demand: demand::read(&demand)?,
             };
             if self.state.learn(&self.shard, reply)? == Learnt::Known {
                 return Ok(());

@@ -4,8 +4,10 @@
 //! [`LocalTx`]; `SqlLocal` runs them on a database, [`memory::MemoryLocal`] in the seeded simulation.
 
 mod capture;
+mod carrier;
 mod carry;
 mod dataset;
+mod demand;
 mod error;
 mod filed;
 mod functions;
@@ -27,8 +29,9 @@ mod tx;
 mod types;
 mod within;
 
+pub use carrier::{Carrier, CarrierError, NamedIn, Pieces, Unnamed};
 pub use carry::Captured;
-pub use dataset::{Dataset, Placement, TableRows};
+pub use dataset::{Dataset, Placement, TableRows, part_name, whole_name};
 pub use error::ShardError;
 pub use filed::Native;
 pub use gauge::Gauge;
@@ -36,14 +39,14 @@ pub use hello::{HelloState, Session};
 pub use keys::RowKey;
 pub use notation::{default_notation, one_notation};
 pub use offline::OfflineClaim;
-pub use schema::{SharedTable, StoreSchema, create_own_index};
+pub use schema::{SharedTable, StoreSchema, create_own_index, own_table_exists};
 pub use shape::{Column, Shape, Travel};
 pub use shard::{FENCE_CHANNEL, Shard, ShardOptions};
 pub use strays::{StrayKind, StrayRow};
 pub use taken::Taken;
 pub use tx::LocalTx;
 pub use types::{
-    Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, Learnt,
-    LocalEntry, Meta, OpId, OpRef, OpRow, Phase, Role, RouterId,
+    Ack, AckPhase, Demand, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply,
+    Learnt, LocalEntry, Meta, OpId, OpRef, OpRow, Phase, Role, RouterId,
 };
 pub use within::bind_within;

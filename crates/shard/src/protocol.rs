@@ -6,8 +6,8 @@
 use polyshard_map::{Entry, KeyRange, State};
 
 use crate::{
-    Ack, AckPhase, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply, LocalTx, OpId,
-    OpRef, OpRow, Phase, Role, RouterId, ShardError,
+    Ack, AckPhase, Demand, Departure, Edit, FenceAccess, FenceEpoch, FenceRow, FenceState, HelloReply,
+    LocalTx, OpId, OpRef, OpRow, Phase, Role, RouterId, ShardError,
 };
 
 type Reply<T> = Result<T, ShardError>;
@@ -266,12 +266,13 @@ pub async fn hello<T: LocalTx>(tx: &mut T, known: FenceEpoch) -> Reply<HelloRepl
         pruned_epoch: meta.pruned_epoch,
         departures: tx.departures_after(known).await?,
         fences: tx.fences().await?,
+        demand: Demand::default(),
     })
 }
 
 /// Every change of fences and departures has a number of its own, so that what two sessions read can be put
 /// in order.
-async fn bump<T: LocalTx>(tx: &mut T) -> Reply<FenceEpoch> {
+pub(crate) async fn bump<T: LocalTx>(tx: &mut T) -> Reply<FenceEpoch> {
     let number = tx.lock_meta().await?.fence_epoch.next();
     tx.set_fence_epoch(number).await?;
     Ok(number)

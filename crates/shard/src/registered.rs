@@ -4,14 +4,61 @@
 use polyshard_engine::{self as engine, Dialect, Row, Statement};
 use polyshard_map::MapName;
 
-use crate::dataset::{Dataset, Placement, TableRows};
+use crate::dataset::{Dataset, Placement, TableRows, part_name};
 use crate::sql_local::SqlLocal;
 use crate::tx::Reply;
+use crate::{LocalTx, Shard, ShardError};
 
 /// Stands where a dataset's map would, when its name is closed: no map is called so.
 pub(crate) const CLOSED: &str = "";
 
+impl Shard {
+    /// The names of all datasets registered here that begin so.
+    pub async fn registered(&self, prefix: &str) -> Result<Vec<String>, ShardError> {
+        let sql = format!("SELECT name FROM {} ORDER BY name", self.dialect().own_table("dataset"));
+        let rows = self.control().read(Statement::new(sql)).await?;
+        let names: Result<Vec<String>, engine::Error> =
+            rows.rows().iter().map(|row| row.text(0).map(str::to_owned)).collect();
+        Ok(names?.into_iter().filter(|name| name.starts_with(prefix)).collect())
+    }
+
+    /// Takes a registration away whose dataset is none any more, whether its table is there or not, if a statement
+    /// changes a row here just before, and no move has to do with its map. False if nothing was done.
+    pub async fn unregister_if(&self, name: &str, condition: &Statement) -> Result<bool, ShardError> {
+        let mut tx = SqlLocal::begin(self.control()).await?;
+        // In the order of those who register.
+        if !tx.holds(Some(condition)).await? {
+            return Ok(false);
+        }
+        tx.lock_meta().await?;
+        if tx.is_moving(name).await? {
+            return Ok(false);
+        }
+        let sql = format!("DELETE FROM {} WHERE name = $1", tx.own("dataset"));
+        tx.done(Statement::new(sql).bind(name.to_owned())).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+}
+
 impl SqlLocal {
+    /// Whether a statement changes a row, which then stays locked; true without one.
+    pub(crate) async fn holds(&mut self, condition: Option<&Statement>) -> Reply<bool> {
+        let Some(condition) = condition else { return Ok(true) };
+        Ok(self.direct().await?.run(condition.clone()).await?.affected() > 0)
+    }
+
+    /// Whether a move has to do here with the map of a registered dataset.
+    async fn is_moving(&mut self, name: &str) -> Reply<bool> {
+        let sql = format!(
+            "SELECT 1 FROM {} AS capture JOIN {} AS dataset ON dataset.map = capture.map \
+             WHERE dataset.name = $1 AND capture.op <> capture.capture LIMIT 1",
+            self.own("capture"),
+            self.own("dataset")
+        );
+        Ok(!self.run(Statement::new(sql).bind(name.to_owned())).await?.is_empty())
+    }
+
     /// Records a dataset, unless its name is closed.
     pub(crate) async fn put_dataset(&mut self, dataset: &Dataset) -> Reply<()> {
         let sql = format!(
@@ -41,13 +88,18 @@ impl SqlLocal {
         Ok(())
     }
 
-    /// Closes the name of a dataset that has no rows here, so that it never gets any. False if it has or had some.
+    /// Closes the name of a dataset that has no rows here, in any of its tables, so that it never gets any. False if it
+    /// has or had some. Whoever registers a dataset begins with this name.
     pub(crate) async fn close_dataset(&mut self, name: &str) -> Reply<bool> {
         let table = self.own("dataset");
+        // A move may have brought rows of a further table alone.
+        let parts = part_name(name, "");
         let insert = format!(
-            "INSERT INTO {table} (name, map, tab, placement) VALUES ($1, '{CLOSED}', '', '') ON CONFLICT DO NOTHING"
+            "INSERT INTO {table} (name, map, tab, placement) SELECT $1, '{CLOSED}', '', '' WHERE NOT EXISTS \
+             (SELECT 1 FROM {table} AS part WHERE substr(part.name, 1, {}) = $2) ON CONFLICT DO NOTHING",
+            parts.chars().count()
         );
-        self.done(Statement::new(insert).bind(name.to_owned())).await?;
+        self.done(Statement::new(insert).bind(name.to_owned()).bind(parts)).await?;
         let closed = format!("SELECT 1 FROM {table} WHERE name = $1 AND map = '{CLOSED}'");
         Ok(!self.run(Statement::new(closed).bind(name.to_owned())).await?.is_empty())
     }

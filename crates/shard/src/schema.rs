@@ -2,7 +2,7 @@
 
 use polyshard_engine::{Access, Database, Dialect, Statement};
 
-use crate::ShardError;
+use crate::{ShardError, demand};
 
 /// The format this program writes. A newer one is refused; an older one is brought up step by step.
 pub(crate) const FORMAT: i64 = 1;
@@ -29,11 +29,18 @@ async fn run_all(db: &Database, statements: Vec<String>) -> Result<(), ShardErro
 
 /// Whether the shard's tables are there.
 pub(crate) async fn exists(db: &Database) -> Result<bool, ShardError> {
-    let sql = match db.dialect() {
-        Dialect::Sqlite => "SELECT 1 FROM sqlite_schema WHERE name = 'polyshard_meta'",
-        Dialect::Postgres => "SELECT 1 WHERE to_regclass('polyshard.meta') IS NOT NULL",
-    };
+    let sql = own_table_exists(db.dialect(), "meta");
     Ok(!db.read(Statement::new(sql)).await?.rows().is_empty())
+}
+
+/// A query that has a row if one of Polyshard's own tables is there: those of stores are made when a shard is first
+/// used.
+pub fn own_table_exists(dialect: Dialect, name: &str) -> String {
+    let own = dialect.own_table(name);
+    match dialect {
+        Dialect::Sqlite => format!("SELECT 1 FROM sqlite_schema WHERE name = '{own}'"),
+        Dialect::Postgres => format!("SELECT 1 WHERE to_regclass('{own}') IS NOT NULL"),
+    }
 }
 
 /// Creates the tables of stores, and those that shards of an earlier version lack. May be repeated, also by several
@@ -46,6 +53,7 @@ pub(crate) async fn create_stores(db: &Database, stores: &[StoreSchema]) -> Resu
     if exists(db).await? {
         statements.push(dataset_of_map(dialect));
     }
+    statements.extend(demand::tables(dialect));
     statements.extend(stores.iter().flat_map(|store| (store.statements)(dialect)));
     run_all(db, statements).await?;
     for shared in stores.iter().flat_map(|store| store.shared) {
@@ -166,6 +174,7 @@ fn statements(dialect: Dialect) -> Vec<String> {
     ]);
     out.extend(moves(dialect));
     out.push(dataset_of_map(dialect));
+    out.extend(demand::tables(dialect));
     out
 }
 

@@ -10,6 +10,7 @@ use polyshard_map::{Entry, Epoch, KeyRange, MapDefinition, MapName, ShardId};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+use crate::demand;
 use crate::functions;
 use crate::hello::{HelloState, SESSION_LOCK_CLASS, Session};
 use crate::schema::StoreSchema;
@@ -187,6 +188,21 @@ impl Shard {
         }
     }
 
+    /// Refuses an embedded shard's database that is not this shard of this cluster in this incarnation: another file
+    /// may lie in its place, or none. On PostgreSQL every session asks that for itself.
+    pub async fn prove(&self, cluster: Uuid, incarnation: Uuid) -> Result<(), ShardError> {
+        let Target::Sqlite(file) = &self.target else { return Ok(()) };
+        let Some(found) = self.meta().await? else {
+            let why = format!("{} holds no shard", file.path.display());
+            return Err(ShardError::Lost { shard: self.id.clone(), why });
+        };
+        check_identity(&found, cluster, &self.id)?;
+        if found.incarnation != incarnation {
+            return Err(ShardError::IncarnationChanged { shard: self.id.clone() });
+        }
+        Ok(())
+    }
+
     /// Gives the shard a new incarnation (and name, and cluster) after a restore or attach.
     pub async fn reincarnate(&self, cluster: Uuid, incarnation: Uuid) -> Result<Meta, ShardError> {
         schema::create(&self.control).await?;
@@ -258,16 +274,21 @@ impl Shard {
     }
     /// See [`protocol::hello`]: the same of one snapshot, for which nobody has to wait.
     pub async fn hello(&self, known: FenceEpoch) -> Result<HelloReply, ShardError> {
+        self.hello_to(RouterId::new(0), known).await
+    }
+
+    async fn hello_to(&self, router: RouterId, known: FenceEpoch) -> Result<HelloReply, ShardError> {
         let mut tx = self.control.begin(Access::Read).await?;
         let dialect = self.dialect();
         let asked = vec![
             sql_local::select_meta(dialect),
             sql_local::select_departures(dialect, known),
             sql_local::select_fences(dialect),
+            demand::select(dialect, router),
         ];
         let answers = tx.run_all(asked).await?;
         tx.rollback().await?;
-        let [meta, departures, fences] = answers.as_slice() else {
+        let [meta, departures, fences, demand] = answers.as_slice() else {
             return Err(ShardError::Damaged { what: "hello", detail: "an answer is missing".into() });
         };
         let meta = sql_local::read_meta(meta.first().ok_or(ShardError::NotAShard)?)?;
@@ -278,13 +299,16 @@ impl Shard {
             pruned_epoch: meta.pruned_epoch,
             departures: departures.rows().iter().map(sql_local::read_departure).collect::<Result<_, _>>()?,
             fences: fences.rows().iter().map(sql_local::read_fence).collect::<Result<_, _>>()?,
+            demand: demand::read(demand)?,
         })
     }
 
     /// Tells a router what has left and which fences stand.
     #[boxed]
     pub async fn teach(&self, state: &dyn HelloState) -> Result<(), ShardError> {
-        while state.hear(&self.id, self.hello(state.known(&self.id)).await?)? == Learnt::AskAgain {}
+        while state.hear(&self.id, self.hello_to(state.router(), state.known(&self.id)).await?)?
+            == Learnt::AskAgain
+        {}
         Ok(())
     }
 

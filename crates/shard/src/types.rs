@@ -298,6 +298,17 @@ pub enum Learnt {
     AskAgain,
 }
 
+/// What a shard demands of routers: to have read the catalog up to an event.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// The shard's own number of the demand.
+    pub number: FenceEpoch,
+    /// The number of the event in the catalog.
+    pub seq: u64,
+    /// The number of the last demand that was raised against the router that asks; zero for none.
+    pub cut: FenceEpoch,
+}
+
 /// What a shard tells a session that introduces itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HelloReply {
@@ -314,4 +325,6 @@ pub struct HelloReply {
     pub departures: Vec<Departure>,
     /// Fences standing now.
     pub fences: Vec<FenceRow>,
+    /// What the router must have read of the catalog.
+    pub demand: Demand,
 }

@@ -10,12 +10,12 @@ use crate::{Dataset, LocalTx, ShardError};
 pub async fn bind_within(
     transaction: Transaction,
     dialect: Dialect,
-    dataset: &Dataset,
+    datasets: &[Dataset],
 ) -> (Transaction, Result<(), ShardError>) {
     let mut local = SqlLocal::within(transaction, dialect);
     let bound = async {
         local.lock_meta().await?;
-        local.put_watched(std::slice::from_ref(dataset)).await
+        local.put_watched(datasets).await
     };
     let bound = bound.await;
     (local.tx, bound)

@@ -531,16 +531,16 @@ async fn datasets_that_share_a_table_are_one_and_are_forgotten_when_they_are_gon
     let own = table.own_rows(shard.dialect()).unwrap();
     assert_eq!(run(&format!("SELECT 1 FROM item WHERE {own}")).await, 1, "not those of the other map");
     // A row that is here, and a move that may bring one.
-    assert!(!shard.forget_dataset("queue 3").await.unwrap());
+    assert!(!shard.forget_dataset(&["queue 3".to_owned()]).await.unwrap());
     run("DELETE FROM item WHERE dataset = 3").await;
     let (moving, capture) = (op(5, 1), OpId::new(Uuid::from_u128(77)));
     shard.prepare(moving, &lose(keys(0, 100), 5)).await.unwrap();
     shard.announce_capture(moving, capture, &map, &[keys(0, 100)]).await.unwrap();
-    assert!(!shard.forget_dataset("queue 3").await.unwrap());
+    assert!(!shard.forget_dataset(&["queue 3".to_owned()]).await.unwrap());
     assert_eq!(shard.named(table, &[3]).await.unwrap().len(), 1);
     shard.remove_capture(moving, capture).await.unwrap();
-    assert!(!shard.forget_dataset("queue 3").await.unwrap(), "it was here");
+    assert!(!shard.forget_dataset(&["queue 3".to_owned()]).await.unwrap(), "it was here");
     assert_eq!(shard.named(table, &[3]).await.unwrap(), []);
-    assert!(shard.forget_dataset("queue 3").await.unwrap());
+    assert!(shard.forget_dataset(&["queue 3".to_owned()]).await.unwrap());
     shard.close().await;
 }

@@ -79,7 +79,8 @@ pub fn schema_from(answers: &[Rows; 6]) -> Result<Schema, SqlError> {
             type_oid: TypeOid(u32::try_from(int(row.get(2))?).map_err(|_| damaged("a type"))?),
             type_mod: i32::try_from(int(row.get(3))?).map_err(|_| damaged("a type's modifier"))?,
             type_name: text(row.get(4))?,
-            not_null: int(row.get(5))? != 0,
+            // Earlier versions noted a larger number for columns that were added to a table, and may be NULL.
+            not_null: int(row.get(5))? == 1,
             default: match row.get(6) {
                 // What a generated column is computed by is the file's own business.
                 _ if generated == "stored" => None,

@@ -352,7 +352,7 @@ pub fn parameter_literal(param: &Param<'_>, settings: &Settings) -> Result<Strin
         None => "NULL".to_owned(),
         Some(text) => format!("'{}'", text.replace('\'', "''")),
     };
-    Ok(if untyped { shown } else { format!("{shown}::{}", crate::types::display(type_oid)) })
+    Ok(if untyped { shown } else { format!("{shown}::{}", crate::types::unlimited(type_oid)) })
 }
 
 /// How a value is to be written.

@@ -142,6 +142,17 @@ pub(crate) fn display(oid: TypeOid) -> String {
     info(oid).map_or_else(|| format!("type {}", oid.0), |known| known.display.to_owned())
 }
 
+/// Its name in a statement that is to mean it without any length: `character` by itself means one of 1.
+pub(crate) fn unlimited(oid: TypeOid) -> String {
+    match element(oid) {
+        Some(element) if info(oid).is_some_and(|known| known.name.starts_with('_')) => {
+            format!("{}[]", unlimited(element))
+        }
+        _ if oid == TypeOid::BPCHAR => "bpchar".to_owned(),
+        _ => display(oid),
+    }
+}
+
 /// Its name with length or precision, as `format_type` gives it.
 pub(crate) fn display_with(oid: TypeOid, type_mod: i32) -> String {
     let name = display(oid);

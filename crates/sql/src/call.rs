@@ -7,27 +7,18 @@ use crate::cursor::Cursor;
 use crate::error::SqlError;
 use crate::kind::{Argument, PolyshardCall, Setting};
 use crate::lexer::Lexeme;
+use crate::plan::is_shard_function;
 
 /// Functions of the schema `polyshard` that are ordinary expressions, wherever they stand.
 const EXPRESSIONS: [&str; 1] = ["next_id"];
-
-/// What other stores do, which only a statement of its own can ask for.
-const OF_STORES: [&str; 7] = [
-    "enqueue",
-    "message_delete",
-    "entity_upsert",
-    "entity_merge",
-    "entity_insert",
-    "entity_delete",
-    "entity_get",
-];
 
 /// Parentheses and casts around an argument: more than any tool writes.
 const DEPTH_MAX: u32 = 16;
 
 /// Why a function of the schema `polyshard` cannot be part of a statement, if it cannot.
 pub(crate) fn refused_inside(function: &str) -> Option<SqlError> {
-    OF_STORES.contains(&function).then(|| refused(function))
+    let is_expression = EXPRESSIONS.contains(&function) || is_shard_function(function);
+    (!is_expression).then(|| refused(function))
 }
 
 /// What a statement is told that such a call is a part of: EXPLAIN, PREPARE, DECLARE and COPY have one, too.

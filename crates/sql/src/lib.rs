@@ -32,7 +32,8 @@ pub use plan::{
     Fold, Fragment, GivenColumn, Merge, Mode, Plan, Quick, SortedBy, Source, folded, plan, quoted,
 };
 pub use route::{
-    Analysis, Called, Context, Maps, Part, Rekey, Route, analyse, is_describing, sets_jit_alone,
+    Analysis, Called, Context, Maps, Part, ReferenceLock, Rekey, Route, analyse, is_describing,
+    sets_jit_alone,
 };
 pub use schema::{
     Collation, Column, Enum, ForeignKey, Function, Generated, NamedIndex, Placement, Schema, Table,

@@ -205,13 +205,13 @@ fn messages_command(request: &Request, queue: QueueName) -> Result<Command, Serv
 
 fn new_message(request: &Request) -> Result<NewMessage, ServiceError> {
     let invisible = visibility(request)?.unwrap_or(0);
-    // A message may outlive any queue, but not the calendar.
-    let range = Range { min: -1, max: i64::from(i32::MAX) };
+    // Clients mean "for ever" by whatever is large; the calendar is the end of it.
+    let range = Range { min: -1, max: i64::MAX };
     let ttl = match whole_number(request, "messagettl", range)? {
         None => Ttl::Ms(TTL_DEFAULT_MS),
         Some(-1) => Ttl::Never,
         Some(0) => return Err(reply::out_of_range("messagettl", "0", "1", &range.max.to_string())),
-        Some(seconds) => Ttl::Ms(seconds * 1000),
+        Some(seconds) => Ttl::Ms(seconds.saturating_mul(1000)),
     };
     if let Ttl::Ms(ttl_ms) = ttl
         && invisible * 1000 >= ttl_ms

@@ -71,7 +71,7 @@ impl QueueService {
                 store.set_metadata(&queue, metadata).await?;
                 reply::done()
             }
-            Command::GetPolicies { queue } => reply::policies(&store.policies(&queue).await?),
+            Command::GetPolicies { queue } => reply::policies(&store.policies(&queue).await?)?,
             Command::SetPolicies { queue, policies } => {
                 store.set_policies(&queue, policies).await?;
                 reply::done()
@@ -98,7 +98,7 @@ impl Policies for QueueService {
         Box::pin(async move {
             let Ok(queue) = QueueName::new(account.as_str(), resource) else { return Ok(Vec::new()) };
             match self.store.policies(&queue).await {
-                Ok(policies) => Ok(reply::stored_policies(&policies)),
+                Ok(policies) => reply::stored_policies(&policies).map_err(|error| reply::failure(&error)),
                 Err(StoreError::NoSuchQueue(_)) => Ok(Vec::new()),
                 Err(error) => Err(reply::failure(&error)),
             }

@@ -7,6 +7,7 @@
 // A request is one future, and the compiler looks through all that it is made of.
 #![recursion_limit = "256"]
 
+mod calls;
 mod command;
 mod handler;
 mod message;

@@ -61,6 +61,12 @@ impl QueueName {
     }
 }
 
+impl From<QueueName> for DatasetName {
+    fn from(name: QueueName) -> DatasetName {
+        name.0
+    }
+}
+
 impl fmt::Display for QueueName {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(self.name())

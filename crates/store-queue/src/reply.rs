@@ -4,6 +4,7 @@ use polyshard_azure_storage::xml::Writer;
 use polyshard_azure_storage::{
     Response, ServiceError, ServiceProperties, StoredPolicy, Timestamp, write_policies,
 };
+use polyshard_store::Error;
 
 use crate::command::Include;
 use crate::message::{MESSAGE_BYTES_MAX, Message};
@@ -110,18 +111,27 @@ pub(crate) fn list(asked: &Asked<'_>, page: &Page) -> Response {
     document(200, xml.finish())
 }
 
-pub(crate) fn policies(policies: &[Policy]) -> Response {
-    document(200, write_policies(&stored_policies(policies)))
+pub(crate) fn policies(policies: &[Policy]) -> Result<Response, StoreError> {
+    Ok(document(200, write_policies(&stored_policies(policies)?)))
 }
 
-/// Policies as signatures are checked against.
-pub(crate) fn stored_policies(policies: &[Policy]) -> Vec<StoredPolicy> {
-    let time = |text: &Option<String>| text.as_deref().and_then(Timestamp::parse_iso);
-    let stored = policies.iter().map(|policy| StoredPolicy {
-        id: policy.id.clone(),
-        start: time(&policy.start),
-        expiry: time(&policy.expiry),
-        permission: policy.permission.clone(),
+/// Policies as signatures are checked against. A time that cannot be read is an error, and not "no limit".
+pub(crate) fn stored_policies(policies: &[Policy]) -> Result<Vec<StoredPolicy>, StoreError> {
+    let damaged = |id: &str, text: &str| {
+        let detail = format!("policy {id:?} has the time {text:?}");
+        StoreError::Kit(Error::damaged("access policy", detail))
+    };
+    let time = |id: &str, text: &Option<String>| match text.as_deref() {
+        None => Ok(None),
+        Some(text) => Timestamp::parse_iso(text).map(Some).ok_or_else(|| damaged(id, text)),
+    };
+    let stored = policies.iter().map(|policy| {
+        Ok(StoredPolicy {
+            id: policy.id.clone(),
+            start: time(&policy.id, &policy.start)?,
+            expiry: time(&policy.id, &policy.expiry)?,
+            permission: policy.permission.clone(),
+        })
     });
     stored.collect()
 }
@@ -159,32 +169,30 @@ fn rfc1123(ms: i64) -> String {
 pub(crate) fn failure(error: &StoreError) -> ServiceError {
     match error {
         StoreError::NoSuchQueue(queue) => {
-            ServiceError::new(404, "QueueNotFound", format!("The specified queue does not exist: {queue}."))
+            ServiceError::new(404, "QueueNotFound", "The specified queue does not exist.")
+                .because(format!("the account has no queue '{queue}'; create it first"))
         }
-        StoreError::Exists(queue) => ServiceError::new(
-            409,
-            "QueueAlreadyExists",
-            format!("The specified queue already exists: {queue} has other metadata."),
-        ),
+        StoreError::Exists(queue) => {
+            ServiceError::new(409, "QueueAlreadyExists", "The specified queue already exists.")
+                .because(format!("queue '{queue}' has other metadata"))
+        }
         StoreError::NoSuchMessage => no_such_message(),
         StoreError::ReceiptMismatch => ServiceError::new(
             400,
             "PopReceiptMismatch",
-            "The specified pop receipt did not match the pop receipt for a dequeued message: the message was got or \
-             updated again since.",
-        ),
+            "The specified pop receipt did not match the pop receipt for a dequeued message.",
+        )
+        .because("the message was got or updated again since"),
         StoreError::TooLarge => message_too_large(),
         // The door's own readers refuse both before.
-        StoreError::Unwritable | StoreError::InvisibleMax => {
-            ServiceError::new(400, "InvalidInput", format!("One of the request inputs is not valid: {error}."))
-        }
+        StoreError::Unwritable | StoreError::InvisibleMax => ServiceError::invalid_input(error.to_string()),
         StoreError::InvisibleTooLong => ServiceError::new(
             400,
             "OutOfRangeQueryParameterValue",
-            "One of the query parameters specified in the request URI is outside the permissible range: the message \
-             would become visible only after it has expired; choose a shorter visibilitytimeout.",
+            "One of the query parameters specified in the request URI is outside the permissible range.",
         )
-        .detail("QueryParameterName", "visibilitytimeout"),
+        .detail("QueryParameterName", "visibilitytimeout")
+        .because("the message would become visible only after it has expired; choose a shorter time"),
         StoreError::Misplaced { queue, error } => ServiceError::new(
             400,
             "InvalidResourceName",
@@ -196,25 +204,14 @@ pub(crate) fn failure(error: &StoreError) -> ServiceError {
 }
 
 pub(crate) fn no_such_message() -> ServiceError {
-    ServiceError::new(
-        404,
-        "MessageNotFound",
-        "The specified message does not exist: it was deleted or has expired.",
-    )
+    ServiceError::new(404, "MessageNotFound", "The specified message does not exist.")
+        .because("it was deleted or has expired")
 }
 
 pub(crate) fn bad_name(error: NameError) -> ServiceError {
     match error {
-        NameError::Length => ServiceError::new(
-            400,
-            "OutOfRangeInput",
-            format!("The specified resource name length is not within the permissible limits: {error}."),
-        ),
-        NameError::Characters => ServiceError::new(
-            400,
-            "InvalidResourceName",
-            format!("The specified resource name contains invalid characters: {error}."),
-        ),
+        NameError::Length => ServiceError::name_length(error.to_string()),
+        NameError::Characters => ServiceError::name_characters(error.to_string()),
     }
 }
 
@@ -239,11 +236,8 @@ pub(crate) fn no_text() -> ServiceError {
 }
 
 pub(crate) fn message_too_large() -> ServiceError {
-    let message = format!(
-        "The message exceeds the maximum allowed size of {MESSAGE_BYTES_MAX} bytes; send larger ones over the service \
-         bus, or put the content into a blob and its address into the message."
-    );
-    ServiceError::new(400, "MessageTooLarge", message).detail("MaxLimit", MESSAGE_BYTES_MAX.to_string())
+    ServiceError::body_too_large(MESSAGE_BYTES_MAX as u64)
+        .because("put the content into a blob, and its address into the message")
 }
 
 pub(crate) fn empty_metadata_name() -> ServiceError {
@@ -251,15 +245,36 @@ pub(crate) fn empty_metadata_name() -> ServiceError {
 }
 
 pub(crate) fn invalid_metadata(name: &str) -> ServiceError {
-    let message = format!(
-        "The metadata specified is invalid. It has characters that are not permitted, or '{name}' twice: a name has \
-         letters, digits and underscores and does not begin with a digit, and a value is ASCII; encode any other."
-    );
-    ServiceError::new(400, "InvalidMetadata", message)
+    let message = "The metadata specified is invalid. It has characters that are not permitted.";
+    ServiceError::new(400, "InvalidMetadata", message).because(format!(
+        "'{name}' is there twice, or is not a name of letters, digits and underscores without a digit first, or its \
+         value is not ASCII: encode any other"
+    ))
 }
 
 pub(crate) fn metadata_too_large(bytes_max: usize) -> ServiceError {
-    let message =
-        format!("The metadata specified exceeds the maximum permissible limit ({bytes_max} bytes).");
+    let message = "The metadata specified exceeds the maximum permissible limit.";
     ServiceError::new(400, "MetadataTooLarge", message).detail("MaxLimit", bytes_max.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_a_policy_that_cannot_be_read_is_no_missing_limit() {
+        let policy = |start: Option<&str>, expiry: Option<&str>| Policy {
+            id: "p".to_owned(),
+            start: start.map(str::to_owned),
+            expiry: expiry.map(str::to_owned),
+            permission: None,
+        };
+        let day = Some("2026-11-15");
+        let stored = stored_policies(&[policy(None, day)]).unwrap();
+        assert!(stored[0].start.is_none() && stored[0].expiry.is_some());
+        for damaged in [policy(None, Some("soon")), policy(Some(""), day)] {
+            let error = stored_policies(&[damaged]).unwrap_err();
+            assert_eq!(failure(&error).status(), 500, "{error}");
+        }
+    }
 }

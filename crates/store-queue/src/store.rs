@@ -13,13 +13,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use polyshard_catalog::KeyRule;
-use polyshard_store::{Datasets, FormerSettings, Kit, Placed, Store};
+use polyshard_store::{
+    DatasetName, Datasets, DefaultMap, Endpoint, FormerSettings, Kit, NameError, Placed, StartError, Started,
+    Store,
+};
 use tokio::sync::Notify;
 
 pub use error::StoreError;
 pub use messages::Updated;
 pub use queues::{Created, Listed, Metadata, Page, Policy};
 
+use crate::handler::QueueService;
 use crate::message::{MessageId, PopReceipt};
 use crate::name::QueueName;
 
@@ -27,15 +31,33 @@ use crate::name::QueueName;
 pub static STORE: Store = Store {
     formerly: &["queues"],
     ignores_case: true,
-    family: Some(polyshard_azure_storage::FAMILY),
+    family: Some(&polyshard_azure_storage::FAMILY),
     schema: Some(crate::schema),
+    tables: &[crate::schema::MESSAGES],
     datasets: Some(DATASETS),
     former_settings: Some(FormerSettings { store: "queue-service", name: str::to_owned }),
+    endpoints: &[Endpoint { name: "queue", about: "Azure Queue Storage", scheme: "http", port: 10001 }],
+    functions: crate::calls::FUNCTIONS,
+    start: Some(start),
     ..Store::new("queue", "queues")
 };
 
-const DATASETS: Datasets =
-    Datasets { noun: "queue", attribute: "name", is_key_of_name: true, map: DEFAULT_MAP };
+fn start(kit: Kit) -> Result<Started, StartError> {
+    let store = Arc::new(QueueStore::new(kit.clone()));
+    let service = Arc::new(QueueService::new(store.clone()));
+    let handler = polyshard_azure_storage::handler(&kit, "queue", service)?;
+    Ok(Started { handlers: vec![handler], jobs: vec![store.keep_tidy()], calls: Some(store) })
+}
+
+const DATASETS: Datasets = Datasets {
+    noun: "queue",
+    attribute: "name",
+    attributes: &["name"],
+    name_attribute: Some("name"),
+    key_columns: &[],
+    parse: |account, name| QueueName::new(account, name).map(DatasetName::from).map_err(NameError::of),
+    map: DefaultMap::hash_of_text(DEFAULT_MAP),
+};
 
 /// The map of queues that are not bound to another one.
 pub const DEFAULT_MAP: &str = "queues";

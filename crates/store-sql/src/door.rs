@@ -10,7 +10,7 @@ use polyshard_map::{Map, MapName, ShardId};
 use polyshard_router::{Access, Router, View};
 use polyshard_schema::Journal;
 use polyshard_sql::{Maps, Schema, SqlError, SqlState};
-use polyshard_store::Host;
+use polyshard_store::{AllCalls, Host};
 use polyshard_wire::{Connection, Listener, Served, Shutdown};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
@@ -18,7 +18,6 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cache::Cache;
 use crate::cancel::Cancels;
-use crate::enlist::Stores;
 use crate::reply;
 use crate::scram::{SALT_BYTES, Verifier};
 use crate::settings;
@@ -113,7 +112,7 @@ pub struct Door {
     random: Random,
     clock: Clock,
     failpoint: Option<Failpoint>,
-    pub(crate) stores: Option<Arc<dyn Stores>>,
+    pub(crate) calls: AllCalls,
     /// As PostgreSQL shards have them.
     defaults: OnceCell<Arc<Defaults>>,
     /// Sessions that answer for SQLite shards beside PostgreSQL ones; each ends with the one that it works for.
@@ -153,13 +152,13 @@ pub struct Parts {
     /// Stops it at named places, for tests.
     pub failpoint: Option<Failpoint>,
     /// The stores that take part in transactions, if any do.
-    pub stores: Option<Arc<dyn Stores>>,
+    pub calls: AllCalls,
 }
 
 impl Door {
     /// A door to the shards behind a router.
     pub fn new(parts: Parts) -> Door {
-        let Parts { host, journal, catalog, login, limits, random, clock, failpoint, stores } = parts;
+        let Parts { host, journal, catalog, login, limits, random, clock, failpoint, calls } = parts;
         let router = host.router().clone();
         let type_ids = Arc::new(TypeIds::new(router.clone(), journal.clone(), clock.clone()));
         Door {
@@ -176,7 +175,7 @@ impl Door {
             random,
             clock,
             failpoint,
-            stores,
+            calls,
             defaults: OnceCell::new(),
             inside: Mutex::default(),
         }

@@ -12,6 +12,7 @@ pub mod codec;
 mod door;
 mod embedded;
 mod enlist;
+mod options;
 mod out_form;
 mod recover;
 mod refuse;
@@ -26,7 +27,6 @@ mod type_ids;
 
 pub use door::{Clock, Door, Limits, Login, Parts, Random, Serving, Undeclared};
 pub use embedded::{schema, with_functions};
-pub use enlist::{Enlisted, Enlisting, Refusal, Step, StoreFunction, Stores};
 pub use reply::{of_router, of_store};
 pub use scram::{Verifier, kept_password};
 pub use tls::{TlsError, tls_from_pem};
@@ -35,4 +35,9 @@ pub use tokio_rustls::TlsAcceptor;
 use polyshard_store::Store;
 
 /// The store, as it describes itself.
-pub static STORE: Store = Store { schema: Some(schema), ..Store::new("sql", "SQL tables") };
+pub static STORE: Store = Store {
+    schema: Some(schema),
+    endpoints: options::ENDPOINTS,
+    options: options::OPTIONS,
+    ..Store::new("sql", "SQL tables")
+};

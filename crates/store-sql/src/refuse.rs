@@ -72,15 +72,20 @@ fn contains(text: &str, word: &str) -> bool {
 
 /// Whether every set_config says by a literal that it is for the transaction alone.
 fn is_local_config(text: &str) -> bool {
+    local_configs(text).is_some()
+}
+
+/// What the set_configs of a statement set, in small letters; none if one of them may be for more than the transaction.
+pub(crate) fn local_configs(text: &str) -> Option<Vec<String>> {
     let text = text.to_ascii_lowercase();
-    text.split("set_config").skip(1).all(|after| {
-        let arguments = arguments(after).unwrap_or_default();
-        let [name, _, local] = arguments.as_slice() else { return false };
+    let name = |after: &str| {
+        let arguments = arguments(after)?;
+        let [name, _, "true"] = arguments.as_slice() else { return None };
         // Names and texts must be read alike by the door and by the shard: those that change it are set by SET.
-        let name = name.strip_prefix('\'').and_then(|name| name.strip_suffix('\''));
-        let harmless = |name: &str| !name.contains('\'') && !READ_BY_THE_DOOR.contains(&name);
-        name.is_some_and(harmless) && *local == "true"
-    })
+        let name = name.strip_prefix('\'')?.strip_suffix('\'')?;
+        (!name.contains('\'') && !READ_BY_THE_DOOR.contains(&name)).then(|| name.to_owned())
+    };
+    text.split("set_config").skip(1).map(name).collect()
 }
 
 /// The arguments of a call, if where each ends is plain to see: without comments, and texts in plain quotes alone.

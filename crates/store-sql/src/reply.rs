@@ -34,6 +34,8 @@ pub(crate) mod state {
     pub const TOO_MANY_CONNECTIONS: SqlState = SqlState("53300");
     pub const OVER_QUOTA: SqlState = SqlState("53400");
     pub const UNDEFINED_OBJECT: SqlState = SqlState("42704");
+    /// A row that was counted on is not there.
+    pub const NO_DATA_FOUND: SqlState = SqlState("P0002");
     pub const DISK_FULL: SqlState = SqlState("53100");
     pub const CANNOT_CONNECT_NOW: SqlState = SqlState("57P03");
     pub const ADMIN_SHUTDOWN: SqlState = SqlState("57P01");
@@ -271,6 +273,7 @@ pub fn of_store(error: &Error) -> SqlError {
     let state = match error.kind {
         ErrorKind::Invalid | ErrorKind::OutOfService(Reason::Unmapped) => SqlState::INVALID_PARAMETER_VALUE,
         ErrorKind::NoDataset => state::UNDEFINED_OBJECT,
+        ErrorKind::NoItem => state::NO_DATA_FOUND,
         ErrorKind::Exists => state::UNIQUE_VIOLATION,
         ErrorKind::Changed => SqlState::SERIALIZATION_FAILURE,
         ErrorKind::TooMany => state::PROGRAM_LIMIT,
@@ -278,7 +281,9 @@ pub fn of_store(error: &Error) -> SqlError {
         ErrorKind::OverQuota(_) => state::OVER_QUOTA,
         ErrorKind::Busy | ErrorKind::OutOfService(Reason::Offline) => state::CANNOT_CONNECT_NOW,
         ErrorKind::OutOfService(Reason::ReadOnly) => state::READ_ONLY,
-        ErrorKind::OutOfService(Reason::NoMap) => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        ErrorKind::OutOfService(Reason::NoMap) | ErrorKind::WrongState => {
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
+        }
         ErrorKind::OutOfService(Reason::NoSpace) => state::DISK_FULL,
         ErrorKind::OutcomeUnknown => state::OUTCOME_UNKNOWN,
         ErrorKind::Fault => {

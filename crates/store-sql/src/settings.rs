@@ -9,6 +9,32 @@ use polyshard_map::ShardId;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     by_name: BTreeMap<String, Arc<str>>,
+    /// Tells apart those under which the same text may mean something else; 0 for none.
+    meaning: u32,
+}
+
+/// Settings that no statement's meaning depends on. All others are taken to matter: a server reads a literal when a
+/// statement is prepared, by time zone, styles of dates and money, and whatever an extension asks for.
+const MEANINGLESS: [&str; 9] = [
+    "application_name",
+    "bytea_output",
+    "client_min_messages",
+    "extra_float_digits",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "lock_timeout",
+    "statement_timeout",
+    "transaction_timeout",
+];
+
+/// Whether the meaning of statements may depend on a setting.
+pub(crate) fn has_meaning(name: &str) -> bool {
+    !MEANINGLESS.contains(&name)
+}
+
+/// A prepared statement's number on sessions with settings of this meaning: each has one of its own.
+pub(crate) fn number_under(id: u64, meaning: u32) -> u64 {
+    id ^ (u64::from(meaning) << 32)
 }
 
 impl Settings {
@@ -16,6 +42,7 @@ impl Settings {
     pub fn with(&self, name: &str, statement: &str) -> Arc<Settings> {
         let mut next = self.clone();
         next.by_name.insert(name.to_owned(), Arc::from(statement));
+        next.find_meaning();
         Arc::new(next)
     }
 
@@ -23,7 +50,25 @@ impl Settings {
     pub fn without(&self, name: &str) -> Arc<Settings> {
         let mut next = self.clone();
         next.by_name.remove(name);
+        next.find_meaning();
         Arc::new(next)
+    }
+
+    /// What statements mean under these, as a number.
+    pub fn meaning(&self) -> u32 {
+        self.meaning
+    }
+
+    fn find_meaning(&mut self) {
+        let matters = self.by_name.iter().filter(|(name, _)| has_meaning(name));
+        let bytes = matters.flat_map(|(name, said)| [name.as_bytes(), b"=", said.as_bytes(), b";"]).flatten();
+        // FNV-1a; the uppermost bit is for settings of one transaction.
+        let hash = bytes.fold(None, |hash: Option<u64>, byte| {
+            let mixed = hash.unwrap_or(0xcbf2_9ce4_8422_2325) ^ u64::from(*byte);
+            Some(mixed.wrapping_mul(0x0100_0000_01b3))
+        });
+        let folded = |hash: u64| ((hash >> 33) as u32 ^ hash as u32) & 0x7fff_ffff;
+        self.meaning = hash.map_or(0, |hash| folded(hash).max(1));
     }
 
     /// The statement that sets one.
@@ -243,6 +288,19 @@ mod tests {
         assert_eq!(none.difference(&utc).as_deref(), Some("RESET \"timezone\";"));
         let again = none.with("timezone", "SET TimeZone TO 'UTC'");
         assert_eq!(again.difference(&utc), None);
+    }
+
+    #[test]
+    fn settings_that_matter_have_a_meaning_of_their_own() {
+        let none = Arc::new(Settings::default());
+        let utc = none.with("timezone", "SET TimeZone TO 'UTC'");
+        let tokyo = none.with("timezone", "SET TimeZone TO 'Asia/Tokyo'");
+        let named = utc.with("application_name", "SET application_name TO 'x'");
+        assert_eq!((none.meaning(), utc.without("timezone").meaning()), (0, 0));
+        assert!(utc.meaning() != tokyo.meaning() && utc.meaning() != 0);
+        assert_eq!(named.meaning(), utc.meaning());
+        assert_eq!(number_under(7, 0), 7);
+        assert_ne!(number_under(7, utc.meaning()), number_under(7, tokyo.meaning()));
     }
 
     #[test]

@@ -232,6 +232,7 @@ fn parse_head<'a>(
         query,
         headers,
         body: Vec::new(),
+        stream: None,
         peer: outer.peer,
     };
     Ok((PartHead { resource, request }, body))

@@ -22,7 +22,7 @@ pub enum InputError {
     #[error("An error occurred while processing this request: {0}.")]
     Unreadable(String),
     /// A key is missing.
-    #[error("The values are not specified for all properties in the entity: {0} is missing.")]
+    #[error("The values are not specified for all properties in the entity. {0} is missing.")]
     KeyMissing(&'static str),
     /// A key is too long.
     #[error(
@@ -51,7 +51,7 @@ pub enum InputError {
     /// A value is too long.
     #[error(
         "The property value exceeds the maximum allowed size (64KB). If the property value is a string, it is UTF-16 \
-         encoded and the maximum number of characters should be 32K or less: {0}."
+         encoded and the maximum number of characters should be 32K or less. It is that of {0}."
     )]
     PropertyTooLarge(String),
     /// A value is not of its type.

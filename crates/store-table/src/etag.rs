@@ -23,21 +23,24 @@ pub fn etag(timestamp: Timestamp) -> String {
 pub enum IfMatch {
     /// Whichever there is.
     Any,
-    /// The one that was last changed then.
+    /// The one that was last changed then; none, if that is [`IfMatch::NEVER`].
     At(Timestamp),
 }
 
 impl IfMatch {
-    /// Reads an `If-Match` header. Colons need not be encoded, as several clients send them.
+    /// No entity was changed at the beginning of the calendar.
+    pub const NEVER: Timestamp = Timestamp::MIN;
+
+    /// Reads an `If-Match` header: `*`, or a weak ETag. One that no entity ever had is one that does not match. Colons
+    /// need not be encoded, as several clients send them.
     pub fn parse(text: &str) -> Option<IfMatch> {
         let text = text.trim();
         if text == "*" {
             return Some(IfMatch::Any);
         }
-        let inner = text.strip_prefix("W/").unwrap_or(text);
-        let inner = inner.strip_prefix("\"datetime'")?.strip_suffix("'\"")?;
-        let decoded = percent_decode_str(inner).decode_utf8().ok()?;
-        Timestamp::parse_iso(&decoded).map(IfMatch::At)
+        let tag = text.strip_prefix("W/").or_else(|| text.strip_prefix("w/"))?;
+        let tag = tag.strip_prefix('"')?.strip_suffix('"')?;
+        Some(IfMatch::At(time_of(tag).unwrap_or(IfMatch::NEVER)))
     }
 
     /// Whether a version that was last changed then is meant.
@@ -47,6 +50,13 @@ impl IfMatch {
             IfMatch::At(meant) => meant == timestamp,
         }
     }
+}
+
+/// The time in an ETag; none if this service did not make it.
+fn time_of(tag: &str) -> Option<Timestamp> {
+    let inner = tag.strip_prefix("datetime'")?.strip_suffix('\'')?;
+    let decoded = percent_decode_str(inner).decode_utf8().ok()?;
+    Timestamp::parse_iso(&decoded)
 }
 
 #[cfg(test)]
@@ -60,9 +70,13 @@ mod tests {
         assert_eq!(IfMatch::parse(&etag(time)), Some(IfMatch::At(time)));
         assert_eq!(IfMatch::parse("W/\"datetime'2026-11-15T07:25:16.2221997Z'\""), Some(IfMatch::At(time)));
         assert_eq!(IfMatch::parse("*"), Some(IfMatch::Any));
-        for text in
-            ["", "\"x\"", "W/\"datetime'x'\"", "W/\"datetime'2026-11-15T07:25:16Z", "W/\"datetime'%FF'\""]
-        {
+        assert_eq!(IfMatch::parse(&etag(time).replacen('W', "w", 1)), Some(IfMatch::At(time)));
+        for text in ["W/\"wrong\"", "w/\"wrong\"", "W/\"datetime'x'\"", "W/\"datetime'%FF'\"", "W/\"\""] {
+            assert_eq!(IfMatch::parse(text), Some(IfMatch::At(IfMatch::NEVER)), "{text}");
+        }
+        // Entities have weak ETags: a strong one is a mistake.
+        let strong = etag(time)[2..].to_owned();
+        for text in ["", "\"", "wrong", "\"wrong\"", "W/wrong", "W/\"", "W/\"datetime'2026-11-15", &strong] {
             assert_eq!(IfMatch::parse(text), None, "{text}");
         }
     }

@@ -33,7 +33,7 @@ impl TableService {
     async fn answer(&self, context: &Context, request: &Request) -> Result<Response, ServiceError> {
         let answer = match Command::parse(context.account.as_str(), &context.resource, request) {
             Ok(Command::Preflight) => {
-                return Box::pin(self.properties(context)).await?.preflight(request);
+                return self.properties(context)?.preflight(request);
             }
             Ok(Command::Batch) => {
                 let batch: Answer<'_> = Box::pin(self.batch(context, request));
@@ -45,13 +45,13 @@ impl TableService {
         if request.headers.get("Origin").is_none() {
             return answer;
         }
-        match Box::pin(self.properties(context)).await {
+        match self.properties(context) {
             Ok(properties) => properties.open_to_origin(request, answer),
-            // What was done is done: whoever were told that it failed would do it again.
+            // The request succeeded; an error now would make the client repeat it.
             Err(error) => {
                 tracing::warn!(
                     code = error.code(),
-                    "a page of another origin is answered without leave to read it"
+                    "CORS rules unavailable; response sent without CORS headers"
                 );
                 answer
             }
@@ -121,12 +121,9 @@ impl TableService {
                 self.store.set_policies(&table, from_stored(policies)).await.map_err(failed)?;
                 Ok(reply::done(204))
             }
-            Command::GetProperties => Ok(reply::xml(self.properties(context).await?.to_xml())),
+            Command::GetProperties => Ok(reply::xml(self.properties(context)?.to_xml())),
             Command::SetProperties(given) => {
-                let mut set = self.properties(context).await?;
-                given.apply(&mut set);
-                let set = serde_json::to_value(&set).expect("plain values");
-                self.store.set_service_properties(context.account.as_str(), set).await.map_err(failed)?;
+                self.store.set_properties(context.account.as_str(), *given).await.map_err(failed)?;
                 Ok(reply::done(202))
             }
             Command::GetStats => stats(context),
@@ -219,14 +216,8 @@ impl TableService {
         permitted.map_err(|error| store_error(&error))?.map_err(|missing| reply::not_permitted(&missing))
     }
 
-    async fn properties(&self, context: &Context) -> Result<ServiceProperties, ServiceError> {
-        let stored = self.store.service_properties(context.account.as_str()).await;
-        let stored = stored.map_err(|error| store_error(&error))?;
-        let damaged = |error: serde_json::Error| {
-            store_error(&StoreError::Damaged { what: "service properties", detail: error.to_string() })
-        };
-        stored
-            .map_or(Ok(ServiceProperties::default()), |value| serde_json::from_value(value).map_err(damaged))
+    fn properties(&self, context: &Context) -> Result<ServiceProperties, ServiceError> {
+        self.store.properties(context.account.as_str()).map_err(|error| store_error(&error))
     }
 }
 

@@ -8,6 +8,7 @@
 #![recursion_limit = "256"]
 
 mod batch;
+mod calls;
 mod changeset;
 mod command;
 mod continuation;
@@ -44,7 +45,7 @@ pub use etag::IfMatch;
 pub use filter::{COMPARISONS_MAX, Filter, FilterError};
 pub use handler::TableService;
 pub use name::{NameError, TableName};
-pub use schema::{PARTITION_KEY_COLUMN, schema};
+pub use schema::schema;
 pub use store::{
     CHANGES_MAX, Change, ChangeKind, DEFAULT_MAP, Listed, PAGE_ROWS_MAX, Page, Policy, Query, STORE,
     StoreError, TableStore, default_rule,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use polyshard_store::DatasetName;
+
 /// Names are 3 to 63 characters long, as with the service.
 const NAME_CHARS_MIN: usize = 3;
 const NAME_CHARS_MAX: usize = 63;
@@ -10,20 +12,14 @@ const NAME_CHARS_MAX: usize = 63;
 /// A name no table can have; the client must choose another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Too short or too long. SDKs look for the first words.
-    #[error(
-        "The specified resource name length is not within the permissible limits: the name of a table has \
-         {NAME_CHARS_MIN} to {NAME_CHARS_MAX} characters."
-    )]
+    /// Too short or too long.
+    #[error("the name of a table has {NAME_CHARS_MIN} to {NAME_CHARS_MAX} characters; choose another name")]
     Length,
-    /// Something in it is not allowed. SDKs look for the first words.
-    #[error(
-        "The specified resource name contains invalid characters: the name of a table is a letter, then letters and \
-         digits (a-z, A-Z, 0-9)."
-    )]
+    /// Something in it is not allowed.
+    #[error("the name of a table is a letter, then letters and digits (a-z, A-Z, 0-9); choose another name")]
     Characters,
     /// The word means something else.
-    #[error("The specified resource name is reserved: no table can be called 'tables'.")]
+    #[error("no table can be called 'tables'; choose another name")]
     Reserved,
 }
 
@@ -31,7 +27,7 @@ pub enum NameError {
 #[derive(Clone, Debug)]
 pub struct TableName {
     name: Arc<str>,
-    dataset: Arc<str>,
+    id: Arc<DatasetName>,
 }
 
 impl TableName {
@@ -47,8 +43,8 @@ impl TableName {
         if name.eq_ignore_ascii_case("tables") {
             return Err(NameError::Reserved);
         }
-        let dataset = format!("{account}/{}", name.to_ascii_lowercase());
-        Ok(TableName { name: name.into(), dataset: dataset.into() })
+        let id = DatasetName::new(account, &name.to_ascii_lowercase());
+        Ok(TableName { name: name.into(), id: Arc::new(id) })
     }
 
     /// The name as the client wrote it.
@@ -58,13 +54,24 @@ impl TableName {
 
     /// What the catalog calls it: `account/name` in lower case.
     pub fn dataset(&self) -> &str {
-        &self.dataset
+        self.id.as_str()
+    }
+
+    /// The same for the kit.
+    pub(crate) fn id(&self) -> &DatasetName {
+        &self.id
+    }
+}
+
+impl From<TableName> for DatasetName {
+    fn from(name: TableName) -> DatasetName {
+        Arc::unwrap_or_clone(name.id)
     }
 }
 
 impl PartialEq for TableName {
     fn eq(&self, other: &TableName) -> bool {
-        self.dataset == other.dataset
+        self.id == other.id
     }
 }
 

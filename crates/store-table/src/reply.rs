@@ -183,14 +183,12 @@ pub(crate) fn store_error(error: &StoreError) -> ServiceError {
         StoreError::Changed => new(
             412,
             "UpdateConditionNotSatisfied",
-            "The update condition specified in the request was not satisfied: the entity was changed since.",
-        ),
+            "The update condition specified in the request was not satisfied.",
+        )
+        .because("the entity was changed since"),
         StoreError::Input(error) => input_error(error),
         StoreError::Contended => ServiceError::server_busy(&error.to_string()),
-        StoreError::Misplaced { .. } => {
-            let message = format!("One of the request inputs is not valid: {error}.");
-            new(400, "InvalidInput", &message)
-        }
+        StoreError::Misplaced { .. } => ServiceError::invalid_input(error.to_string()),
         StoreError::Damaged { .. } => {
             tracing::error!(%error, "stored data cannot be read");
             ServiceError::internal()
@@ -200,7 +198,7 @@ pub(crate) fn store_error(error: &StoreError) -> ServiceError {
         }
         StoreError::OverQuota(over) => failure(&over.clone().into()),
         StoreError::Router(error) => failure(&Error::of_router(error)),
-        StoreError::Catalog(error) => failure(&Error::of_catalog(error)),
+        StoreError::Kit(error) => failure(error),
     }
 }
 
@@ -224,26 +222,23 @@ pub(crate) fn input_error(error: &InputError) -> ServiceError {
 
 /// What no table can be called.
 pub(crate) fn name_error(error: NameError) -> ServiceError {
-    let code = match error {
-        NameError::Length => "OutOfRangeInput",
-        NameError::Characters | NameError::Reserved => "InvalidResourceName",
-    };
-    ServiceError::new(400, code, error.to_string())
+    match error {
+        NameError::Length => ServiceError::name_length(error.to_string()),
+        NameError::Characters | NameError::Reserved => ServiceError::name_characters(error.to_string()),
+    }
 }
 
 /// What is no filter.
 pub(crate) fn filter_error(error: &FilterError) -> ServiceError {
     match error {
         FilterError::Function(_) => ServiceError::new(501, "NotImplemented", error.to_string()),
-        FilterError::Syntax { .. } | FilterError::TooLong => {
-            ServiceError::new(400, "InvalidInput", format!("One of the request inputs is not valid. {error}"))
-        }
+        FilterError::Syntax { .. } | FilterError::TooLong => ServiceError::invalid_input(error.to_string()),
     }
 }
 
 /// Something in the request is not what it must be.
 pub(crate) fn invalid_input(reason: &str) -> ServiceError {
-    ServiceError::new(400, "InvalidInput", format!("One of the request inputs is not valid: {reason}."))
+    ServiceError::invalid_input(reason)
 }
 
 /// Only JSON is spoken here.

@@ -7,7 +7,7 @@ use polyshard_shard::{SharedTable, StoreSchema};
 pub(crate) const ENTITIES: &str = "entity";
 
 /// The column of entities that holds their PartitionKey.
-pub const PARTITION_KEY_COLUMN: &str = "pk";
+pub(crate) const PARTITION_KEY_COLUMN: &str = "pk";
 
 /// The list of partitions that a shard on SQLite has entities of.
 pub(crate) const PARTITIONS: &str = "entity_partition";

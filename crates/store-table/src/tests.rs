@@ -49,7 +49,8 @@ fn request(method: Method, target: &str, body: Vec<u8>) -> Option<Request> {
     headers.push("If-Match", "*");
     let path = RawPath::new(path)?;
     let (query, peer) = (decode_query(query).ok()?, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
-    Some(Request { method, target: target.to_owned(), path, query, headers, body, peer })
+    let target = target.to_owned();
+    Some(Request { method, target, path, query, headers, body, stream: None, peer })
 }
 
 /// Reads a request as the door does, whatever it is.

@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use polyshard_catalog::{BINDING_SUFFIX, Binding, CatalogError, DatasetRecord, SETTINGS_STORE};
+use polyshard_catalog::{
+    BINDING_SUFFIX, Binding, CatalogError, DatasetRecord, KeyRule, MapScheme, SETTINGS_STORE,
+};
 use polyshard_map::MapName;
 use polyshard_router::View;
 use serde::Serialize;
@@ -120,9 +122,10 @@ impl Kit {
     /// Creates a dataset on the map that its name is bound to, or else on the store's own map.
     pub async fn create<B: Body>(&self, name: &DatasetName, body: &B) -> Result<Created, Error> {
         self.check_place(name)?;
-        let (map, rule) = self.default_place()?;
+        let (map, scheme, rule) = self.default_place()?;
         let store = self.store().id;
-        let made = self.driver().create_dataset_on_own_map(store, name.as_str(), &map, rule, to_json(body)?);
+        let body = to_json(body)?;
+        let made = self.driver().create_dataset_on_own_map(store, name.as_str(), (&map, scheme), rule, body);
         // Boxed, here and below: what is seldom asked for must not make every request's future large.
         let made = Box::pin(made).await;
         self.catch_up().await;
@@ -136,9 +139,7 @@ impl Kit {
     /// Rejects a name that has no key in the bound map: the creator can choose another, users of the dataset cannot. A
     /// binding that this process has not heard of yet shows with the first request.
     fn check_place(&self, name: &DatasetName) -> Result<(), Error> {
-        let Some(datasets) = self.store().datasets.filter(|datasets| datasets.is_key_of_name) else {
-            return Ok(());
-        };
+        let Some(datasets) = self.store().datasets else { return Ok(()) };
         let view = self.router().view();
         if view.datasets.contains_key(&(self.store().id.to_owned(), name.as_str().to_owned())) {
             return Ok(());
@@ -146,6 +147,9 @@ impl Kit {
         let list = format!("{}{BINDING_SUFFIX}", self.store().id);
         let bindings = view.datasets_of(&list).filter_map(|record| Binding::of(record));
         let Some(binding) = Binding::best(bindings, name.as_str()) else { return Ok(()) };
+        if datasets.name_attribute != Some(binding.rule.attribute.as_str()) {
+            return Ok(());
+        }
         match view.maps.get(&binding.map) {
             Some(known) => {
                 let placed = crate::place::key_and_placement(&binding.rule, &known.map, name.name());
@@ -170,7 +174,8 @@ impl Kit {
         let changed = self.driver().update_dataset(self.store().id, name.as_str(), change);
         let changed = Box::pin(changed).await;
         self.catch_up().await;
-        changed.map(drop).map_err(|error| self.named(name, error))
+        changed.map(drop).map_err(|error| self.named(name, error))?;
+        self.tell_all().await
     }
 
     /// Deletes a dataset. It is gone at once; its rows are removed in the background.
@@ -178,7 +183,14 @@ impl Kit {
         let deleted = self.driver().retire_dataset(self.store().id, name.as_str(), self.now_ms());
         let deleted = Box::pin(deleted).await;
         self.catch_up().await;
-        deleted.map(drop).map_err(|error| self.named(name, error.into()))
+        deleted.map(drop).map_err(|error| self.named(name, error.into()))?;
+        self.tell_all().await
+    }
+
+    /// Waits until every process knows of what was changed, or is cut off: one that does not would go on taking items
+    /// for what was deleted, and nobody would see them.
+    pub async fn tell_all(&self) -> Result<(), Error> {
+        Ok(Box::pin(self.router().everybody_knows()).await?)
     }
 
     /// What the store keeps about an owner, such as an account. The view alone answers: what is not there is not set,
@@ -226,7 +238,8 @@ impl Kit {
             self.forget_former(former.store, &(former.name)(owner)).await;
         }
         self.catch_up().await;
-        changed.map(drop)
+        changed?;
+        self.tell_all().await
     }
 
     /// Removes the record that an earlier program kept: the map that it names could never be dropped.
@@ -258,12 +271,12 @@ impl Kit {
         if error.kind == ErrorKind::NoDataset { self.no_dataset(name) } else { error }
     }
 
-    fn default_place(&self) -> Result<(MapName, polyshard_catalog::KeyRule), Error> {
+    fn default_place(&self) -> Result<(MapName, MapScheme, KeyRule), Error> {
         let fault = |why: String| Error::new(ErrorKind::Fault, why);
         let datasets = self.store().datasets;
         let datasets = datasets.ok_or_else(|| fault(format!("{} declares no datasets", self.store().id)))?;
-        let map = MapName::new(datasets.map).map_err(|error| fault(error.to_string()))?;
-        Ok((map, datasets.rule()))
+        let map = MapName::new(datasets.map.name).map_err(|error| fault(error.to_string()))?;
+        Ok((map, datasets.map.scheme, datasets.rule()))
     }
 }
 

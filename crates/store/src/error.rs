@@ -31,10 +31,14 @@ pub enum ErrorKind {
     Invalid,
     /// Create the dataset first.
     NoDataset,
+    /// Accept it, or look for another one: there is no such item.
+    NoItem,
     /// Choose another name.
     Exists,
     /// Read again, and decide again.
     Changed,
+    /// Do something else first: what it is about is not in the state for it, and trying again does not help.
+    WrongState,
     /// Delete some datasets.
     TooMany,
     /// Ask an administrator for the right.
@@ -99,6 +103,8 @@ impl Error {
             RouterError::Shard { error, .. } => of_shard(error),
             RouterError::Engine(error) => of_engine(error),
             RouterError::Catalog(error) => return Error::of_catalog(error),
+            // It was made: whoever sends it again meets what it has made.
+            RouterError::Unconfirmed(_) => ErrorKind::OutcomeUnknown,
             // What the shards said is only text by then, so that nobody can tell whether it is over soon.
             RouterError::FanOut { .. } | RouterError::CrossShard(_) | RouterError::Saved(_) => {
                 ErrorKind::Fault
@@ -169,6 +175,7 @@ fn of_shard(error: &ShardError) -> ErrorKind {
         | ShardError::HoldsData { .. }
         | ShardError::WrongDatabase { .. }
         | ShardError::NotAShard
+        | ShardError::Lost { .. }
         | ShardError::WasAShard { .. }
         | ShardError::WentBack { .. } => ErrorKind::OutOfService(Reason::Offline),
         ShardError::CannotMove { .. }

@@ -1,14 +1,17 @@
 //! What the stores of one process share: the way to shards and catalog, the users and their rights, the quotas, the
 //! clock and randomness.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use polyshard_catalog::Driver;
 use polyshard_router::Router;
 
 use crate::declaration::Stores;
+use crate::options::OptionValues;
 use crate::quota::Quotas;
 use crate::rights::{KnownUsers, Users};
+use crate::start::Configured;
 
 /// Tells the time in ticks of 100 ns since 1970. The clocks of processes that serve the same datasets must agree.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -35,13 +38,28 @@ pub struct Host {
     parts: HostParts,
     users: KnownUsers,
     quotas: Quotas,
+    configured: Configured,
 }
 
 impl Host {
     /// Everything that stores share, over a router.
     pub fn new(parts: HostParts) -> Host {
         let quotas = Quotas::new(parts.router.clone());
-        Host { parts, users: KnownUsers::default(), quotas }
+        // Without a configuration everything is as it is by default.
+        let values = OptionValues::defaults(parts.stores);
+        let (variable, data) = (Arc::new(|_: &str| None), PathBuf::from("data"));
+        let configured = Configured { values, variable, data };
+        Host { parts, users: KnownUsers::default(), quotas, configured }
+    }
+
+    /// The same with what was configured.
+    pub fn with_options(self, configured: Configured) -> Host {
+        Host { configured, ..self }
+    }
+
+    /// What was configured.
+    pub fn configured(&self) -> &Configured {
+        &self.configured
     }
 
     /// The stores of this program.

@@ -52,6 +52,11 @@ impl Kit {
         (self.host.clock())().div_euclid(TICKS_PER_MS)
     }
 
+    /// The time in ticks of 100 ns since 1970.
+    pub fn now_ticks(&self) -> i64 {
+        (self.host.clock())()
+    }
+
     /// A time in ticks of 100 ns since 1970, later than any that this store was given in this process: also when the
     /// clock stands still.
     pub fn next_ticks(&self) -> i64 {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use polyshard_catalog::{DatasetRecord, KeyRule};
 use polyshard_engine as engine;
 use polyshard_map::{Key, Map};
-use polyshard_router::{Access, Ticket};
+use polyshard_router::{Access, RouterError, Ticket};
 
 use crate::datasets::DatasetName;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::kit::Kit;
-use crate::rights::{AccessCheck, Right};
+use crate::rights::{AccessCheck, Right, Users};
 
 /// The place of one key of a dataset.
 #[derive(Debug, Clone)]
@@ -21,6 +21,8 @@ pub struct Placed {
     pub key: [Key; 1],
     /// The placement of the rows.
     pub placement: Vec<u8>,
+    /// The users of that moment, by whose rights the request is carried out.
+    users: Arc<Users>,
 }
 
 impl Placed {
@@ -63,6 +65,7 @@ impl Kit {
 
     /// The same of a dataset whose record is known.
     pub fn place_of(&self, record: Arc<DatasetRecord>, attribute: &str) -> Result<Placed, Error> {
+        let users = self.host().users();
         let view = self.router().view();
         let no_map = || {
             let message =
@@ -73,7 +76,7 @@ impl Kit {
         let noun = self.store().datasets.map_or("dataset", |datasets| datasets.noun);
         let (key, placement) = key_and_placement(&record.rule, &known.map, attribute)
             .map_err(|why| misplaced(noun, attribute, &why))?;
-        Ok(Placed { record, key: [key], placement })
+        Ok(Placed { record, key: [key], placement, users })
     }
 
     /// Counts a request for some items against the quotas; once for a request, however often it is tried.
@@ -81,14 +84,19 @@ impl Kit {
         Ok(self.host().quotas().admit_to(&placed.record, placed.key.first(), items)?)
     }
 
-    /// Runs work on the shard that has the place; again, elsewhere if need be, when it was provably not done.
+    /// Runs work on the shard that has the place; again, elsewhere if need be, when it was provably not done. Not if
+    /// rights have changed since it was placed: they were judged by before, and are to be judged again.
     pub async fn run<T>(
         &self,
         placed: &Placed,
         access: Access,
         work: impl AsyncFn(&Ticket) -> Result<T, engine::Error>,
     ) -> Result<T, Error> {
-        Ok(self.router().call(&placed.record.map, &placed.key, access, work).await?)
+        let check = || match Arc::ptr_eq(&placed.users, &self.host().users()) {
+            true => self.router().check_dataset(&placed.record),
+            false => Err(RouterError::Moving(placed.record.map.clone())),
+        };
+        Ok(self.router().call_if(&placed.record.map, &placed.key, access, check, work).await?)
     }
 
     /// Whether the rights of an account are limited at all.

@@ -361,6 +361,11 @@ impl Quotas {
         self.set.load().processes.store(processes, Ordering::Relaxed);
     }
 
+    /// How many server processes share the quotas, as far as this one has heard.
+    pub fn processes(&self) -> usize {
+        self.set.load().processes.load(Ordering::Relaxed) as usize
+    }
+
     /// Requests that were rejected so far.
     pub fn rejected(&self) -> u64 {
         self.rejected.get()

@@ -69,13 +69,22 @@ fn tell(server: &Server, certificate: Option<&Path>) {
         let scheme = if certificate.is_some() && door != "admin" { "https" } else { "http" };
         format!("{scheme}://{}", server.door(door))
     };
-    let (admin, queue, table) = (url("admin"), url("queue"), url("table"));
+    let (admin, blob, queue, table) = (url("admin"), url("blob"), url("queue"), url("table"));
+    // It speaks HTTP alone.
+    let document = format!("http://{}", server.door("document"));
     let sql = server.door("sql").rsplit('@').next().unwrap_or_default().split('/').next().unwrap_or_default();
     let data = server.setup().data_path();
-    println!(
-        "{}",
-        json!({"admin": admin, "queue": queue, "table": table, "sql": sql, "certificate": certificate, "data": data})
-    );
+    let told = json!({
+        "admin": admin,
+        "blob": blob,
+        "document": document,
+        "queue": queue,
+        "table": table,
+        "sql": sql,
+        "certificate": certificate,
+        "data": data,
+    });
+    println!("{told}");
 }
 
 /// A server with a catalog and three shards.

@@ -77,6 +77,8 @@ impl Setup {
         };
         setup
             .env("POLYSHARD__ADMIN__LISTEN", "127.0.0.1:0")
+            .env("POLYSHARD__BLOB__LISTEN", "127.0.0.1:0")
+            .env("POLYSHARD__DOCUMENT__LISTEN", "127.0.0.1:0")
             .env("POLYSHARD__QUEUE__LISTEN", "127.0.0.1:0")
             .env("POLYSHARD__TABLE__LISTEN", "127.0.0.1:0")
             .env("POLYSHARD__SQL__LISTEN", "127.0.0.1:0")

@@ -161,6 +161,9 @@ pub enum Task {
         /// The shard that is right, if somebody has said so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         like: Option<ShardId>,
+        /// Whether rows that the others lack may go.
+        #[serde(default)]
+        confirmed: bool,
     },
     /// A step by which a range goes into an archive, or comes back.
     Archive(Archiving),
@@ -454,10 +457,10 @@ impl Task {
             Task::RepairRows { map, shard, .. } => {
                 format!("put rows of map {map} right that are on shard {shard} and not its own")
             }
-            Task::RepairReference { like: None } => {
+            Task::RepairReference { like: None, .. } => {
                 "make reference tables that differ what most shards have".to_owned()
             }
-            Task::RepairReference { like: Some(like) } => {
+            Task::RepairReference { like: Some(like), .. } => {
                 format!("make reference tables that differ what shard {like} has")
             }
             Task::Archive(step) => step.describe(definition),

@@ -369,7 +369,9 @@ impl Inner {
                 let how = Repair { dry_run: false, owner_wins: *owner_wins, old: *old };
                 self.repair_rows(procedure, map, shard, how).await
             }
-            Task::RepairReference { like } => self.repair_reference(procedure, like.as_ref()).await,
+            Task::RepairReference { like, confirmed } => {
+                self.repair_reference(procedure, like.as_ref(), *confirmed).await
+            }
             Task::AdoptTables { map, shard, columns } => self.adopt_tables(map, shard, columns).await,
             Task::Archive(step) => self.archiving(procedure, step, record).await,
         };

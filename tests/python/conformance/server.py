@@ -15,7 +15,7 @@ from conftest import ACCOUNT, ROOT
 # How long anything may take that has to happen; only a hang reaches it, even on a busy machine.
 PATIENCE_S = 60
 SHARDS = ["s1", "s2", "s3"]
-DOORS = ["admin", "queue", "table", "sql"]
+DOORS = ["admin", "blob", "document", "queue", "table", "sql"]
 COMPLAINT = re.compile(r"^\S+ +(WARN|ERROR)\b|panicked at")
 
 
@@ -54,7 +54,8 @@ class Process:
         self.addresses = {words[0]: words[1] for words in map(str.split, self.log)
                           if len(words) == 2 and words[0] in DOORS}
         self.admin = self.addresses["admin"]
-        self.queue, self.table = (f"{self.addresses[door]}/{ACCOUNT}" for door in ["queue", "table"])
+        self.blob, self.queue, self.table = (f"{self.addresses[door]}/{ACCOUNT}" for door in ["blob", "queue", "table"])
+        self.document = self.addresses["document"]
         self.sql_host, self.sql_port = re.search(r"@(.+):(\d+)/", self.addresses["sql"]).groups()
 
     def _read(self):
@@ -164,6 +165,8 @@ class Cluster:
         """Starts a server process, or starts it again on its data; it has other ports then."""
         environment = {f"POLYSHARD__{door.upper()}__LISTEN": "127.0.0.1:0" for door in DOORS}
         environment["POLYSHARD_FAILPOINT_HOLD"] = self.holds
+        # Bytes of blobs: all processes of the cluster have this folder.
+        environment["POLYSHARD__BLOB__OBJECTS"] = os.path.join(self.folder, "objects")
         arguments = ["--data", os.path.join(self.folder, name), *self._arguments]
         self.running[name] = Process(arguments, environment)
         return self.running[name]
@@ -172,6 +175,8 @@ class Cluster:
         """Kills a server process."""
         process = self.running.pop(name)
         process.kill()
+        # The next change waits for it in vain.
+        self.expect("processes that do not say that they know of a change are cut off")
         self._ended.append(process)
 
     def expect(self, words):

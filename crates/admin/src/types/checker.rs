@@ -24,6 +24,10 @@ pub struct RepairRowsRequest {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub like: Option<ShardId>,
+    /// Rows of reference tables that the other shards lack are removed. Otherwise such a table stays as it is: somebody
+    /// may have been told that they are there.
+    #[serde(default)]
+    pub confirm: bool,
     /// What becomes of rows from before their range went elsewhere, where the owner has none; they stay, hidden, if
     /// nothing is said.
     #[serde(default)]

@@ -89,8 +89,8 @@ pub struct BindRequest {
     /// The map.
     #[schema(value_type = String)]
     pub map: MapName,
-    /// The attribute that keys are derived from: `PartitionKey` of tables, `name` of queues, which are also what is
-    /// taken if none is given.
+    /// The attribute that keys are derived from. `GET /v1/stores` lists those of each store; the first one is taken if
+    /// none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Which part of it is the key: `whole`, which is the default, or `before:` and a separator.

@@ -26,7 +26,7 @@ pub enum QuotaTarget {
         #[schema(value_type = String)]
         map: MapName,
     },
-    /// A table or queue.
+    /// A table, queue or container.
     Dataset {
         /// `table:orders`, `queue:jobs`; of another account than the first configured one, `table:account/orders`.
         dataset: String,

@@ -163,7 +163,7 @@ pub struct GrantView {
     /// On a range of keys of the map alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<GrantRange>,
-    /// On the table or queue of this name alone.
+    /// On the table, queue or container of this name alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
 }

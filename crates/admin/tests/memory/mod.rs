@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use polyshard_admin::types::{
     BalanceAnswer, BalanceRequest, BindRequest, CatalogView, ChangeAnswer, ChangeRequest, CheckAnswer,
-    DatasetView, DeclareRequest, Difference, Engine, EntriesAnswer, Found, KeyText, Located, MapView,
-    MoveAnswer, MovePart, MoveRequest, MoveWish, NewMap, NewShard, OperationState, OperationView, RangeView,
-    RepairAnswer, RepairRequest, RouterView, RowsCheckAnswer, SchemaCheckAnswer, ShardPatch, ShardView, Side,
-    Status, TableView, UnbindRequest, Unreachable,
+    DatasetView, DeclareRequest, Difference, EndpointView, Engine, EntriesAnswer, Found, KeyText, Located,
+    MapView, MoveAnswer, MovePart, MoveRequest, MoveWish, NewMap, NewShard, OperationState, OperationView,
+    RangeView, RepairAnswer, RepairRequest, RouterView, RowsCheckAnswer, SchemaCheckAnswer, ShardPatch,
+    ShardView, Side, Status, StoreView, TableView, UnbindRequest, Unreachable,
 };
 use polyshard_admin::{
     Answer, Auth, Basis, Data, ErrorCode, Exported, Operator, Page, Problem, convert, router, serve,
@@ -403,6 +403,22 @@ impl Operator for Memory {
             let RepairRequest { mode, .. } = repair;
             Ok(RepairAnswer { map: name, mode, differences: check.differences, version: check.version })
         })
+    }
+
+    fn stores(&self) -> Answer<'_, Vec<StoreView>> {
+        let endpoint = EndpointView {
+            name: "queue".to_owned(),
+            about: "Azure Queue Storage".to_owned(),
+            address: Some("http://127.0.0.1:10001".to_owned()),
+        };
+        let store = StoreView {
+            id: "queue".to_owned(),
+            title: "queues".to_owned(),
+            endpoints: vec![endpoint],
+            nouns: vec!["queue".to_owned()],
+            attributes: vec!["name".to_owned()],
+        };
+        answer(self, move |_| Ok(vec![store]))
     }
 
     fn datasets(&self) -> Answer<'_, Vec<DatasetView>> {

@@ -20,6 +20,24 @@ pub struct Sas {
     pub(crate) scope: SasScope,
     pub(crate) permissions: String,
     pub(crate) keys: Option<TableKeyRange>,
+    pub(crate) overrides: Option<Box<ResponseOverrides>>,
+    pub(crate) encryption_scope: Option<String>,
+}
+
+/// Headers that a blob is answered with in place of its own, as the signature says (`rscc`, `rscd`, `rsce`, `rscl`,
+/// `rsct`). They are part of what is signed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseOverrides {
+    /// `Cache-Control`.
+    pub cache_control: Option<String>,
+    /// `Content-Disposition`.
+    pub content_disposition: Option<String>,
+    /// `Content-Encoding`.
+    pub content_encoding: Option<String>,
+    /// `Content-Language`.
+    pub content_language: Option<String>,
+    /// `Content-Type`.
+    pub content_type: Option<String>,
 }
 
 /// What a signature is for.
@@ -27,8 +45,18 @@ pub struct Sas {
 pub(crate) enum SasScope {
     /// An account's resources of these types: letters of `s`, `c` and `o`.
     Account { resource_types: String },
-    /// One table (its name in lower case), queue, container, or blob (`container/blob`).
-    Service { resource: String },
+    /// One table (its name in lower case), queue, container, blob (`container/blob`), or all blobs of a directory
+    /// (`container/directory`).
+    Service { resource: String, level: Level },
+}
+
+/// What sort of resource a signature for one resource is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// A table, queue or container, with all that is in it.
+    Container,
+    /// Blobs: nothing of their container.
+    Object,
 }
 
 /// What kind of resource an operation is on; an account SAS lists those it is for.
@@ -94,11 +122,28 @@ impl Identity {
         }
     }
 
+    /// The same for a resource that may be open to everybody: a request without credentials may go on if it is.
+    pub fn require_unless_public(
+        &self,
+        operation: SasOperation,
+        is_public: bool,
+    ) -> Result<(), ServiceError> {
+        if *self == Identity::Anonymous && is_public { Ok(()) } else { self.require(operation) }
+    }
+
+    /// Headers that the answer must have in place of the blob's own; none unless a signature says so.
+    pub fn response_overrides(&self) -> Option<&ResponseOverrides> {
+        match self {
+            Identity::Sas(sas) => sas.overrides.as_deref(),
+            Identity::SharedKey | Identity::Anonymous => None,
+        }
+    }
+
     /// Whether this table may be touched. The path of the request was compared already: this is for tables named in
     /// the parts of a `$batch`.
     pub fn require_table(&self, table: &str) -> Result<(), ServiceError> {
         match self {
-            Identity::Sas(Sas { scope: SasScope::Service { resource }, .. })
+            Identity::Sas(Sas { scope: SasScope::Service { resource, .. }, .. })
                 if *resource != table.to_lowercase() =>
             {
                 Err(other_resource())
@@ -127,13 +172,20 @@ impl Sas {
                     ResourceType::Object => 'o',
                 };
                 if !resource_types.contains(letter) {
-                    let message = format!(
-                        "This request is not authorized to perform this operation using this resource type: the \
-                         signature's srt '{resource_types}' does not have '{letter}'."
+                    let message =
+                        "This request is not authorized to perform this operation using this resource type.";
+                    let reason = format!("the signature's srt '{resource_types}' does not have '{letter}'");
+                    return Err(
+                        ServiceError::new(403, "AuthorizationResourceTypeMismatch", message).because(reason)
                     );
-                    return Err(ServiceError::new(403, "AuthorizationResourceTypeMismatch", message));
                 }
                 operation.account
+            }
+            // Whatever the store asks for: a signature for a blob says nothing of the container it is in.
+            SasScope::Service { level: Level::Object, .. }
+                if operation.resource_type != ResourceType::Object =>
+            {
+                Need::Never
             }
             SasScope::Service { .. } => operation.service,
         };
@@ -153,10 +205,14 @@ impl Sas {
                 "no signature of this kind can allow it; use an account key or an account SAS".to_owned()
             }
         };
-        let message = format!(
-            "This request is not authorized to perform this operation using this permission: {lacking}."
-        );
-        Err(ServiceError::new(403, "AuthorizationPermissionMismatch", message))
+        let message = "This request is not authorized to perform this operation using this permission.";
+        Err(ServiceError::new(403, "AuthorizationPermissionMismatch", message).because(lacking))
+    }
+
+    /// The encryption scope (`ses`) that is to be used for whatever is written with it. A store without encryption
+    /// scopes has to reject such a signature.
+    pub fn encryption_scope(&self) -> Option<&str> {
+        self.encryption_scope.as_deref()
     }
 
     /// The letters of its permissions.
@@ -167,9 +223,11 @@ impl Sas {
 
 /// A request without credentials for what is not open to everybody.
 pub(super) fn no_credentials() -> ServiceError {
-    let message = "Server failed to authenticate the request: it has no credentials. Sign it with an account key, \
-                   or use a shared access signature.";
-    ServiceError::new(401, "NoAuthenticationInformation", message).header("WWW-Authenticate", "SharedKey")
+    let message = "Server failed to authenticate the request. Please refer to the information in the www-authenticate \
+                   header.";
+    ServiceError::new(401, "NoAuthenticationInformation", message)
+        .because("it has no credentials; sign it with an account key, or use a shared access signature")
+        .header("WWW-Authenticate", "SharedKey")
 }
 
 /// A signature that is for another table than the one addressed.
@@ -211,7 +269,7 @@ impl TableKeyRange {
 
 #[cfg(test)]
 mod tests {
-    use super::{Identity, Need, ResourceType, Sas, SasOperation, SasScope, TableKeyRange};
+    use super::{Identity, Level, Need, ResourceType, Sas, SasOperation, SasScope, TableKeyRange};
 
     const UPSERT: SasOperation = SasOperation::object(Need::All("au"));
     const CREATE: SasOperation = SasOperation::container(Need::Any("cw"));
@@ -223,7 +281,12 @@ mod tests {
 
     fn account(resource_types: &str, permissions: &str) -> Identity {
         let scope = SasScope::Account { resource_types: resource_types.to_owned() };
-        Identity::Sas(Sas { scope, permissions: permissions.to_owned(), keys: None })
+        sas(scope, permissions)
+    }
+
+    fn sas(scope: SasScope, permissions: &str) -> Identity {
+        let permissions = permissions.to_owned();
+        Identity::Sas(Sas { scope, permissions, keys: None, overrides: None, encryption_scope: None })
     }
 
     #[test]
@@ -238,17 +301,34 @@ mod tests {
         // Nobody is sent from one signature to another that does not help either.
         let policies = SasOperation::container(Need::Never);
         for identity in [account("sco", "rwdl"), table("orders")] {
-            let message = identity.require(policies).unwrap_err().message().to_owned();
-            assert!(
-                message.contains("no shared access signature can allow it; use an account key."),
-                "{message}"
-            );
+            let error = identity.require(policies).unwrap_err();
+            assert_eq!(error.reason(), Some("no shared access signature can allow it; use an account key"));
         }
     }
 
     fn table(name: &str) -> Identity {
-        let scope = SasScope::Service { resource: name.to_owned() };
-        Identity::Sas(Sas { scope, permissions: "raudlcw".to_owned(), keys: None })
+        sas(SasScope::Service { resource: name.to_owned(), level: Level::Container }, "raudlcw")
+    }
+
+    #[test]
+    fn a_signature_for_a_blob_is_for_nothing_of_its_container() {
+        let list = SasOperation::new(ResourceType::Container, Need::All("l"), Need::All("l"));
+        let read = SasOperation::object(Need::All("r"));
+        let scope = |level| SasScope::Service { resource: "c/b".to_owned(), level };
+        let (container, blob) = (sas(scope(Level::Container), "rl"), sas(scope(Level::Object), "rl"));
+        assert_eq!((code(&container, list), code(&container, read)), (None, None));
+        assert_eq!(code(&blob, list), Some("AuthorizationPermissionMismatch"));
+        assert_eq!(code(&blob, read), None);
+    }
+
+    #[test]
+    fn what_is_public_is_open_without_credentials_and_no_signature_is_widened() {
+        let read = SasOperation::object(Need::All("r"));
+        assert_eq!(Identity::Anonymous.require_unless_public(read, true), Ok(()));
+        let refused = Identity::Anonymous.require_unless_public(read, false).unwrap_err();
+        assert_eq!(refused.code(), "NoAuthenticationInformation");
+        assert!(account("o", "w").require_unless_public(read, true).is_err());
+        assert_eq!(Identity::SharedKey.require_unless_public(read, false), Ok(()));
     }
 
     #[test]

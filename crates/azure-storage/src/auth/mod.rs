@@ -6,9 +6,10 @@ mod locate;
 mod sas;
 mod sas_layout;
 mod shared_key;
+mod signed_blob;
 
 pub(crate) use identity::SasScope;
-pub use identity::{Identity, Need, ResourceType, Sas, SasOperation, TableKeyRange};
+pub use identity::{Identity, Need, ResourceType, ResponseOverrides, Sas, SasOperation, TableKeyRange};
 pub(crate) use locate::{Located, Reading, locate};
 
 use crate::{
@@ -53,6 +54,10 @@ pub(crate) async fn authenticate<P: Policies + ?Sized>(
     }
     // Browsers ask about other origins without credentials, though with the whole URL.
     if request.method != Method::Options && request.query("sig").is_some() {
+        // Which of them counts could be read in two ways.
+        if request.query.iter().filter(|(name, _)| name.eq_ignore_ascii_case("sig")).count() > 1 {
+            return Err(sas::refused("it has more than one sig"));
+        }
         let sas = sas::verify(check, request, policies).await?;
         return Ok((Identity::Sas(sas), check.located.resource.clone()));
     }

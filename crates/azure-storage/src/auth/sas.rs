@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::identity::other_resource;
-use super::{Check, Sas, SasScope, TableKeyRange, sas_layout};
+use super::identity::{Level, other_resource};
+use super::{Check, ResponseOverrides, Sas, SasScope, TableKeyRange, sas_layout, signed_blob};
 use crate::{ApiVersion, Policies, Request, Scheme, ServiceError, StoreKind, StoredPolicy, Timestamp};
 
 /// Checks the signature in a request's query, in the service's order: the signature itself first, so that nobody
@@ -25,7 +25,8 @@ pub(super) async fn verify<P: Policies + ?Sized>(
     }
     // The type of the account's kind comes from these two; a service SAS has neither.
     let of_account = request.query("ss").is_some() || request.query("srt").is_some();
-    let resource = if of_account { String::new() } else { signed_resource(check, request)? };
+    let (resource, level) =
+        if of_account { (String::new(), Level::Container) } else { signed_resource(check, request, sv)? };
     let text = if of_account {
         sas_layout::account(&check.located.account, sv, field)
     } else {
@@ -49,41 +50,43 @@ pub(super) async fn verify<P: Policies + ?Sized>(
     grant.check_time(check.now)?;
     check_address(field("sip"), request.peer.ip().to_canonical())?;
     check_protocol(field("spr"), check.scheme)?;
+    let encryption_scope = Some(field("ses")).filter(|scope| !scope.is_empty()).map(str::to_owned);
     if !of_account {
         let keys = if check.kind == StoreKind::Table { key_range(request)? } else { None };
-        return Ok(Sas { scope: SasScope::Service { resource }, permissions: grant.permissions, keys });
+        let overrides = match check.kind {
+            StoreKind::Blob if sv >= sas_layout::BLOB_HEADERS => overrides(request)?,
+            _ => None,
+        };
+        let scope = SasScope::Service { resource, level };
+        return Ok(Sas { scope, permissions: grant.permissions, keys, overrides, encryption_scope });
     }
     if !field("ss").contains(check.kind.letter()) {
-        let message = format!(
-            "This request is not authorized to perform this operation using this service: the signature's ss '{}' does \
-             not have '{}'.",
-            field("ss"),
-            check.kind.letter()
-        );
-        return Err(ServiceError::new(403, "AuthorizationServiceMismatch", message));
+        let message = "This request is not authorized to perform this operation using this service.";
+        let reason = format!("the signature's ss '{}' does not have '{}'", field("ss"), check.kind.letter());
+        return Err(ServiceError::new(403, "AuthorizationServiceMismatch", message).because(reason));
     }
     let scope = SasScope::Account { resource_types: field("srt").to_owned() };
-    Ok(Sas { scope, permissions: grant.permissions, keys: None })
+    Ok(Sas { scope, permissions: grant.permissions, keys: None, overrides: None, encryption_scope })
 }
 
 /// The name that a service SAS signs. A queue's and a blob's come from the path, so that another path gives another
 /// signature; a table's comes from the query and is compared with the path afterwards.
-fn signed_resource(check: &Check<'_>, request: &Request) -> Result<String, ServiceError> {
-    let mut segments = check.located.resource.segments()?.into_iter();
-    let container = segments.next().unwrap_or_default();
-    let name = match check.kind {
-        StoreKind::Table => request.query("tn").unwrap_or_default().to_lowercase(),
-        StoreKind::Queue => container,
-        StoreKind::Blob => match request.query("sr") {
-            Some("c") => container,
-            Some("b" | "bs" | "bv") => check.located.resource.decoded()?,
-            _ => return Err(refused("its sr must be c, b, bs or bv")),
-        },
+fn signed_resource(
+    check: &Check<'_>,
+    request: &Request,
+    sv: ApiVersion,
+) -> Result<(String, Level), ServiceError> {
+    let (name, level) = match check.kind {
+        StoreKind::Table => (request.query("tn").unwrap_or_default().to_lowercase(), Level::Container),
+        StoreKind::Queue => {
+            (check.located.resource.segments()?.into_iter().next().unwrap_or_default(), Level::Container)
+        }
+        StoreKind::Blob => signed_blob::resource(&check.located.resource, request, sv)?,
     };
     if name.is_empty() {
         return Err(refused("it names neither a resource nor the services and resource types of an account"));
     }
-    Ok(name)
+    Ok((name, level))
 }
 
 /// Whether the path is that of the table signed for. A `$batch` names its tables inside; there the store asks.
@@ -184,9 +187,9 @@ fn check_protocol(spr: &str, scheme: Scheme) -> Result<(), ServiceError> {
         "" | "https,http" | "http,https" => Ok(()),
         "https" if scheme == Scheme::Https => Ok(()),
         "https" => {
-            let message = "This request is not authorized to perform this operation using this protocol: the signature \
-                           is for https only.";
-            Err(ServiceError::new(403, "AuthorizationProtocolMismatch", message))
+            let message = "This request is not authorized to perform this operation using this protocol.";
+            Err(ServiceError::new(403, "AuthorizationProtocolMismatch", message)
+                .because("the signature is for https only"))
         }
         _ => Err(refused("its spr must be https or https,http")),
     }
@@ -211,6 +214,24 @@ fn key_range(request: &Request) -> Result<Option<TableKeyRange>, ServiceError> {
     Ok((range.start_partition.is_some() || range.end_partition.is_some()).then_some(range))
 }
 
-fn refused(reason: &str) -> ServiceError {
+/// The headers that a blob is answered with in place of its own, if there are any.
+fn overrides(request: &Request) -> Result<Option<Box<ResponseOverrides>>, ServiceError> {
+    let given = |name: &str| match request.query(name).filter(|value| !value.is_empty()) {
+        Some(value) if value.chars().any(char::is_control) => {
+            Err(refused(&format!("its {name} cannot be the value of a header")))
+        }
+        value => Ok(value.map(str::to_owned)),
+    };
+    let overrides = ResponseOverrides {
+        cache_control: given("rscc")?,
+        content_disposition: given("rscd")?,
+        content_encoding: given("rsce")?,
+        content_language: given("rscl")?,
+        content_type: given("rsct")?,
+    };
+    Ok((overrides != ResponseOverrides::default()).then(|| Box::new(overrides)))
+}
+
+pub(super) fn refused(reason: &str) -> ServiceError {
     ServiceError::authentication_failed(format!("The shared access signature is not valid: {reason}."))
 }

@@ -10,9 +10,11 @@ const SERVICE_IN_NAME: ApiVersion = ApiVersion::known(2015, 2, 21);
 /// From here on addresses and protocols are signed.
 const ADDRESS_AND_PROTOCOL: ApiVersion = ApiVersion::known(2015, 4, 5);
 /// From here on headers that blobs are answered with are signed.
-const BLOB_HEADERS: ApiVersion = ApiVersion::known(2013, 8, 15);
+pub(super) const BLOB_HEADERS: ApiVersion = ApiVersion::known(2013, 8, 15);
 /// From here on a blob's signature tells what it is for, and which snapshot.
-const BLOB_RESOURCE: ApiVersion = ApiVersion::known(2018, 11, 9);
+pub(super) const BLOB_RESOURCE: ApiVersion = ApiVersion::known(2018, 11, 9);
+/// From here on a signature may be for a directory.
+pub(super) const DIRECTORY: ApiVersion = ApiVersion::known(2020, 2, 10);
 /// From here on the encryption scope is signed.
 const ENCRYPTION_SCOPE: ApiVersion = ApiVersion::known(2020, 12, 6);
 

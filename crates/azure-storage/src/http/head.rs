@@ -117,8 +117,11 @@ fn origin_form(target: &str) -> Result<&str, ServiceError> {
         return Ok(target);
     };
     let rest = &target[scheme.len()..];
-    let at = rest.find('/').ok_or_else(|| ServiceError::invalid_uri("the URL has no path"))?;
-    Ok(&rest[at..])
+    // A slash in the query begins no path.
+    match rest.find(['/', '?']) {
+        Some(at) if rest[at..].starts_with('/') => Ok(&rest[at..]),
+        _ => Err(ServiceError::invalid_uri("the URL has no path")),
+    }
 }
 
 /// How the body is framed. Whatever could be read in two ways is refused: a proxy in front may have read it in the
@@ -162,7 +165,7 @@ fn text(value: &[u8]) -> Cow<'_, str> {
 }
 
 fn bad_request(reason: &str) -> ServiceError {
-    ServiceError::new(400, "InvalidInput", format!("One of the request inputs is not valid: {reason}."))
+    ServiceError::invalid_input(reason)
 }
 
 fn head_too_large(reason: &str) -> ServiceError {
@@ -233,7 +236,10 @@ mod tests {
         assert_eq!(refused("PUT / HTTP/1.1\r\n\r\n").0, 400);
         assert_eq!(refused("PUT / HTTP/1.1\r\nHost: h\r\nExpect: x\r\n\r\n").0, 417);
         assert_eq!(refused("BREW / HTTP/1.1\r\nHost: h\r\n\r\n"), (405, "UnsupportedHttpVerb"));
-        assert_eq!(refused("GET * HTTP/1.1\r\nHost: h\r\n\r\n"), (400, "InvalidUri"));
+        for target in ["*", "http://h", "http://h?x=/acct/c/b"] {
+            let text = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+            assert_eq!(refused(&text), (400, "InvalidUri"), "{target}");
+        }
         assert_eq!(refused("GET / HTTP/2.0\r\nHost: h\r\n\r\n").0, 505);
         assert_eq!(refused("\u{16}\u{3}\u{1}\u{2}").0, 400);
     }

@@ -1,4 +1,4 @@
-//! One request, read whole.
+//! One request: its head, and its body, whole or in pieces.
 
 use std::net::SocketAddr;
 
@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
 
-use crate::{Headers, Method, RawPath, ServiceError};
+use crate::{BodyStream, Headers, Method, RawPath, ServiceError};
 
 /// One request, as the store gets it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Request {
     /// The verb.
     pub method: Method,
@@ -21,8 +21,10 @@ pub struct Request {
     pub query: Vec<(String, String)>,
     /// The headers, in order, names as they came.
     pub headers: Headers,
-    /// The body, unframed.
+    /// The body, unframed; empty if it comes in pieces.
     pub body: Vec<u8>,
+    /// The body in pieces, if [`Service::streams`](crate::Service::streams) asked for it so.
+    pub stream: Option<BodyStream>,
     /// The client's address.
     pub peer: SocketAddr,
 }

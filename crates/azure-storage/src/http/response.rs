@@ -2,16 +2,18 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use uuid::Uuid;
 
-use crate::{ApiVersion, Method, Timestamp};
+use crate::{ApiVersion, BodySource, Method, ServiceError, Timestamp};
 
 /// The interim answer to `Expect: 100-continue`.
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A response without what every response has: the writer adds `Content-Length`, `Date`, `Server`, `x-ms-request-id`,
 /// `x-ms-version` and `x-ms-client-request-id`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Response {
     /// The status, such as 201.
     pub status: u16,
@@ -19,13 +21,15 @@ pub struct Response {
     pub headers: Vec<(Cow<'static, str>, Cow<'static, str>)>,
     /// The body. It is not sent with 204 and 304, nor to `HEAD`; to that, a `Content-Length` among the headers stays.
     pub body: Vec<u8>,
+    /// The body in pieces, in place of `body`; the same rules hold for it.
+    pub stream: Option<BodySource>,
 }
 
 impl Response {
     /// A response with nothing but a status.
     pub fn new(status: u16) -> Response {
         // Room for as many as most have, at once.
-        Response { status, headers: Vec::with_capacity(8), body: Vec::new() }
+        Response { status, headers: Vec::with_capacity(8), body: Vec::new(), stream: None }
     }
 
     /// Adds a header.
@@ -41,6 +45,16 @@ impl Response {
     /// Sets the body.
     pub fn with_body(mut self, body: impl Into<Vec<u8>>) -> Response {
         self.body = body.into();
+        self
+    }
+
+    /// Sets a body of `length` bytes that is produced while it is sent: see [`BodySource`].
+    pub fn with_stream(
+        mut self,
+        length: u64,
+        source: BoxStream<'static, Result<Bytes, ServiceError>>,
+    ) -> Response {
+        self.stream = Some(BodySource { length, source });
         self
     }
 
@@ -66,13 +80,20 @@ pub(crate) struct Finish<'a> {
     pub(crate) client_request_id: Option<&'a str>,
     pub(crate) version: ApiVersion,
     pub(crate) now: Timestamp,
+    /// Bytes of the body.
+    pub(crate) length: u64,
     pub(crate) close: bool,
 }
 
 /// What is laid ready for a head; most are shorter.
 const HEAD_BYTES: usize = 768;
 
-/// The bytes of a whole response.
+/// Whether a body follows the head.
+pub(crate) fn has_body(status: u16, method: Option<Method>) -> bool {
+    !matches!(status, 100..200 | 204 | 304) && method != Some(Method::Head)
+}
+
+/// The bytes of a whole response; of its head, if its body is produced in pieces.
 pub(crate) fn encode(response: &Response, finish: &Finish<'_>) -> Vec<u8> {
     let bodiless = matches!(response.status, 100..200 | 204 | 304);
     let mut head = String::with_capacity(HEAD_BYTES + if bodiless { 0 } else { response.body.len() });
@@ -99,7 +120,7 @@ pub(crate) fn encode(response: &Response, finish: &Finish<'_>) -> Vec<u8> {
         add(name, value);
     }
     if !bodiless && !length_given {
-        add("Content-Length", &response.body.len().to_string());
+        add("Content-Length", &finish.length.to_string());
     }
     add("Server", "Polyshard");
     add("x-ms-request-id", finish.request_id.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
@@ -113,7 +134,7 @@ pub(crate) fn encode(response: &Response, finish: &Finish<'_>) -> Vec<u8> {
     }
     head.push_str("\r\n");
     let mut bytes = head.into_bytes();
-    if !bodiless && !is_head {
+    if has_body(response.status, finish.method) {
         bytes.extend_from_slice(&response.body);
     }
     bytes

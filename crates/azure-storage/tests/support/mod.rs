@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part of it")]
 
+pub mod streaming;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -9,15 +11,16 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use polyshard_azure_storage::{
-    AccountName, Accounts, Answer, Context, Door, Identity, Limits, Need, Policies, Request, Response,
-    SasOperation, Service, StoreKind, StoredPolicy, Surroundings, Timestamp, Transport, serve,
+    AccountName, Accounts, Answer, Context, Door, Identity, Limits, Need, Policies, Request, ResourceType,
+    Response, ResponseOverrides, SasOperation, Service, StoreKind, StoredPolicy, Surroundings, Timestamp,
+    Transport, serve,
 };
 use polyshard_wire::{Listener, Served, Shutdown, ShutdownTrigger};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 /// How long a test waits for bytes that must come; it fails then, and never passes because of it.
-const WAIT: Duration = Duration::from_secs(30);
+pub const WAIT: Duration = Duration::from_secs(30);
 
 /// A clock that stands still until it is set, and ids that count.
 #[derive(Debug, Default)]
@@ -45,6 +48,12 @@ impl Surroundings for Fixed {
 /// A store that answers with what it was asked.
 pub struct Echo(StoreKind);
 
+impl Echo {
+    pub fn new(kind: StoreKind) -> Echo {
+        Echo(kind)
+    }
+}
+
 impl Policies for Echo {
     fn policies<'a>(&'a self, account: &'a AccountName, resource: &'a str) -> Answer<'a, Vec<StoredPolicy>> {
         Box::pin(async move {
@@ -69,8 +78,14 @@ impl Service for Echo {
     fn call(&self, context: Context, request: Request) -> Answer<'_> {
         Box::pin(async move {
             if let Some(need) = request.headers.get("need") {
-                let need = if need == "read" { Need::All("r") } else { Need::All("d") };
-                context.identity.require(SasOperation::object(need))?;
+                let list = SasOperation::new(ResourceType::Container, Need::All("l"), Need::All("l"));
+                let operation = match need {
+                    "read" | "public" => SasOperation::object(Need::All("r")),
+                    "object" => SasOperation::object(Need::Any("xr")),
+                    "list" => list,
+                    _ => SasOperation::object(Need::All("d")),
+                };
+                context.identity.require_unless_public(operation, need == "public")?;
             }
             request.check_content_md5()?;
             let who = who(&context.identity);
@@ -79,6 +94,10 @@ impl Service for Echo {
                 response = response.header(format!("x-ms-meta-{name}"), value.to_owned());
             }
             let response = response.header("Resource", context.resource.as_str().to_owned());
+            let response = match context.identity.response_overrides() {
+                Some(of) => response.header("Overrides", overrides(of)),
+                None => response,
+            };
             match request.query("answer") {
                 Some("none") => Ok(Response::new(204).header("Who", "x").with_body("not sent")),
                 Some("bad") => Ok(response.header("Bad", "two\r\nlines")),
@@ -86,6 +105,17 @@ impl Service for Echo {
             }
         })
     }
+}
+
+fn overrides(of: &ResponseOverrides) -> String {
+    let values = [
+        &of.cache_control,
+        &of.content_disposition,
+        &of.content_encoding,
+        &of.content_language,
+        &of.content_type,
+    ];
+    values.map(|value| value.as_deref().unwrap_or_default()).join("|")
 }
 
 /// Who asks, in the words of the vectors.
@@ -127,6 +157,10 @@ impl Running {
     }
 
     pub fn start_with(kind: StoreKind, limits: Limits, transport: Transport) -> Running {
+        Running::serve(Arc::new(Echo(kind)), limits, transport)
+    }
+
+    pub fn serve(service: Arc<dyn Service>, limits: Limits, transport: Transport) -> Running {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (trigger, shutdown) = Shutdown::new();
@@ -134,7 +168,7 @@ impl Running {
         let mut accounts = Accounts::development();
         accounts.add("twokeys", "Zmlyc3Q=", Some("c2Vjb25k")).unwrap();
         let door = Door {
-            service: Arc::new(Echo(kind)),
+            service,
             accounts: Arc::new(accounts),
             surroundings: Arc::clone(&clock) as Arc<dyn Surroundings>,
             transport,
@@ -223,6 +257,30 @@ impl Client {
         Reply { status, head, body }
     }
 
+    /// The next bytes of a body, at most so many; none once the other side has closed.
+    pub fn part(&mut self, bytes_max: usize) -> Vec<u8> {
+        if self.buffer.is_empty() && self.read() == 0 {
+            return Vec::new();
+        }
+        let rest = self.buffer.split_off(self.buffer.len().min(bytes_max));
+        std::mem::replace(&mut self.buffer, rest)
+    }
+
+    /// Sends until the other side has taken nothing for this time; says how many bytes it took.
+    pub fn send_for(&mut self, bytes: &[u8], time: Duration) -> usize {
+        self.stream.set_write_timeout(Some(time)).unwrap();
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.stream.write(&bytes[sent..]) {
+                Ok(written) => sent += written,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        self.stream.set_write_timeout(None).unwrap();
+        sent
+    }
+
     /// Reads a response's head.
     pub fn head(&mut self) -> (u16, String) {
         let end = loop {
@@ -264,7 +322,7 @@ impl Client {
     }
 
     fn read(&mut self) -> usize {
-        let mut bytes = [0; 4096];
+        let mut bytes = [0; 64 * 1024];
         let read = self.stream.read(&mut bytes).unwrap();
         self.buffer.extend_from_slice(&bytes[..read]);
         read

@@ -24,6 +24,7 @@ from azure.storage.queue._shared.authentication import _storage_header_sort
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 EXPIRY = datetime(2099, 1, 1, tzinfo=timezone.utc)
+SNAPSHOT = "2026-11-14T01:02:03.4567890Z"
 
 vectors = []
 caught = []
@@ -261,9 +262,54 @@ def sas_requests():
             blob.generate_blob_sas(ACCOUNT, "pictures", "a b/ü.png", account_key=KEY, content_type="x/y", **named),
             "service pictures/a b/ü.png rw",
         ),
+        (
+            "snapshot",
+            blob.generate_blob_sas(ACCOUNT, "pictures", "a b/ü.png", account_key=KEY, snapshot=SNAPSHOT, **named),
+            "service pictures/a b/ü.png rw",
+        ),
+        (
+            "directory",
+            blob.generate_blob_sas(ACCOUNT, "pictures", "a b", account_key=KEY, is_directory=True, **named),
+            "service pictures/a b rw",
+        ),
+        (
+            "encryption scope",
+            blob.generate_blob_sas(
+                ACCOUNT, "pictures", "a b/ü.png", account_key=KEY, encryption_scope="mine", cache_control="no-cache", **named
+            ),
+            "service pictures/a b/ü.png rw",
+        ),
+        ("stored policy", blob.generate_container_sas(ACCOUNT, "orders", KEY, policy_id="read-only"), "service orders r"),
+        (
+            "stored policy of a blob's container",
+            blob.generate_blob_sas(ACCOUNT, "orders", "a b/ü.png", account_key=KEY, policy_id="read-only"),
+            "service orders/a b/ü.png r",
+        ),
+        (
+            "account",
+            blob.generate_account_sas(
+                ACCOUNT,
+                KEY,
+                resource_types=blob.ResourceTypes(service=True, container=True, object=True),
+                permission=blob.AccountSasPermissions(read=True, write=True, delete=True, list=True, tag=True),
+                expiry=EXPIRY,
+            ),
+            "account sco dlrtw",
+        ),
     ]:
-        client = blob.BlobClient(PATH, "pictures", "a b/ü.png", credential=AzureSasCredential(token), **OPTIONS)
+        container = "orders" if "orders" in identity else "pictures"
+        snapshot = SNAPSHOT if name == "snapshot" else None
+        client = blob.BlobClient(
+            PATH, container, "a b/ü.png", snapshot=snapshot, credential=AzureSasCredential(token), **OPTIONS
+        )
         call(f"sas blob {name}", "blob", identity, lambda: client.get_blob_properties())
+
+
+def secondary_requests():
+    for kind, client in [("queue", queue.QueueServiceClient), ("blob", blob.BlobServiceClient)]:
+        host = f"127.0.0.1:{port}/{ACCOUNT}-secondary"
+        service = client(PATH, credential=dev_credential(), secondary_hostname=host, **OPTIONS)
+        call(f"{kind} secondary stats", kind, "SharedKey", lambda: service.get_service_stats())
 
 
 def sign(text):
@@ -361,6 +407,7 @@ queue_requests()
 asyncio.run(queue_requests_async())
 blob_requests()
 sas_requests()
+secondary_requests()
 computed_requests()
 
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use polyshard_backup::{
-    BackupError, Clock, Extent, Location, Manifest, Present, Probe, Progress, Request, RestoreShardlet,
-    RunName, Variables, What, take,
+    BackupError, Carriers, Clock, Extent, Location, Manifest, Present, Probe, Progress, Request,
+    RestoreShardlet, RunName, Variables, What, take,
 };
 use polyshard_catalog::{Catalog, Driver, FenceLimits, NewShard, PasswordSource, ShardLimits, ShardRecord};
 use polyshard_engine::{Batch, Options, Secret, Statement, Target};
@@ -72,6 +72,8 @@ pub struct Cluster {
     pub catalog: Arc<Catalog>,
     pub router: Arc<Router>,
     pub driver: Arc<Driver>,
+    /// What its stores keep outside the databases.
+    pub carriers: Carriers,
     place: Arc<Place>,
 }
 
@@ -91,7 +93,12 @@ pub fn map() -> MapName {
     MapName::new("tenants").unwrap()
 }
 
-fn definition() -> MapDefinition {
+/// A cluster whose stores keep nothing outside.
+pub fn no_carriers(_: &Path) -> Result<Carriers, BackupError> {
+    Ok(Carriers::default())
+}
+
+pub fn definition() -> MapDefinition {
     MapDefinition::new(map(), KeyType::BigInt, Scheme::List).unwrap()
 }
 
@@ -114,7 +121,7 @@ impl Cluster {
         let router = Arc::new(Router::start(catalog.clone(), connect, options).await.unwrap());
         let limits = FenceLimits::default();
         let driver = Arc::new(Driver::new(catalog.clone(), router.shard_source(), limits, None));
-        Cluster { catalog, router, driver, place: place.clone() }
+        Cluster { catalog, router, driver, carriers: Carriers::default(), place: place.clone() }
     }
 
     /// A new cluster: tenant 1 on `s1`, 2 on `s2`, 3 on `s3`, each with a table.
@@ -139,6 +146,7 @@ impl Cluster {
             NewEntry::new(KeyRange::point(point), ShardId::new(name).unwrap()).at(Epoch::ZERO)
         };
         let entries = SHARDS.iter().enumerate().map(entry).collect();
+        cluster.router.refresh().await.unwrap();
         cluster.driver.create_map(&definition(), entries).await.unwrap();
         cluster.router.refresh().await.unwrap();
         for tenant in 1..=3 {
@@ -173,6 +181,7 @@ impl Cluster {
             catalog_url: self.place.url("catalog"),
             scratch: self.place.folder.path().join("scratch"),
             memory: Arc::default(),
+            carriers: self.carriers.clone(),
             probe: None,
         }
     }
@@ -216,6 +225,7 @@ impl Cluster {
             scratch: self.place.folder.path().join("scratch"),
             run: RunName::new(self.catalog.cluster().await.unwrap(), 1),
             options: ShardOptions::default(),
+            carriers: self.carriers.clone(),
         };
         restore.run(&Progress::default()).await
     }

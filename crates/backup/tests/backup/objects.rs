@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polyshard_backup::{
-    BackupError, Depot, Dry, Extent, Found, Location, Present, Progress, Request, Restore, RestoreShardlet,
-    Retention, RunName, Variables, What, list, prune, verify,
+    BackupError, Carriers, Depot, Dry, Extent, Found, Location, Present, Progress, Request, Restore,
+    RestoreShardlet, Retention, RunName, Variables, What, list, prune, verify,
 };
 use polyshard_engine::Target;
 
-use crate::cluster::{Cluster, Place, clock};
+use crate::cluster::{Cluster, Place, clock, no_carriers};
 
 /// How long a server may take to open its port; only one that does not start reaches it.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -209,6 +209,7 @@ async fn everything_comes_back(prefix: &str, variables: Variables) {
         scratch: place.folder.path().join("scratch"),
         run: RunName::new(cluster.catalog.cluster().await.unwrap(), 1),
         options: polyshard_shard::ShardOptions::default(),
+        carriers: Carriers::default(),
     };
     assert_eq!(restore.run(&Progress::default()).await.unwrap(), 1);
     assert_eq!(cluster.orders(2).await.len(), 1);
@@ -228,7 +229,10 @@ async fn everything_comes_back(prefix: &str, variables: Variables) {
     let data = place.folder.path().join("restored");
     let target = |_: Option<&_>, url: &str| -> Result<Target, BackupError> { Ok(place.target(&data, url)) };
     let catalog_url = place.url("catalog");
-    Restore { backup: left, data: &data, catalog_url: &catalog_url, target: &target }.run().await.unwrap();
+    Restore { backup: left, data: &data, carriers: &no_carriers, catalog_url: &catalog_url, target: &target }
+        .run()
+        .await
+        .unwrap();
     let again = Cluster::open(&place, &data, 3).await;
     assert!(again.last(1).await >= 5);
     again.close().await;

@@ -8,13 +8,21 @@ use polyshard_engine::{Database, Options, Secret, Statement, Target};
 use polyshard_map::ShardId;
 use sha2::{Digest, Sha256};
 
-use crate::cluster::{Cluster, Place, SHARDS, Writer, location, of_one_moment};
+use crate::cluster::{Cluster, Place, SHARDS, Writer, location, no_carriers, of_one_moment};
 
 async fn restore(place: &Arc<Place>, backup: &Path, data: &Path) -> Result<Manifest, BackupError> {
     let target =
         |_: Option<&ShardId>, url: &str| -> Result<Target, BackupError> { Ok(place.target(data, url)) };
     let catalog_url = place.url("catalog");
-    Restore { backup: &location(backup), data, catalog_url: &catalog_url, target: &target }.run().await
+    Restore {
+        backup: &location(backup),
+        data,
+        carriers: &no_carriers,
+        catalog_url: &catalog_url,
+        target: &target,
+    }
+    .run()
+    .await
 }
 
 async fn lasts(cluster: &Cluster) -> [i64; 3] {

@@ -11,14 +11,23 @@ use polyshard_engine::{Database, Options, Statement, Target};
 use polyshard_map::Key;
 use polyshard_router::Access;
 
-use crate::cluster::{Cluster, Place, SHARDS, Writer, clock, location, map, of_one_moment};
+use crate::cluster::{Cluster, Place, SHARDS, Writer, clock, location, map, no_carriers, of_one_moment};
 
 /// The last numbers in a backup, by the restored databases themselves.
 async fn lasts(place: &Place, backup: &Path, round: usize) -> [i64; 3] {
     let data = place.folder.path().join(format!("looked-into-{round}"));
     let target = |_: Option<&_>, url: &str| -> Result<Target, BackupError> { Ok(place.target(&data, url)) };
     let (backup, catalog_url) = (location(backup), place.url("catalog"));
-    Restore { backup: &backup, data: &data, catalog_url: &catalog_url, target: &target }.run().await.unwrap();
+    Restore {
+        backup: &backup,
+        data: &data,
+        carriers: &no_carriers,
+        catalog_url: &catalog_url,
+        target: &target,
+    }
+    .run()
+    .await
+    .unwrap();
     let mut found = [0; 3];
     for (at, shard) in SHARDS.iter().enumerate() {
         let file = Target::sqlite(data.join(format!("{shard}.db")));
@@ -220,7 +229,16 @@ async fn writes_of_other_processes_wait_too() {
     let data = place.folder.path().join("restored");
     let target = |_: Option<&_>, url: &str| -> Result<Target, BackupError> { Ok(place.target(&data, url)) };
     let (from, catalog_url) = (location(&backup), place.url("catalog"));
-    Restore { backup: &from, data: &data, catalog_url: &catalog_url, target: &target }.run().await.unwrap();
+    Restore {
+        backup: &from,
+        data: &data,
+        carriers: &no_carriers,
+        catalog_url: &catalog_url,
+        target: &target,
+    }
+    .run()
+    .await
+    .unwrap();
     let again = Cluster::open(&place, &data, 3).await;
     let numbers = [again.last(1).await, again.last(2).await, again.last(3).await];
     assert!(of_one_moment(numbers) && numbers[2] > 0, "{numbers:?}");

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rusqlite::backup::{Backup, StepResult};
 
-use super::connection::{Connection, Role};
+use super::connection::{Connection, Go, Role};
 use super::engine::Engine;
 use super::error::translate;
 use crate::snapshot::CopyProgress;
-use crate::{Error, Version};
+use crate::{Error, Rows, Version};
 
 /// Pages copied between two looks at the progress: a few megabytes.
 const STEP_PAGES: i32 = 1024;
@@ -37,7 +37,39 @@ impl Engine {
     }
 }
 
+/// Pages that wait to be looked at while the next one is read.
+const PAGES_AHEAD: usize = 2;
+
 impl Moment {
+    /// Hands out the rows of a query in pages. They are read on a thread of their own, which ends when nobody looks at
+    /// them any more.
+    pub(crate) async fn read(
+        self,
+        query: &str,
+        page_rows: usize,
+        page: &mut (dyn FnMut(Rows) -> Result<(), Error> + Send),
+    ) -> Result<Moment, Error> {
+        let (sender, mut pages) = tokio::sync::mpsc::channel(PAGES_AHEAD);
+        let query: Arc<str> = query.into();
+        let mut moment = self;
+        let reading = blocking(move || {
+            let hand_out = |rows: Rows| match sender.blocking_send(rows) {
+                Ok(()) => Go::On,
+                Err(_) => Go::Stop,
+            };
+            moment.connection.run_pages(&query, &[], |_| true, page_rows, hand_out)?;
+            Ok(moment)
+        });
+        let looking = async {
+            while let Some(rows) = pages.recv().await {
+                page(rows)?;
+            }
+            Ok::<_, Error>(())
+        };
+        let (moment, ()) = futures_util::future::try_join(reading, looking).await?;
+        Ok(moment)
+    }
+
     pub(crate) async fn copy_to(self, path: PathBuf, progress: Box<CopyProgress>) -> Result<(), Error> {
         blocking(move || {
             let refused = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));

@@ -24,7 +24,8 @@ use crate::table::table;
   polyshard check --repair --owner-wins
   polyshard check --repair --carry-old --dry-run
   polyshard check --repair --drop-old
-  polyshard check --repair --like s1")]
+  polyshard check --repair --like s1
+  polyshard check --repair --confirm")]
 pub struct CheckArgs {
     /// The map alone; all maps, the schema, reference tables and links if none is named
     map: Option<MapName>,
@@ -47,6 +48,9 @@ pub struct CheckArgs {
     /// The shard whose reference tables are right; what most shards have, if none is named
     #[arg(long, value_name = "SHARD", requires = "repair", conflicts_with = "map")]
     like: Option<ShardId>,
+    /// Remove rows of reference tables that the other shards lack; a copy is kept in polyshard.mended_row of the shard
+    #[arg(long, requires = "repair", conflicts_with = "map")]
+    confirm: bool,
 }
 
 /// Links: columns that name rows of another table, whose shard may be another too.
@@ -118,6 +122,7 @@ fn repair(args: &CheckArgs, client: &Client, output: &Output) -> Result<Exit, Fa
         dry_run: args.dry_run,
         owner_wins: args.owner_wins,
         like: args.like.clone(),
+        confirm: args.confirm,
         old_rows: match (args.carry_old, args.drop_old) {
             (true, _) => Some(OldRowsWish::Carry),
             (_, true) => Some(OldRowsWish::Remove),

@@ -1,8 +1,8 @@
-//! `polyshard datasets`, `bind` and `unbind`: which map places which table or queue.
+//! `polyshard stores`, `datasets`, `bind` and `unbind`: what there is, and which map places which dataset.
 
 use clap::Args;
 use polyshard_admin::Client;
-use polyshard_admin::types::{BindRequest, DatasetView, UnbindRequest};
+use polyshard_admin::types::{BindRequest, DatasetView, EndpointView, UnbindRequest};
 use polyshard_map::MapName;
 
 use crate::exit::{Exit, Failure};
@@ -18,20 +18,41 @@ Examples:
   polyshard bind queue:42-jobs --map tenants --rule before:-
   polyshard bind 'queue:*-jobs' --map tenants --rule before:-   whatever is made from now on
 
-Only a table or queue that does not exist yet, or never had a row, can be bound. A name stays bound when it is
+Only what does not exist yet, or never had a row, can be bound. A name stays bound when it is
 deleted and made again.")]
 pub struct BindArgs {
-    /// table:NAME or queue:NAME; * is any characters; of another account, table:ACCOUNT/NAME
+    /// STORE:NAME, as in queue:jobs; * is any characters; of another account, STORE:ACCOUNT/NAME
     pub dataset: String,
     /// The map that places it
     #[arg(long, value_name = "MAP")]
     pub map: MapName,
-    /// The attribute that keys are derived from: PartitionKey of tables, name of queues
+    /// The attribute that keys are derived from; 'polyshard stores' lists those of each store
     #[arg(long, value_name = "ATTRIBUTE")]
     pub key: Option<String>,
     /// Which part of it is the key: 'whole', or 'before:' and a separator [default: whole]
     #[arg(long, value_name = "RULE")]
     pub rule: Option<String>,
+}
+
+/// `stores`.
+pub fn stores(client: &Client, output: &Output) -> Result<Exit, Failure> {
+    output.answer(&client.stores()?, |answer| {
+        let rows = answer.stores.iter().map(|one| {
+            let at = |endpoint: &EndpointView| match &endpoint.address {
+                Some(address) => address.clone(),
+                None => format!("{} (closed)", endpoint.name),
+            };
+            let endpoints: Vec<String> = one.endpoints.iter().map(at).collect();
+            [
+                one.id.clone(),
+                one.title.clone(),
+                endpoints.join(", "),
+                one.nouns.join(", "),
+                one.attributes.join(", "),
+            ]
+        });
+        table(["store", "holds", "endpoints", "datasets", "keys from"], rows)
+    })
 }
 
 /// `datasets`.

@@ -19,7 +19,7 @@ pub enum ShardCommand {
     #[command(after_help = "\
 Examples:
   polyshard shard add s5 --url sqlite:shards/s5.db
-  polyshard shard add eu1 --url postgres://app@db1:5432/shard --password-env EU1_PASSWORD --region eu")]
+  polyshard shard add eu1 --url postgres://app@db1:5432/shard --password-env POLYSHARD_SHARD_EU1 --region eu")]
     Add(NewArgs),
     /// All shards
     #[command(
@@ -54,7 +54,7 @@ Examples:
     /// Bring in a database that was a shard before, with the ranges its local map holds
     #[command(after_help = "\
 Examples:
-  polyshard shard attach eu1 --url postgres://app@db1:5432/shard --password-env EU1_PASSWORD")]
+  polyshard shard attach eu1 --url postgres://app@db1:5432/shard --password-env POLYSHARD_SHARD_EU1")]
     Attach(NewArgs),
     /// Let a shard go with its data; its ranges leave the maps
     #[command(after_help = "Examples:\n  polyshard shard detach eu1")]

@@ -109,7 +109,7 @@ pub struct GrantArgs {
     /// read, write, schema or admin
     #[arg(value_name = "RIGHT")]
     right: Right,
-    /// In one store alone, such as sql, table or queue
+    /// In one store alone, such as sql, table, queue or blob
     #[arg(long, value_name = "STORE")]
     store: Option<StoreId>,
     /// On what one map places alone
@@ -121,7 +121,7 @@ pub struct GrantArgs {
     /// On the keys from LO (included) to HI (not included) alone; an empty side is infinite
     #[arg(long, value_name = "LO..HI", allow_hyphen_values = true, requires = "map", conflicts_with = "key")]
     range: Option<Ends>,
-    /// On one table or queue alone
+    /// On one table, queue or container alone
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
 }

@@ -66,9 +66,10 @@ impl Fleet {
     pub fn setup(&self) -> Setup {
         let mut setup = Setup::new();
         let mut toml = format!(
-            "[catalog]\nurl = \"{}\"\npassword_file = \"{}\"\n",
+            "[catalog]\nurl = \"{}\"\npassword_file = \"{}\"\n[secrets]\nshard_folder = \"{}\"\n",
             self.url(0, "catalog"),
-            self.password_file("catalog").display()
+            self.password_file("catalog").display(),
+            self.folder.path().display()
         );
         for (index, (id, server)) in self.shards.iter().enumerate() {
             let secret = match index % 3 {

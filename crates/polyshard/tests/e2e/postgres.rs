@@ -108,7 +108,22 @@ fn a_shard_that_cannot_be_one_is_refused_and_nothing_is_half_added() {
             2,
             "/no/such/file",
         ),
-        (format!("shard add n --url {} --password-env NO_SUCH", fleet.url(0, "fresh")), 2, "NO_SUCH"),
+        (
+            format!("shard add n --url {} --password-env POLYSHARD_SHARD_NO_SUCH", fleet.url(0, "fresh")),
+            2,
+            "POLYSHARD_SHARD_NO_SUCH is not set",
+        ),
+        // Any other secret could be sent to a host of the caller's.
+        (
+            format!("shard add n --url {} --password-env HOME", fleet.url(0, "fresh")),
+            2,
+            "not one for passwords",
+        ),
+        (
+            format!("shard add n --url {} --password-file {}", fleet.url(0, "fresh"), file("catalog")),
+            2,
+            "not in the folder for passwords",
+        ),
         (
             format!("shard add n --url postgres://fresh@127.0.0.1:{port}/odd --password-file {fresh}"),
             2,
@@ -145,6 +160,8 @@ fn a_shard_that_cannot_be_one_is_refused_and_nothing_is_half_added() {
     // Another cluster must not take a database that is in use here.
     let other = Fleet::start(1, &[("x", 0)]);
     let elsewhere = other.setup().start();
+    std::fs::copy(&own, other.password_file("own")).expect("a password file");
+    let own = other.password_file("own").display().to_string();
     let taken =
         refused(&elsewhere, &format!("shard add y --url {} --password-file {own}", fleet.url(0, "a")), 4);
     assert!(taken["message"].as_str().unwrap().contains("cluster"), "{taken}");

@@ -208,8 +208,9 @@ fn rows_entities_and_messages_on_postgres_go_into_an_archive_and_come_back() {
 fn an_archive_of_a_file_comes_back_on_postgres_and_the_other_way_round() {
     let fleet = Fleet::start(1, &[]);
     fleet.create(0, "big");
-    let mut server = Setup::new().start();
     let (url, password) = (fleet.url(0, "big"), fleet.password_file("big"));
+    let secrets = password.parent().expect("a folder").display().to_string();
+    let mut server = Setup::new().env("POLYSHARD__SECRETS__SHARD_FOLDER", &secrets).start();
     run(&server, &format!("shard add big --url {url} --password-file {}", password.display())).ok();
     goes_and_comes_back(Killed::No, &mut server, "s1", "big");
     let there =

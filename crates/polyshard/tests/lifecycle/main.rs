@@ -9,6 +9,7 @@ mod engines;
 #[allow(dead_code, reason = "these scenarios use a part of it")]
 mod fleet;
 mod killed;
+mod known;
 mod others;
 mod placing;
 mod rule;

@@ -70,6 +70,12 @@ impl Cluster {
         let folder = holds.path().display().to_string();
         let mut setups: Vec<Setup> =
             (0..processes).map(|_| fleet.as_ref().map_or_else(Setup::new, Fleet::setup)).collect();
+        if fleet.is_none() {
+            // For a fleet that comes later.
+            let folder = std::env::temp_dir();
+            setups[0] =
+                setups[0].clone().env("POLYSHARD__SECRETS__SHARD_FOLDER", &folder.display().to_string());
+        }
         // Only the first can be held: the others are there to take over.
         setups[0] = setups[0].clone().env("POLYSHARD_FAILPOINT_HOLD", &folder);
         let mut cluster = Cluster {

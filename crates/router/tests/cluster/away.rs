@@ -16,7 +16,7 @@ on_postgres!(
     a_router_that_cannot_reach_the_catalog_follows_a_switch_unseen_by_its_callers,
 );
 
-/// Longer than any test: nothing is learnt by polling.
+/// Longer than any test: nothing is learnt by polling, but that others may wait for it, twice a second.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn second(router: u32, poll: Duration) -> Setup {

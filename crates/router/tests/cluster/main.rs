@@ -32,6 +32,7 @@ mod cluster;
 mod crashes;
 mod fanout;
 mod fence;
+mod known;
 mod outages;
 mod place;
 mod races;

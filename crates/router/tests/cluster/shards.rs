@@ -204,3 +204,39 @@ async fn highest_epoch(cluster: &Cluster) -> polyshard_map::Epoch {
     }
     highest
 }
+
+/// B: an embedded shard's file is proven to be that shard whenever it is opened: another one's, an empty one and none
+/// at all are refused and named, and nothing is made in their place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_in_a_shards_place_is_not_served() {
+    let place = Place::files();
+    let cluster = Cluster::with_maps(&place, Setup::default()).await;
+    let path = |name: &str| match place.target(name) {
+        polyshard_engine::Target::Sqlite(file) => file.path,
+        polyshard_engine::Target::Postgres(_) => unreachable!("files were asked for"),
+    };
+    let (mine, other) = (path("s1"), path("s2"));
+    cluster.close().await;
+    let kept = std::fs::read(&mine).unwrap();
+    let refused = async |words: &str| {
+        let cluster = Cluster::open(&place, Setup::default()).await;
+        let entered = cluster.router.enter_unmapped(&shard("s1"), Access::Write).await.map(drop);
+        let error = entered.unwrap_err().to_string();
+        assert!(error.contains("s1") && error.contains(words), "{error}");
+        let error = cluster.router.administer(&shard("s1")).await.map(drop).unwrap_err().to_string();
+        assert!(error.contains("s1") && error.contains(words), "{error}");
+        cluster.router.enter_unmapped(&shard("s2"), Access::Write).await.unwrap();
+        cluster.close().await;
+    };
+    std::fs::copy(&other, &mine).unwrap();
+    refused("s2").await;
+    std::fs::write(&mine, "").unwrap();
+    refused("is lost").await;
+    std::fs::remove_file(&mine).unwrap();
+    refused("is lost").await;
+    assert!(!mine.exists(), "it was made anew");
+    std::fs::write(&mine, kept).unwrap();
+    let cluster = Cluster::open(&place, Setup::default()).await;
+    cluster.router.enter_unmapped(&shard("s1"), Access::Write).await.unwrap();
+    cluster.close().await;
+}

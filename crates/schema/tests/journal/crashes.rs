@@ -113,6 +113,29 @@ async fn a_declaration_stopped_anywhere_loses_no_row(place: Arc<Place>) {
     }
 }
 
+/// If not all can be told that a table is changing, it is not changed, and nobody waits for it.
+async fn tables_are_open_again_when_not_all_can_be_told(place: Arc<Place>) {
+    let cluster = Cluster::with_shards(&place).await;
+    cluster
+        .apply(&[
+            "CREATE TABLE t (tenant bigint NOT NULL PRIMARY KEY)",
+            "INSERT INTO t SELECT * FROM (VALUES (1), (2), (3)) AS v (tenant)",
+        ])
+        .await
+        .unwrap();
+    cluster.close().await;
+    let (failpoint, _) = stop_at("commit.tell.before", 1);
+    let process = Cluster::open_with(&place, 1, Some(failpoint)).await;
+    process.journal.declare(sharded("t", "tenants", "tenant")).await.unwrap_err();
+    let began = std::time::Instant::now();
+    process.journal.schema().await.unwrap();
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "statements waited");
+    assert_eq!(process.numbers("SELECT count(*) FROM t").await, [3, 3, 3]);
+    process.journal.declare(sharded("t", "tenants", "tenant")).await.unwrap();
+    assert_eq!(process.numbers("SELECT count(*) FROM t").await.iter().sum::<i64>(), 3);
+    process.close().await;
+}
+
 /// A decision whose answer was lost: it is found out whether it was made, and if not, it never will be.
 async fn an_unknown_decision_is_settled_for_good(place: Arc<Place>) {
     let cluster = Cluster::with_shards(&place).await;
@@ -152,6 +175,7 @@ async fn a_process_that_lost_its_turn_changes_nothing(place: Arc<Place>) {
 
 on_both_engines!(
     an_unknown_decision_is_settled_for_good,
+    tables_are_open_again_when_not_all_can_be_told,
     a_change_stopped_anywhere_is_on_all_shards_or_on_none,
     a_declaration_stopped_anywhere_loses_no_row,
 );

@@ -27,6 +27,7 @@ macro_rules! on_postgres {
     };
 }
 
+mod bound;
 mod changes;
 mod cluster;
 mod crashes;

@@ -112,8 +112,17 @@ pub async fn restore(config: &Config, options: &RunOptions, backup: &str) -> Res
         connect::target(url, &config.data, password).map_err(|error| refuse(error.to_string()))
     };
     let backup = Location::open(backup, &variables(options))?;
-    let restore =
-        Restore { backup: &backup, data: &config.data, catalog_url: &config.catalog.url, target: &target };
+    let carriers = |data: &Path| {
+        let configured = crate::stores::configured(config, options, data);
+        crate::stores::carriers(&configured).map_err(|error| refuse(error.to_string()))
+    };
+    let restore = Restore {
+        backup: &backup,
+        data: &config.data,
+        carriers: &carriers,
+        catalog_url: &config.catalog.url,
+        target: &target,
+    };
     Ok(restore.run().await?)
 }
 
@@ -134,5 +143,15 @@ pub async fn restore_shard(
     };
     let to = connect::target(to, Path::new("/"), password.map(Secret::new))
         .map_err(|error| ServerError::Config(error.to_string()))?;
-    Ok(polyshard_backup::restore_shard(&backup, id, &to).await?)
+    let manifest = polyshard_backup::restore_shard(&backup, id, &to).await?;
+    for part in &manifest.objects {
+        tracing::warn!(
+            shard = %id,
+            store = part.store,
+            objects = part.count,
+            "objects are not restored with a single shard, and the backup has some; if objects are missing where they \
+             are kept, restore the shardlets that name them: polyshard restore BACKUP --map MAP --key KEY --replace"
+        );
+    }
+    Ok(manifest)
 }

@@ -16,7 +16,7 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> BackupCon
     let to = settings.values.get("backup.to").map(|setting| setting.text.clone());
     let mut schedules = Vec::new();
     let mut classes = BTreeSet::new();
-    for (origin, values) in settings.backups.iter().flatten() {
+    for (origin, values) in settings.list("backups").unwrap_or_default() {
         let Some(schedule) = schedule(origin, values, errors) else { continue };
         if !classes.insert(schedule.class.clone()) {
             let message = format!("class {} has two schedules", schedule.class);

@@ -9,15 +9,15 @@ use std::time::Duration;
 use polyshard_engine::{Secret, Target};
 use polyshard_map::ShardId;
 
+use super::SecretSource;
 use super::error::{ConfigErrors, Origin};
-use super::secret::SecretSource;
 use super::settings::{Setting, Settings, Values};
 use super::sql;
 use super::{
     AdminConfig, CatalogConfig, ClusterConfig, Config, EngineConfig, LogConfig, LogFormat, MetricsConfig,
-    RebalanceConfig, RouterConfig, ShardConfig, ShardLimits,
+    RebalanceConfig, RouterConfig, ShardConfig, ShardLimits, ShardSecrets,
 };
-use super::{azure, backup, trace};
+use super::{backup, stores, trace};
 
 /// How many embedded shards there are when nobody names any: enough to see data spread, few enough to look into.
 const EMBEDDED_SHARDS: u32 = 4;
@@ -29,23 +29,22 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         database(values, "catalog.url", "catalog.password", "the catalog", errors);
     let catalog = CatalogConfig { url: catalog_url?, password: catalog_password };
     let shared = is_postgres(&catalog.url) && values.get("cluster.single_process")?.text != "true";
-    let shards = match &settings.shards {
+    let shards = match settings.list("shards") {
         Some(shards) => shards.iter().filter_map(|(origin, values)| shard(origin, values, errors)).collect(),
         // A catalog that several processes share cannot start with files of one of them.
         None if is_postgres(&catalog.url) => Vec::new(),
         None => (1..=EMBEDDED_SHARDS).filter_map(embedded_shard).collect(),
     };
-    if let Some(listed) = &settings.shards {
+    if let Some(listed) = settings.list("shards") {
         check_shards(listed, &catalog.url, shared, errors);
     }
+    let shard_secrets = ShardSecrets::build(values, errors)?;
     let admin = AdminConfig {
         listen: values.get("admin.listen")?.text.parse().ok()?,
         token: secret(values, "admin.token", "admin.token_env", "admin.token_file", None, errors),
     };
     check_token(&admin, values.get("admin.listen")?, errors);
-    let azure = azure::build(settings, errors)?;
-    let (queue, table) = (door(values, "queue")?, door(values, "table")?);
-    azure::check_keys(&azure, values, errors);
+    let stores = stores::build(settings, errors);
     let sql = sql::build(values, errors)?;
     let backup = backup::build(settings, errors);
     let trace = trace::build(values, errors)?;
@@ -55,10 +54,9 @@ pub(super) fn build(settings: &Settings, errors: &mut ConfigErrors) -> Option<Co
         cluster: ClusterConfig { single_process: values.get("cluster.single_process")?.text == "true" },
         catalog,
         shards,
+        shard_secrets,
         admin,
-        azure,
-        queue,
-        table,
+        stores,
         sql,
         backup,
         router: RouterConfig {

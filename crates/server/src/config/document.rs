@@ -1,12 +1,12 @@
 //! The reference of all options as a Markdown table, for `docs/config.md`.
 
-use super::options::{ACCOUNT_OPTIONS, BACKUP_OPTIONS, OPTIONS, OptionSpec, SHARD_OPTIONS};
+use super::options::{LISTS, OPTIONS, OptionSpec};
 
 /// The tables of `docs/config.md`, between its two marks.
 pub fn reference() -> String {
     let mut text = String::new();
     let mut section = None;
-    for option in OPTIONS {
+    for option in OPTIONS.iter() {
         if section != Some(option.section()) {
             section = Some(option.section());
             let title = if option.section().is_empty() {
@@ -20,13 +20,12 @@ pub fn reference() -> String {
         }
         text.push_str(&row(option));
     }
-    for (name, options) in
-        [("shards", SHARD_OPTIONS), ("accounts", ACCOUNT_OPTIONS), ("backups", BACKUP_OPTIONS)]
-    {
+    for list in LISTS.iter() {
         text.push_str(&format!(
-            "\n### [[{name}]]\n\n| option | default | takes | what it does |\n|---|---|---|---|\n"
+            "\n### [[{}]]\n\n| option | default | takes | what it does |\n|---|---|---|---|\n",
+            list.name
         ));
-        options.iter().for_each(|option| text.push_str(&row(option)));
+        list.options.iter().for_each(|option| text.push_str(&row(option)));
     }
     text.push('\n');
     text

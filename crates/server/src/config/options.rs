@@ -1,53 +1,14 @@
 //! Every option once: the parser, the suggestions, the defaults and `docs/config.md` are made from these lists.
 
-/// What every environment override begins with; `__` also separates section and key.
-pub const ENV_PREFIX: &str = "POLYSHARD__";
+use std::sync::LazyLock;
 
-/// One option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OptionSpec {
-    /// `section.key`, or a key of the top level.
-    pub path: &'static str,
-    /// What values it takes.
-    pub kind: Kind,
-    /// The value when nobody says one, as it would be written; empty for none.
-    pub default: &'static str,
-    /// What it does.
-    pub about: &'static str,
-}
+use polyshard_store::ListSpec;
+pub use polyshard_store::{ENV_PREFIX, Kind, OptionSpec};
 
-/// What values an option takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Any text.
-    Text,
-    /// Text that is never shown.
-    Secret,
-    /// A folder or file.
-    Path,
-    /// `ip:port`.
-    Address,
-    /// The address of a database.
-    Url,
-    /// The name of an environment variable.
-    Variable,
-    /// A whole number within bounds, both included.
-    Integer {
-        /// The least.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
-    /// `true` or `false`.
-    Bool,
-    /// One of a few words.
-    Choice(&'static [&'static str]),
-    /// A part of a whole: 0 to 1.
-    Ratio,
-}
+use crate::stores::STORES;
 
 const fn option(path: &'static str, kind: Kind, default: &'static str, about: &'static str) -> OptionSpec {
-    OptionSpec { path, kind, default, about }
+    OptionSpec::new(path, kind, default, about)
 }
 
 /// A duration in milliseconds: from 1 ms to an hour, beyond which nobody waits on purpose.
@@ -59,8 +20,29 @@ const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 /// A limit on a shard.
 const LIMIT: Kind = Kind::Integer { min: 1, max: i64::MAX as u64 };
 
-/// Every option outside `[[shards]]`.
-pub const OPTIONS: &[OptionSpec] = &[
+/// Every option outside of the lists.
+pub static OPTIONS: LazyLock<Vec<OptionSpec>> =
+    LazyLock::new(|| [FIRST_OPTIONS, &STORE_OPTIONS, OTHER_OPTIONS].concat());
+
+/// Those that stores and their families declare.
+pub(super) static STORE_OPTIONS: LazyLock<Vec<OptionSpec>> = LazyLock::new(|| STORES.options());
+
+/// The lists of tables that a file may have.
+pub(super) static LISTS: LazyLock<Vec<ListSpec>> = LazyLock::new(|| {
+    let instead = "write them into the file, with password_env where a password comes from the environment";
+    let shards = ListSpec { name: "shards", options: SHARD_OPTIONS, instead };
+    let backups = ListSpec { name: "backups", options: BACKUP_OPTIONS, instead: "write them into the file" };
+    let declared = STORES.families().into_iter().flat_map(|family| family.lists).copied();
+    std::iter::once(shards).chain(declared).chain([backups]).collect()
+});
+
+/// The options of a list's tables.
+pub(super) fn declared_in(list: &str) -> &'static [OptionSpec] {
+    LISTS.iter().find(|known| known.name == list).map_or(&[], |known| known.options)
+}
+
+/// The options of what every process has, before those of the stores.
+const FIRST_OPTIONS: &[OptionSpec] = &[
     option(
         "data",
         Kind::Path,
@@ -89,6 +71,20 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     option("catalog.password_file", Kind::Path, "", "File that holds the catalog's password."),
     option(
+        "secrets.shard_variables",
+        Kind::Text,
+        "POLYSHARD_SHARD_*",
+        "Environment variables that operators may name as those with a shard's password (`password_env`), with commas \
+         between; `*` at the end of one stands for any end. No other can be named, nor one that holds another secret.",
+    ),
+    option(
+        "secrets.shard_folder",
+        Kind::Path,
+        "",
+        "Folder of the files that operators may name as those with a shard's password (`password_file`). Without it \
+         none can be named. `[[shards]]` of this file are free of both.",
+    ),
+    option(
         "admin.listen",
         Kind::Address,
         "127.0.0.1:7070",
@@ -102,92 +98,10 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     option("admin.token_env", Kind::Variable, "", "Environment variable that holds the token."),
     option("admin.token_file", Kind::Path, "", "File that holds the token."),
-    option(
-        "azure.account",
-        Kind::Text,
-        "devstoreaccount1",
-        "Account of the Azure Storage doors. For more than one, see `[[accounts]]`: this one is then there only if it \
-         has a key.",
-    ),
-    option(
-        "azure.key",
-        Kind::Secret,
-        "",
-        "Key of the account in base64. Without one it is the emulators' well-known key, which is accepted on loopback \
-         addresses only.",
-    ),
-    option("azure.key_env", Kind::Variable, "", "Environment variable that holds the account's key."),
-    option("azure.key_file", Kind::Path, "", "File that holds the account's key."),
-    option(
-        "azure.certificate_file",
-        Kind::Path,
-        "",
-        "File with the certificate of the Azure Storage doors, and those of its issuers, in PEM. With it, and \
-         `azure.certificate_key_file`, the doors speak HTTPS only.",
-    ),
-    option("azure.certificate_key_file", Kind::Path, "", "File with the certificate's private key in PEM."),
-    option(
-        "queue.listen",
-        Kind::Address,
-        "127.0.0.1:10001",
-        "Address of the queue door (Azure Queue Storage); port 0 takes a free port.",
-    ),
-    option("queue.open", Kind::Bool, "true", "Whether there is a queue door."),
-    option(
-        "table.listen",
-        Kind::Address,
-        "127.0.0.1:10002",
-        "Address of the table door (Azure Table Storage); port 0 takes a free port.",
-    ),
-    option("table.open", Kind::Bool, "true", "Whether there is a table door."),
-    option(
-        "sql.listen",
-        Kind::Address,
-        "127.0.0.1:6432",
-        "Address of the SQL door (PostgreSQL's protocol); port 0 takes a free port.",
-    ),
-    option("sql.open", Kind::Bool, "true", "Whether there is an SQL door."),
-    option("sql.user", Kind::Text, "polyshard", "The user of the SQL door."),
-    option(
-        "sql.password",
-        Kind::Secret,
-        "",
-        "The user's password. Without one it is `polyshard`, which is accepted on loopback addresses only.",
-    ),
-    option("sql.password_env", Kind::Variable, "", "Environment variable that holds the user's password."),
-    option("sql.password_file", Kind::Path, "", "File that holds the user's password."),
-    option("sql.database", Kind::Text, "polyshard", "The name of the database behind the SQL door."),
-    option(
-        "sql.certificate_file",
-        Kind::Path,
-        "",
-        "Certificate of the SQL door in PEM, followed by its issuers'. With it, clients may ask for encryption.",
-    ),
-    option("sql.certificate_key_file", Kind::Path, "", "Private key of that certificate in PEM."),
-    option(
-        "sql.require_tls",
-        Kind::Bool,
-        "false",
-        "Whether clients of the SQL door that do not ask for encryption are sent away.",
-    ),
-    option(
-        "sql.idle_in_transaction_ms_max",
-        MILLISECONDS,
-        "60000",
-        "How long a transaction may wait for its client's next statement.",
-    ),
-    option(
-        "sql.sessions_max",
-        COUNT,
-        "20",
-        "Sessions to each PostgreSQL shard that clients of the SQL door share.",
-    ),
-    option(
-        "sql.undeclared",
-        Kind::Choice(&["reference", "refuse", "local"]),
-        "reference",
-        "Tables that nobody has declared: kept on every shard, refused until declared, or kept on the first shard.",
-    ),
+];
+
+/// The options of the rest of the process.
+const OTHER_OPTIONS: &[OptionSpec] = &[
     option(
         "router.hold_ms_max",
         MILLISECONDS,
@@ -198,7 +112,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "router.poll_ms",
         MILLISECONDS,
         "1000",
-        "How often the catalog is asked for changes, in case a notification was lost.",
+        "How often the catalog is asked for changes, in case a notification was lost; every 500 ms at least.",
     ),
     option(
         "router.snapshot",
@@ -367,56 +281,3 @@ pub const BACKUP_OPTIONS: &[OptionSpec] = &[
     option("tier", Kind::Text, "", "Only the shards of this tier; without it, or `map`, everything."),
     option("map", Kind::Text, "", "Only the shards that hold keys of this map."),
 ];
-
-/// Every option of one `[[accounts]]` table.
-pub const ACCOUNT_OPTIONS: &[OptionSpec] = &[
-    option("name", Kind::Text, "", "Its name: 3 to 24 lower-case letters and digits. Required."),
-    option(
-        "key",
-        Kind::Secret,
-        "",
-        "Its key in base64; better use one of the next two. One of them is required.",
-    ),
-    option("key_env", Kind::Variable, "", "Environment variable that holds its key."),
-    option("key_file", Kind::Path, "", "File that holds its key."),
-    option(
-        "key2",
-        Kind::Secret,
-        "",
-        "A second key, so that clients can be taken from one to the other without a pause.",
-    ),
-    option("key2_env", Kind::Variable, "", "Environment variable that holds the second key."),
-    option("key2_file", Kind::Path, "", "File that holds the second key."),
-];
-
-impl OptionSpec {
-    /// The environment variable that overrides it.
-    pub fn variable(&self) -> String {
-        format!("{ENV_PREFIX}{}", self.path.replace('.', "__").to_uppercase())
-    }
-
-    /// The section it is in; empty for the top level.
-    pub(super) fn section(&self) -> &'static str {
-        self.path.split_once('.').map_or("", |(section, _)| section)
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Kind::Text => f.write_str("text"),
-            Kind::Secret => f.write_str("secret text"),
-            Kind::Path => f.write_str("a path"),
-            Kind::Address => f.write_str("ip:port"),
-            Kind::Url => f.write_str("a database address"),
-            Kind::Variable => f.write_str("the name of a variable"),
-            Kind::Integer { min, max } if *max == i64::MAX as u64 => {
-                write!(f, "a whole number, at least {min}")
-            }
-            Kind::Integer { min, max } => write!(f, "a whole number, {min} to {max}"),
-            Kind::Bool => f.write_str("true or false"),
-            Kind::Choice(words) => f.write_str(&words.join(" or ")),
-            Kind::Ratio => f.write_str("a number, 0 to 1"),
-        }
-    }
-}

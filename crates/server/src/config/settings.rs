@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::File;
 use super::error::{ConfigErrors, Origin};
-use super::options::{ACCOUNT_OPTIONS, BACKUP_OPTIONS, ENV_PREFIX, Kind, OPTIONS, OptionSpec, SHARD_OPTIONS};
+use super::options::{ENV_PREFIX, Kind, LISTS, OPTIONS, OptionSpec};
 use super::toml_file::{self, Item, Written};
 
 /// One value, already of the right kind, and where it came from.
@@ -41,17 +41,10 @@ pub(super) type Values = BTreeMap<&'static str, Setting>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub(super) values: Values,
-    /// `None` when the file has no `shards`: then there are the embedded ones.
-    pub(super) shards: Option<Vec<(Origin, Values)>>,
-    /// `None` when the file has no `accounts`: then there is the one of `azure.account`.
-    pub(super) accounts: Option<Vec<(Origin, Values)>>,
-    /// Schedules of backups.
-    pub(super) backups: Option<Vec<(Origin, Values)>>,
+    /// The lists that the file has, by their names: each table with where it stands. Without `shards` there are the
+    /// embedded ones.
+    pub(super) lists: BTreeMap<&'static str, Vec<(Origin, Values)>>,
 }
-
-/// The lists of tables that a file may have, and the options of each table.
-const LISTS: [(&str, &[OptionSpec]); 3] =
-    [("shards", SHARD_OPTIONS), ("accounts", ACCOUNT_OPTIONS), ("backups", BACKUP_OPTIONS)];
 
 impl Settings {
     pub(super) fn defaults() -> Settings {
@@ -62,7 +55,12 @@ impl Settings {
                 Setting { text: option.default.to_owned(), origin: Origin::Default, kind: option.kind },
             )
         });
-        Settings { values: values.collect(), shards: None, accounts: None, backups: None }
+        Settings { values: values.collect(), lists: BTreeMap::new() }
+    }
+
+    /// The tables of a list, if the file has it.
+    pub(super) fn list(&self, name: &str) -> Option<&[(Origin, Values)]> {
+        self.lists.get(name).map(Vec::as_slice)
     }
 
     pub(super) fn read_file(&mut self, file: File<'_>, errors: &mut ConfigErrors) {
@@ -77,29 +75,25 @@ impl Settings {
             }
         };
         for item in items {
-            let list = LISTS.iter().find(|(name, _)| *name == item.key);
+            let list = LISTS.iter().find(|list| list.name == item.key);
             match (list, item.value) {
-                (Some((name, options)), Written::Tables(tables)) => {
+                (Some(list), Written::Tables(tables)) => {
                     let read = tables.into_iter().map(|(line, items)| {
                         let mut values = Values::new();
-                        read_table(items, "", options, &mut values, &origin, errors);
+                        read_table(items, "", list.options, &mut values, &origin, errors);
                         (origin(line), values)
                     });
-                    let read = Some(read.collect());
-                    match *name {
-                        "shards" => self.shards = read,
-                        "accounts" => self.accounts = read,
-                        _ => self.backups = read,
-                    }
+                    self.lists.insert(list.name, read.collect());
                 }
-                (Some((name, _)), other) => {
+                (Some(list), other) => {
+                    let name = list.name;
                     let message = format!("{name} is {}", other.type_name());
                     let remedy = format!("write one [[{name}]] table for each");
                     errors.push(&origin(item.line), message, remedy);
                 }
                 (None, value) => {
                     let item = Item { value, ..item };
-                    read_table(vec![item], "", OPTIONS, &mut self.values, &origin, errors);
+                    read_table(vec![item], "", &OPTIONS, &mut self.values, &origin, errors);
                 }
             }
         }
@@ -117,15 +111,8 @@ impl Settings {
             let path = name[ENV_PREFIX.len()..].replace("__", ".").to_lowercase();
             let origin = Origin::Environment(name);
             let first = path.split('.').next().unwrap_or_default();
-            if let Some((name, _)) = LISTS.iter().find(|(name, _)| *name == first) {
-                let remedy =
-                    "write them into the file, with password_env where a password comes from the environment";
-                let remedy = match *name {
-                    "shards" => remedy,
-                    "accounts" => "write them into the file, with key_env",
-                    _ => "write them into the file",
-                };
-                errors.push(&origin, format!("{name} cannot be set by the environment"), remedy);
+            if let Some(list) = LISTS.iter().find(|list| list.name == first) {
+                errors.push(&origin, format!("{} cannot be set by the environment", list.name), list.instead);
                 continue;
             }
             self.read_text(&path, value, origin, errors);
@@ -140,7 +127,7 @@ impl Settings {
 
     fn read_text(&mut self, path: &str, text: String, origin: Origin, errors: &mut ConfigErrors) {
         let Some(option) = OPTIONS.iter().find(|option| option.path == path) else {
-            errors.push(&origin, format!("there is no option {path}"), suggestion(path, OPTIONS));
+            errors.push(&origin, format!("there is no option {path}"), suggestion(path, &OPTIONS));
             return;
         };
         put(option, text, origin, &mut self.values, errors);
@@ -150,7 +137,7 @@ impl Settings {
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
         let mut section = "";
-        for option in OPTIONS {
+        for option in OPTIONS.iter() {
             let Some(setting) = self.values.get(option.path) else { continue };
             if option.section() != section {
                 section = option.section();
@@ -159,13 +146,14 @@ impl Settings {
             let key = option.path.rsplit('.').next().unwrap_or(option.path);
             text.push_str(&format!("{key} = {} # {}\n", setting.shown(), setting.origin));
         }
-        if self.shards.is_none() {
+        if self.list("shards").is_none() {
             text.push_str("\n# shards: the embedded ones\n");
         }
-        for ((name, options), list) in LISTS.iter().zip([&self.shards, &self.accounts, &self.backups]) {
-            for (origin, values) in list.iter().flatten() {
-                text.push_str(&format!("\n[[{name}]] # {origin}\n"));
-                for (path, setting) in options.iter().filter_map(|o| Some((o.path, values.get(o.path)?))) {
+        for list in LISTS.iter() {
+            for (origin, values) in self.list(list.name).unwrap_or_default() {
+                text.push_str(&format!("\n[[{}]] # {origin}\n", list.name));
+                for (path, setting) in list.options.iter().filter_map(|o| Some((o.path, values.get(o.path)?)))
+                {
                     text.push_str(&format!("{path} = {}\n", setting.shown()));
                 }
             }
@@ -192,14 +180,15 @@ impl Settings {
                 ((*path).to_owned(), shown)
             })
             .collect();
-        let list = |list: &Option<Vec<(Origin, Values)>>| -> Vec<serde_json::Value> {
+        let mut shown = serde_json::json!({ "options": options });
+        for list in LISTS.iter() {
             let table = |values: &Values| -> serde_json::Map<_, _> {
                 values.iter().map(|(path, s)| ((*path).to_owned(), value(s))).collect()
             };
-            list.iter().flatten().map(|(_, values)| table(values).into()).collect()
-        };
-        let (shards, accounts, backups) = (list(&self.shards), list(&self.accounts), list(&self.backups));
-        serde_json::json!({ "options": options, "shards": shards, "accounts": accounts, "backups": backups })
+            let items = self.list(list.name).unwrap_or_default().iter();
+            shown[list.name] = items.map(|(_, values)| serde_json::Value::from(table(values))).collect();
+        }
+        shown
     }
 }
 

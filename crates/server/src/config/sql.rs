@@ -6,15 +6,16 @@ use polyshard_store_sql::Undeclared;
 
 use super::build::{door, milliseconds, number, secret};
 use super::error::ConfigErrors;
-use super::secret::SecretSource;
 use super::settings::Values;
-use super::{SqlConfig, TlsConfig};
+use super::{SecretSource, SqlConfig, TlsConfig};
 
 /// What the values say; every mistake is in `errors`.
-pub(super) fn build(values: &Values, errors: &mut ConfigErrors) -> Option<Option<SqlConfig>> {
-    let Some(listen) = door(values, "sql")? else { return Some(None) };
+pub(super) fn build(values: &Values, errors: &mut ConfigErrors) -> Option<SqlConfig> {
+    let listen = door(values, "sql")?;
     let password = secret(values, "sql.password", "sql.password_env", "sql.password_file", None, errors);
-    if !listen.ip().is_loopback() && password == SecretSource::None {
+    if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback())
+        && password == SecretSource::None
+    {
         errors.push(
             &values.get("sql.listen")?.origin,
             format!("sql.listen {listen} is not a loopback address, and sql.password is the well-known one"),
@@ -23,14 +24,14 @@ pub(super) fn build(values: &Values, errors: &mut ConfigErrors) -> Option<Option
     }
     let tls = tls(values, errors);
     let require_tls = values.get("sql.require_tls")?;
-    if require_tls.text == "true" && tls.is_none() {
+    if listen.is_some() && require_tls.text == "true" && tls.is_none() {
         errors.push(
             &require_tls.origin,
             "sql.require_tls is true, and there is no certificate",
             "give sql.certificate_file and sql.certificate_key_file",
         );
     }
-    Some(Some(SqlConfig {
+    Some(SqlConfig {
         listen,
         user: values.get("sql.user")?.text.clone(),
         password,
@@ -44,7 +45,7 @@ pub(super) fn build(values: &Values, errors: &mut ConfigErrors) -> Option<Option
             "local" => Undeclared::Local,
             _ => Undeclared::Reference,
         },
-    }))
+    })
 }
 
 fn tls(values: &Values, errors: &mut ConfigErrors) -> Option<TlsConfig> {
@@ -54,11 +55,10 @@ fn tls(values: &Values, errors: &mut ConfigErrors) -> Option<TlsConfig> {
             Some(TlsConfig { certificate: PathBuf::from(&certificate.text), key: PathBuf::from(&key.text) })
         }
         (Some(alone), None) | (None, Some(alone)) => {
-            let message = "a certificate is of no use without its key, nor a key without its certificate";
             errors.push(
                 &alone.origin,
-                message,
-                "give both sql.certificate_file and sql.certificate_key_file",
+                "set sql.certificate_file and sql.certificate_key_file together",
+                "give the one that is missing, or leave out both",
             );
             None
         }

@@ -102,7 +102,7 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
 
 #[test]
 fn every_option_can_be_overridden_by_its_variable() {
-    for option in OPTIONS {
+    for option in OPTIONS.iter() {
         let value = if option.default.is_empty() { "word-of-sixteen-letters" } else { option.default };
         let loaded = load(None, vec![(option.variable(), value.to_owned())], &[]);
         if option.path.starts_with("catalog.password") {

@@ -9,7 +9,6 @@ use polyshard_workflow::{Columns, Procedure, TakeIn, Task};
 
 use super::Operations;
 use super::schema::of_journal;
-use super::shards::password;
 use crate::problem;
 
 impl Operations {
@@ -33,7 +32,7 @@ impl Operations {
             return Err(problem::of_catalog(&CatalogError::Exists(format!("shard {}", asked.shard))));
         }
         let mut columns = columns(&asked.key_columns)?;
-        let password = password(asked.password_env, asked.password_file)?;
+        let password = self.password(asked.password_env, asked.password_file)?;
         let new = NewShard {
             id: asked.shard.clone(),
             url: asked.url.clone(),

@@ -52,7 +52,7 @@ impl Operations {
             noted.extend(self.look_for_repair(map, how, &mut answer).await?);
         }
         if asked.map.is_none() {
-            let mended = self.journal.mend(asked.like.as_ref(), true).await;
+            let mended = self.journal.mend(asked.like.as_ref(), true, asked.confirm).await;
             match mended {
                 Ok(mended) => answer.tables = mended.into_iter().map(table).collect(),
                 // Rows are put right all the same.
@@ -82,7 +82,7 @@ impl Operations {
             }
         }
         if answer.tables.iter().any(|one| one.refused.is_none()) {
-            tasks.push(Task::RepairReference { like: asked.like });
+            tasks.push(Task::RepairReference { like: asked.like, confirmed: asked.confirm });
         }
         if tasks.is_empty() {
             return Ok(answer);

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use polyshard_admin::Problem;
 use polyshard_admin::types::{BindRequest, DatasetView, KeyRuleText, UnbindRequest};
 use polyshard_catalog::{
-    BINDING_SUFFIX, Binding, DatasetRecord, FAMILY_MARK, KeyPart, KeyRule, places_nothing,
+    BINDING_SUFFIX, Binding, DatasetRecord, FAMILY_MARK, KeyPart, KeyRule, is_account_record, places_nothing,
 };
-use polyshard_store_queue::QueueName;
-use polyshard_store_table::TableName;
+use polyshard_store::Datasets;
 
 use super::Operations;
 use crate::problem;
+use crate::stores::STORES;
 
 /// What stands for the mark of a family while its name is checked: a part that names of all stores may have.
 const FAMILY_SAMPLE: &str = "a0a";
@@ -21,10 +21,28 @@ pub(super) struct Named {
     pub(super) store: &'static str,
     /// What the catalog calls it.
     pub(super) name: String,
-    /// The attribute that its keys are derived from.
-    attribute: &'static str,
-    /// The attribute's text, where all items have the same, and it is known.
-    text: Option<String>,
+    /// What its store says of all of them.
+    of: Datasets,
+    /// Whether it stands for a family of names.
+    is_family: bool,
+}
+
+impl Named {
+    /// The attribute that keys are to be derived from: the one that is asked for, if there is such a one.
+    fn attribute(&self, asked: Option<&str>) -> Result<&'static str, Problem> {
+        let Some(key) = asked else { return Ok(self.of.attribute) };
+        let found = self.of.attributes.iter().find(|known| **known == key);
+        found.copied().ok_or_else(|| {
+            let message = format!("the keys of a {} cannot be derived from {key:?}", self.store);
+            Problem::invalid("key", message).with_remedy(format!("say {}", self.of.attributes.join(" or ")))
+        })
+    }
+
+    /// The text of an attribute, where all items have the same, and it is known.
+    fn text(&self, attribute: &str) -> Option<&str> {
+        let is_name = self.of.name_attribute == Some(attribute) && !self.is_family;
+        is_name.then(|| self.name.split_once('/').map_or(self.name.as_str(), |(_, name)| name))
+    }
 }
 
 impl Operations {
@@ -55,17 +73,14 @@ impl Operations {
 
     pub(super) async fn bind(&self, asked: BindRequest) -> Result<DatasetView, Problem> {
         let named = self.bindable(&asked.dataset)?;
-        if let Some(key) = asked.key.as_deref().filter(|key| *key != named.attribute) {
-            let message = format!("the keys of a {} cannot be derived from {key:?}", named.store);
-            return Err(Problem::invalid("key", message).with_remedy(format!("say {}", named.attribute)));
-        }
+        let attribute = named.attribute(asked.key.as_deref())?;
         let part = match asked.rule.as_deref().unwrap_or("whole").parse()? {
             KeyRuleText::Whole => KeyPart::Whole,
             KeyRuleText::Before(separator) => KeyPart::Before(separator),
         };
-        let rule = KeyRule { attribute: named.attribute.to_owned(), part };
+        let rule = KeyRule { attribute: attribute.to_owned(), part };
         let known = self.known(&asked.map).await?;
-        if let Some(text) = &named.text {
+        if let Some(text) = named.text(attribute) {
             let key = rule.key(known.map.definition().key_type(), text);
             key.map_err(|error| {
                 Problem::invalid("dataset", format!("{text:?} has no key in map {}: {error}", asked.map))
@@ -76,6 +91,7 @@ impl Operations {
         let bound = self.driver.bind_dataset(&binding).await;
         self.see().await?;
         bound.map_err(|error| problem::of_catalog(&error))?;
+        self.tell_all().await?;
         let key = (binding.store, binding.name);
         let views = self.dataset_views().await?;
         let full = format!("{}:{}", key.0, key.1);
@@ -93,7 +109,8 @@ impl Operations {
                     .with_remedy("see 'polyshard datasets'")
             }
             other => problem::of_catalog(&other),
-        })
+        })?;
+        self.tell_all().await
     }
 
     /// Reads what [`Operations::named`] reads, or the name of a family: `queue:*-jobs`.
@@ -105,47 +122,48 @@ impl Operations {
         // An account is one, and is not looked for.
         let name = match text.rsplit_once(['/', ':']) {
             Some((_, name)) if name.contains(FAMILY_MARK) => {
-                format!("{account}/{}", name.to_ascii_lowercase())
+                let same = STORES.find(sample.store).is_some_and(|store| store.ignores_case);
+                let name = if same { name.to_ascii_lowercase() } else { name.to_owned() };
+                format!("{account}/{name}")
             }
             _ => return Err(wrong()),
         };
-        Ok(Named { name, text: None, ..sample })
+        Ok(Named { name, is_family: true, ..sample })
     }
 
     /// Reads `store:name` or `store:account/name`.
     pub(super) fn named(&self, text: &str) -> Result<Named, Problem> {
-        let wrong = |message: String| {
-            Problem::invalid("dataset", message).with_remedy(
-                "say table:NAME or queue:NAME; of another account than the first, table:ACCOUNT/NAME",
-            )
-        };
+        let wrong = |message: String| Problem::invalid("dataset", message).with_remedy(how_to_name());
         let Some((store, rest)) = text.split_once(':') else {
             return Err(wrong(format!("{text:?} names no dataset")));
         };
-        let (account, name) = rest.split_once('/').unwrap_or((self.config.azure.first_account(), rest));
-        if !self.config.azure.has_account(account) {
-            return Err(wrong(format!("there is no account {account:?}")));
+        let found = STORES.find(store).and_then(|found| Some((found, found.datasets?)));
+        let (store, of) =
+            found.ok_or_else(|| wrong(format!("there is no store {store:?} of such datasets")))?;
+        let owners = store.owners(&self.config.stores);
+        let first = owners.first().map_or("", String::as_str);
+        let (owner, name) = rest.split_once('/').unwrap_or((first, rest));
+        if store.family.is_some() && !owners.iter().any(|known| known == owner) {
+            return Err(wrong(format!("there is no account {owner:?}")));
         }
-        match store {
-            id if id == polyshard_store_table::STORE.id => {
-                let table = TableName::new(account, name).map_err(|error| wrong(error.to_string()))?;
-                let (store, attribute) = (polyshard_store_table::STORE.id, "PartitionKey");
-                Ok(Named { store, name: table.dataset().to_owned(), attribute, text: None })
-            }
-            id if id == polyshard_store_queue::STORE.id => {
-                let queue = QueueName::new(account, name).map_err(|error| wrong(error.to_string()))?;
-                let (store, text) = (polyshard_store_queue::STORE.id, Some(name.to_owned()));
-                Ok(Named { store, name: queue.dataset().to_owned(), attribute: "name", text })
-            }
-            other => Err(wrong(format!("there is no store {other:?} of such datasets"))),
-        }
+        let parsed = (of.parse)(owner, name).map_err(|error| wrong(error.to_string()))?;
+        Ok(Named { store: store.id, name: parsed.as_str().to_owned(), of, is_family: false })
     }
+}
+
+/// How datasets are named, of the stores that have some.
+fn how_to_name() -> String {
+    let ids: Vec<&str> =
+        STORES.0.iter().filter(|store| store.datasets.is_some()).map(|store| store.id).collect();
+    let names: Vec<String> = ids.iter().map(|id| format!("{id}:NAME")).collect();
+    let example = ids.first().copied().unwrap_or_default();
+    format!("say {}; of another account than the first, {example}:ACCOUNT/NAME", names.join(" or "))
 }
 
 /// Bindings, quotas, what is gone, and what stores keep about accounts are no datasets to an operator.
 pub(crate) fn is_shown(record: &DatasetRecord) -> bool {
     let inner = [BINDING_SUFFIX, "-gone", "-service"].iter().any(|suffix| record.store.ends_with(suffix));
-    !inner && !places_nothing(&record.store) && !record.name.contains('$')
+    !inner && !places_nothing(&record.store) && !is_account_record(&record.name)
 }
 
 fn dataset_view(record: &DatasetRecord, exists: bool, bound: bool) -> DatasetView {

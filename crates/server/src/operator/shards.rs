@@ -138,7 +138,7 @@ impl Operations {
         // Without a word about the password it stays where it is.
         let password = match (asked.password_env, asked.password_file) {
             (None, None) => known.password.clone(),
-            (env, file) => password(env.flatten(), file.flatten())?,
+            (env, file) => self.password(env.flatten(), file.flatten())?,
         };
         let moved = asked.url.is_some() || password != known.password;
         let patch = ShardPatch {
@@ -194,7 +194,7 @@ impl Operations {
         Ok(NewShard {
             id: asked.id,
             url: asked.url,
-            password: password(asked.password_env, asked.password_file)?,
+            password: self.password(asked.password_env, asked.password_file)?,
             server: asked.server,
             region: asked.region,
             tier: asked.tier,
@@ -228,6 +228,28 @@ impl Operations {
         Ok(())
     }
 
+    /// Where a shard's password is said to be: only where passwords of shards are.
+    pub(super) fn password(
+        &self,
+        env: Option<String>,
+        file: Option<String>,
+    ) -> Result<PasswordSource, Problem> {
+        let (field, source) = match (env, file) {
+            (None, None) => return Ok(PasswordSource::Config),
+            (Some(name), None) => ("password_env", PasswordSource::Env(name)),
+            (None, Some(path)) => ("password_file", PasswordSource::File(path)),
+            (Some(_), Some(_)) => {
+                let both = "the password is in a variable or in a file, not both";
+                return Err(Problem::invalid("password_file", both)
+                    .with_remedy("give one of password_env and password_file"));
+            }
+        };
+        match self.config.shard_password(&source) {
+            Ok(_) => Ok(source),
+            Err(error) => Err(Problem::invalid(field, error.what()).with_remedy(error.remedy())),
+        }
+    }
+
     /// What a shard says of itself, if it answers soon.
     async fn ask(&self, id: &ShardId) -> Option<Meta> {
         let ask = async { self.router.administer(id).await.ok()?.meta().await.ok()? };
@@ -242,18 +264,6 @@ impl Operations {
             }
         }
         counts
-    }
-}
-
-pub(super) fn password(env: Option<String>, file: Option<String>) -> Result<PasswordSource, Problem> {
-    match (env, file) {
-        (None, None) => Ok(PasswordSource::Config),
-        (Some(name), None) => Ok(PasswordSource::Env(name)),
-        (None, Some(path)) => Ok(PasswordSource::File(path)),
-        (Some(_), Some(_)) => {
-            Err(Problem::invalid("password_file", "the password is in a variable or in a file, not both")
-                .with_remedy("give one of password_env and password_file"))
-        }
     }
 }
 

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::Operations;
 use crate::problem;
+use crate::stores::STORES;
 
 /// Grants of one user: each statement is judged by all of them.
 const GRANTS_MAX: usize = 1_000;
@@ -64,11 +65,13 @@ impl Operations {
 
     async fn new_user(&self, new: NewUser) -> Result<UserView, Problem> {
         let name = new.name.clone();
-        if self.config.sql.as_ref().is_some_and(|sql| sql.user == name.as_str()) {
+        if self.config.sql.listen.is_some() && self.config.sql.user == name.as_str() {
             let message = format!("{name} is the user of the configuration (sql.user), who has all rights");
             return Err(Problem::new(ErrorCode::Exists, message).with_remedy("choose another name"));
         }
-        if new.account && !self.config.azure.has_account(name.as_str()) {
+        let families = STORES.families().into_iter();
+        let mut accounts = families.flat_map(|family| (family.owners)(&self.config.stores));
+        if new.account && !accounts.any(|account| account == name.as_str()) {
             return Err(Problem::not_found(format!("the configuration has no account {name}")).with_remedy(
                 "accounts are made in the configuration file: see [[accounts]] in docs/config.md",
             ));
@@ -92,6 +95,7 @@ impl Operations {
             }
         };
         self.catalog.put_user(USER_STORE, name.as_str(), change).await?;
+        self.tell_all().await?;
         tracing::info!(user = %new.name, account = new.account, "user added");
         self.user_view(new.name).await
     }
@@ -109,6 +113,7 @@ impl Operations {
             written(&body)
         };
         self.catalog.put_user(USER_STORE, name.as_str(), change).await?;
+        self.tell_all().await?;
         self.user_view(name.clone()).await
     }
 
@@ -138,7 +143,7 @@ impl Operations {
     ) -> Result<(), Problem> {
         let gone = self.catalog.remove_user(store, name.as_str()).await;
         let gone = gone.map_err(|error| problem::of_catalog(&error))?;
-        self.see().await?;
+        self.tell_all().await?;
         if gone { Ok(()) } else { Err(missing()) }
     }
 

@@ -3,7 +3,8 @@
 use polyshard_catalog::{DatasetRecord, KeyPart, KeyRule};
 use polyshard_map::{Key, MapDefinition, Scheme};
 use polyshard_shard::{Dataset, Placement};
-use polyshard_store_table::PARTITION_KEY_COLUMN;
+
+use crate::stores::STORES;
 
 /// What tells the key of a dataset's rows.
 pub(super) enum Tells {
@@ -28,14 +29,17 @@ impl Tells {
             };
         }
         let Some(record) = record else { return Tells::Bucket };
-        match record.store.as_str() {
-            "table" => Tells::Column(PARTITION_KEY_COLUMN.to_owned(), record.rule.clone()),
+        let Some(datasets) = STORES.find(&record.store).and_then(|store| store.datasets) else {
+            return Tells::Bucket;
+        };
+        if datasets.name_attribute == Some(record.rule.attribute.as_str()) {
             // The name that follows the account's.
-            "queue" => match record.name.rsplit('/').next() {
-                Some(name) => record.rule.key(definition.key_type(), name).map_or(Tells::Bucket, Tells::Name),
-                None => Tells::Bucket,
-            },
-            _ => Tells::Bucket,
+            let name = record.name.rsplit('/').next().unwrap_or_default();
+            return record.rule.key(definition.key_type(), name).map_or(Tells::Bucket, Tells::Name);
+        }
+        match datasets.key_columns.iter().find(|one| one.is_of(dataset, &record.rule)) {
+            Some(one) => Tells::Column(one.column.to_owned(), record.rule.clone()),
+            None => Tells::Bucket,
         }
     }
 

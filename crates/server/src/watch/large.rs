@@ -11,7 +11,7 @@ use polyshard_admin::types::{HOT_MAX, KeyText, LargeAnswer, LargeShardlet, LeftO
 use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{Database, Dialect, Error, Row, Statement, Value};
 use polyshard_map::{Key, KeyBytes, Map, MapName, ShardId};
-use polyshard_shard::{Dataset, Placement, Shard, ShardError};
+use polyshard_shard::{Dataset, Placement, Shard, ShardError, whole_name};
 
 use super::Watcher;
 use super::keys::Tells;
@@ -173,7 +173,7 @@ async fn count_map(
 ) -> Result<(), ShardError> {
     let (id, name) = (shard.id(), map.definition().name());
     for dataset in shard.datasets(name).await? {
-        let tells = Tells::of(&dataset, records.get(&dataset.name).copied(), map.definition());
+        let tells = Tells::of(&dataset, records.get(whole_name(&dataset.name)).copied(), map.definition());
         let counted = count_dataset(shard.carrier().await?, &dataset, map, &tells).await;
         let why = match counted {
             Ok(Some(counted)) => {
@@ -191,7 +191,8 @@ async fn count_map(
             Ok(None) => format!("more than {COUNTED_MAX} rows, and no sample can be taken of them"),
             Err(error) => error.to_string(),
         };
-        one.left_out.push(LeftOut { shard: id.clone(), dataset: Some(dataset.name), why });
+        let dataset = Some(whole_name(&dataset.name).to_owned());
+        one.left_out.push(LeftOut { shard: id.clone(), dataset, why });
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use polyshard_catalog::DatasetRecord;
 use polyshard_engine::{Dialect, Statement, Value};
 use polyshard_map::{Key, KeyRange, MapDefinition, MapName, Scheme};
 use polyshard_router::{Access, RouterError, Ticket};
-use polyshard_shard::{Dataset, Placement};
+use polyshard_shard::{Dataset, Placement, whole_name};
 
 use super::Watcher;
 use super::keys::Tells;
@@ -61,14 +61,14 @@ impl Watcher {
             there.map_err(|error| fail(RouterError::Shard { shard: ticket.shard().clone(), error }))?;
         for (record, data) in datasets {
             let name = record.name_on_shards();
-            let Some(dataset) = there.iter().find(|dataset| dataset.name == name) else {
-                data.rows = Some(0);
-                continue;
-            };
-            let tells = Tells::of(dataset, Some(record), definition);
-            let (rows, of_key) = count_one(&ticket, dataset, &tells, definition, key).await?;
-            data.rows = Some(rows);
-            data.of_key = of_key;
+            let mut sum = (0, true);
+            for dataset in there.iter().filter(|dataset| whole_name(&dataset.name) == name) {
+                let tells = Tells::of(dataset, Some(record), definition);
+                let (rows, of_key) = count_one(&ticket, dataset, &tells, definition, key).await?;
+                sum = (sum.0 + rows, sum.1 && of_key);
+            }
+            data.rows = Some(sum.0);
+            data.of_key = sum.1;
         }
         Ok(())
     }

@@ -89,6 +89,7 @@ fn shard_errors() -> Vec<ShardError> {
         ShardError::Uncomputable { map: map(), why: text("a collation") },
         ShardError::WrongDatabase { wanted: text("s1"), found: text("s2") },
         ShardError::NotAShard,
+        ShardError::Lost { shard: shard(), why: text("no file") },
         ShardError::WasAShard { shard: shard() },
         ShardError::WentBack { shard: shard() },
         ShardError::FormatTooNew { found: 9, known: 1 },
@@ -111,6 +112,7 @@ fn shard_name(error: &ShardError) -> String {
         ShardError::Uncomputable { .. } => "Uncomputable",
         ShardError::WrongDatabase { .. } => "WrongDatabase",
         ShardError::NotAShard => "NotAShard",
+        ShardError::Lost { .. } => "Lost",
         ShardError::WasAShard { .. } => "WasAShard",
         ShardError::WentBack { .. } => "WentBack",
         ShardError::FormatTooNew { .. } => "FormatTooNew",
@@ -185,6 +187,7 @@ fn router_errors() -> Vec<RouterError> {
         RouterError::CatalogAway(text("connection refused")),
         RouterError::FanOut { asked: 2, failed: vec![(shard(), text("away"))] },
         RouterError::Saved(text("no JSON")),
+        RouterError::Unconfirmed(text("catalog: connection refused")),
     ];
     all.extend(engine_errors().into_iter().map(RouterError::Engine));
     all.extend(shard_errors().into_iter().map(|error| RouterError::Shard { shard: shard(), error }));
@@ -206,6 +209,7 @@ fn router_name(error: &RouterError) -> String {
         RouterError::Engine(error) => return format!("Engine {}", engine_name(error)),
         RouterError::FanOut { .. } => "FanOut",
         RouterError::Saved(_) => "Saved",
+        RouterError::Unconfirmed(_) => "Unconfirmed",
         RouterError::Catalog(error) => return format!("Catalog {}", catalog_name(error)),
     })
 }

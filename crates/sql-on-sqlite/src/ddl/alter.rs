@@ -78,7 +78,7 @@ fn apply(
             let next = format!(
                 "(SELECT coalesce(max(position), 0) + 1 FROM polyshard_sql_column WHERE table_name = {text})"
             );
-            out.push(describe_column(&full, &made, is_identity, 0).replace(", 0, ", &format!(", {next}, ")));
+            out.push(describe_column(&full, &made, is_identity, &next));
             if not_null {
                 out.extend(trigger::not_null(&file, &made.name));
             }

@@ -86,7 +86,7 @@ pub(super) fn table(create: &CreateTable, context: &Context<'_>) -> Result<Vec<S
     out.extend(constraints.iter().filter_map(|constraint| constraint.index(&table)));
     out.push(format!("INSERT INTO polyshard_sql_table (name) VALUES ({})", literal_text(&file_name(&name))));
     for (place, (column, is_identity)) in table.columns.iter().zip(identities).enumerate() {
-        out.push(describe_column(&name, column, is_identity, place as i64 + 1));
+        out.push(describe_column(&name, column, is_identity, &(place + 1).to_string()));
     }
     out.extend(constraints.iter().map(|constraint| describe_constraint(&name, constraint)));
     // The rows of a defaulted column are filled by us, so its expression must be one we know.
@@ -328,7 +328,7 @@ pub(super) fn describe_column(
     table: &TableName,
     column: &Column,
     is_identity: bool,
-    position: i64,
+    position: &str,
 ) -> String {
     let generated = match column.generated {
         Generated::No => "no",

@@ -19,6 +19,16 @@ use crate::types;
 
 type Written = (String, Option<Vec<OutColumn>>);
 
+/// RETURNING * is of all tables, and SQLite returns the columns of the one that is written.
+fn check_returned(items: Option<&[SelectItem]>, has_others: bool, what: &str) -> Result<(), SqlError> {
+    let all = items.iter().flat_map(|items| items.iter()).any(|item| matches!(item, SelectItem::Wildcard(_)));
+    if !has_others || !all {
+        return Ok(());
+    }
+    let hint = "name the table: RETURNING t.*; or read the other table's columns first";
+    Err(unsupported(format!("RETURNING * in {what} on SQLite shards")).hint(hint))
+}
+
 impl Translator<'_> {
     pub(crate) fn insert(&mut self, insert: &Insert) -> Result<Written, SqlError> {
         let TableObject::TableName(name) = &insert.table else {
@@ -418,6 +428,7 @@ impl Translator<'_> {
             Ok(format!("UPDATE {} AS {} SET {set}{from}{filter}", quoted_name(&table.name), quoted(&own)))
         })();
         self.scopes.pop();
+        check_returned(update.returning.as_deref(), update.from.is_some(), "UPDATE … FROM")?;
         let (returning, out) = self.returning(update.returning.as_deref(), &table, &own, &shown)?;
         Ok((format!("{}{returning}", made?), out))
     }
@@ -471,6 +482,7 @@ impl Translator<'_> {
             }
         })();
         self.scopes.pop();
+        check_returned(delete.returning.as_deref(), delete.using.is_some(), "DELETE … USING")?;
         let own = if delete.using.is_some() { "x".to_owned() } else { own };
         let (returning, out) = self.returning(delete.returning.as_deref(), &table, &own, &shown)?;
         Ok((format!("{}{returning}", made?), out))

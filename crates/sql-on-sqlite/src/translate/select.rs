@@ -194,7 +194,7 @@ impl Translator<'_> {
         for part in order_by {
             let ex = self.expr(&part.expr)?;
             let ex = self.known(ex)?;
-            sorts.push(sort_text(&collated(&ex.sql, ex.type_oid), &part.options, ex.not_null)?);
+            sorts.push(sort_text(&sort_value(self.context, &ex)?, &part.options, ex.not_null)?);
         }
         let over = if sorts.is_empty() { String::new() } else { format!(" ORDER BY {}", sorts.join(", ")) };
         // Every order key rides along, so that the outer query can sort by it again.
@@ -212,7 +212,7 @@ impl Translator<'_> {
         for (place, part) in order_by.iter().enumerate() {
             let ex = self.expr(&part.expr)?;
             let ex = self.known(ex)?;
-            inner.push(format!("{} AS \"o{place}\"", collated(&ex.sql, ex.type_oid)));
+            inner.push(format!("{} AS \"o{place}\"", sort_value(self.context, &ex)?));
             let sql = collated(&format!("\"d\".\"o{place}\""), ex.type_oid);
             order_out.push(sort_text(&sql, &part.options, ex.not_null)?);
         }

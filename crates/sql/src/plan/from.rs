@@ -82,10 +82,14 @@ pub(super) fn read(analyzer: &Analyzer<'_>, select: &Select, parent: &Scope) -> 
     };
     let Placed { place, keys, .. } = placed(&tree, &scope, &equal);
     let keys = equal.closure(keys);
-    let pinned = keys.iter().filter(|node| node.0 < level.depth).find_map(|node| scope.key_depth(node));
-    let place = match (place, pinned) {
-        (Place::Sharded(_), Some(depth)) => Place::Pinned(depth),
-        (place, _) => place,
+    let outside = || keys.iter().filter(|node| node.0 < level.depth);
+    let place = match place {
+        Place::Sharded(map) => {
+            let pinned = outside().find_map(|node| scope.key_depth(node, &map));
+            level.map = Some(map.clone());
+            pinned.map_or(Place::Sharded(map), Place::Pinned)
+        }
+        place => place,
     };
     level.keys = keys.into_iter().filter(|node| node.0 == level.depth).collect();
     From { scope: Scope::of(level), place, arguments, pushable, lowest, tree: Some(tree) }

@@ -22,6 +22,7 @@ mod types;
 
 pub use merge::{Merge, SortedBy};
 pub use quick::{Fold, GivenColumn, Quick};
+pub(crate) use shape::is_shard_function;
 pub use tree::{folded, quoted};
 
 use crate::ast::Statement as Tree;

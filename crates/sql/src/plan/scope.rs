@@ -68,6 +68,8 @@ pub(super) struct Level {
     pub(super) merged: BTreeMap<String, usize>,
     /// The columns that hold the block's key.
     pub(super) keys: BTreeSet<Node>,
+    /// The map whose key that is.
+    pub(super) map: Option<MapName>,
     pub(super) commons: BTreeMap<String, Rc<Common>>,
     pub(super) parent: Option<Scope>,
 }
@@ -140,9 +142,11 @@ impl Scope {
         self.levels().find(|level| level.commons.contains_key(name)).and_then(|level| level.parent.clone())
     }
 
-    /// Whether the node holds the key of an enclosing block, and of which.
-    pub(super) fn key_depth(&self, node: &Node) -> Option<usize> {
-        self.levels().find(|level| level.keys.contains(node)).map(|level| level.depth)
+    /// Whether the node holds the key of an enclosing block whose rows are placed by this map, and of which: another
+    /// map has the same value on another shard.
+    pub(super) fn key_depth(&self, node: &Node, map: &MapName) -> Option<usize> {
+        let level = self.levels().find(|level| level.keys.contains(node))?;
+        (level.map.as_ref() == Some(map)).then_some(level.depth)
     }
 
     pub(super) fn resolve(&self, expr: &Expr) -> Found {

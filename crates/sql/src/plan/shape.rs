@@ -136,7 +136,8 @@ impl Analyzer<'_> {
                 joined(left, right, *op, *set_quantifier)
             }
             SetExpr::Values(values) => {
-                let demand = self.demand(&Facts::of(values), scope);
+                let facts = Facts::of(values);
+                let demand = self.demand(&facts, scope);
                 let width = values.rows.first().map_or(0, |row| row.len());
                 let column = |at: usize| Column {
                     name: format!("column{}", at + 1),
@@ -144,7 +145,10 @@ impl Analyzer<'_> {
                     key: false,
                     loose: true,
                 };
-                let place = if demand.pushable { Place::Anywhere } else { Place::Nowhere };
+                // It has no rows of its own to count: an aggregate is an enclosing query's, over the rows of all
+                // shards.
+                let pushable = demand.pushable && !aggregates(&facts);
+                let place = if pushable { Place::Anywhere } else { Place::Nowhere };
                 Shape { place, columns: Some((0..width).map(column).collect()), lowest: demand.lowest }
             }
             _ => Shape::unknown(),
@@ -158,14 +162,22 @@ impl Analyzer<'_> {
         demands.push(self.demand(&Facts::of(&select.selection), &scope));
         demands.push(self.demand(&Facts::of(&select.having), &scope));
         demands.push(self.demand(&Facts::of(&select.named_window), &scope));
-        demands.push(self.demand(&Facts::of_all(&arguments), &scope));
-        if let Some(Distinct::On(exprs)) = &select.distinct {
-            demands.push(self.demand(&Facts::of_all(exprs), &scope));
-        }
+        let arguments = Facts::of_all(&arguments);
+        demands.push(self.demand(&arguments, &scope));
+        let distinct = match &select.distinct {
+            Some(Distinct::On(exprs)) => Facts::of_all(exprs),
+            _ => Facts::default(),
+        };
+        demands.push(self.demand(&distinct, &scope));
         let mut groups = Facts::of(&select.group_by);
         groups.columns.retain(|column| self.alias_of(select, column, &scope).is_none());
         demands.push(self.demand(&groups, &scope));
-        let pushable = pushable && demands.iter().all(|demand| demand.pushable);
+        // What is counted of an enclosing query makes that one a group, over the rows of all shards.
+        let windows = Facts::of(&select.named_window);
+        let around = [&select.selection, &select.having].map(Facts::of);
+        let others = [&facts, &groups, &arguments, &distinct, &windows];
+        let counts_around = around.iter().chain(others).any(|facts| counts_outside(facts, &scope));
+        let pushable = pushable && !counts_around && demands.iter().all(|demand| demand.pushable);
         let lowest = demands.iter().map(|demand| demand.lowest).fold(lowest, usize::min);
         let pins = demands.iter().flat_map(|demand| demand.pins.iter().copied());
         let core = pins.fold(place, |place, pin| from::both(place, Place::Pinned(pin)));
@@ -389,7 +401,7 @@ pub(super) fn is_shard_name(function: &crate::ast::Function) -> bool {
 }
 
 /// Its name, as written or as it is called while planning.
-pub(super) fn is_shard_function(name: &str) -> bool {
+pub(crate) fn is_shard_function(name: &str) -> bool {
     let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     name == "shard" || name.strip_prefix("shard_").is_some_and(numbered)
 }
@@ -398,6 +410,24 @@ pub(super) fn is_shard_function(name: &str) -> bool {
 pub(super) fn aggregates(facts: &Facts) -> bool {
     facts.functions.iter().any(|function| {
         function.over.is_none() && function_name(function).is_some_and(|name| functions::is_aggregate(&name))
+    })
+}
+
+/// Whether there is an aggregate over columns of an enclosing query alone: it is that one's aggregate.
+fn counts_outside(facts: &Facts, scope: &Scope) -> bool {
+    facts.functions.iter().any(|function| {
+        let counts = function.over.is_none()
+            && function_name(function).is_some_and(|name| functions::is_aggregate(&name));
+        let own = |column: &Expr| match scope.resolve(column) {
+            Found::Column(node) => node.0 == scope.depth(),
+            Found::Row | Found::Unknown => false,
+        };
+        let inside = || Facts::of(&Expr::Function(function.clone()));
+        counts && {
+            let inside = inside();
+            let any = !inside.columns.is_empty() || !inside.queries.is_empty();
+            any && !inside.columns.iter().any(own)
+        }
     })
 }
 

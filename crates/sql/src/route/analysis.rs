@@ -6,6 +6,7 @@ use polyshard_map::{MapName, ShardId};
 
 use super::builder::Use;
 use super::formula::{Formula, KeyColumn, Operand};
+use super::lock::ReferenceLock;
 use super::unnest::ArrayRows;
 use crate::error::SqlError;
 use crate::schema::{TableName, Volatility};
@@ -19,6 +20,7 @@ pub struct Analysis {
     pub(super) strict: bool,
     /// What cannot be done on several shards, such as FOR UPDATE: in words.
     pub(super) one_shard_only: Option<String>,
+    pub(super) reference_lock: Option<ReferenceLock>,
     /// Whether each shard can do its part of a write by itself: all rows that matter to a written row have its key.
     pub(super) separable: bool,
     /// The tables met, and whether they are written.
@@ -116,6 +118,11 @@ impl Analysis {
     /// Whether it reads reference tables: the shard must have applied every change of theirs.
     pub fn reads_reference(&self) -> bool {
         self.reads_reference
+    }
+
+    /// How it locks rows of reference tables, or these themselves; nothing if it does not, or if it writes them.
+    pub fn locks_reference(&self) -> Option<ReferenceLock> {
+        self.reference_lock
     }
 
     /// The tables it names, views expanded, each with whether it is written; the same table may stand there again.

@@ -9,6 +9,7 @@ use super::builder::{Builder, Use};
 use super::cte::Env;
 use super::formula::KeyColumn;
 use super::from::{OWN_SCHEMA, check_not_own};
+use super::lock::ReferenceLock;
 use super::mention;
 use super::scope::relation_of;
 use super::value::Family;
@@ -30,6 +31,9 @@ const ONE_SHARD_FUNCTIONS: [&str; 9] = [
     "dblink",
 ];
 
+/// Functions that tell what the session has done before, on a session that others share.
+const OF_THE_SESSION: [&str; 2] = ["currval", "lastval"];
+
 pub(super) fn build(statement: &Statement, context: &Context<'_>) -> Result<Analysis, SqlError> {
     match statement.kind() {
         Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Merge => parsed(statement, context),
@@ -41,7 +45,11 @@ pub(super) fn build(statement: &Statement, context: &Context<'_>) -> Result<Anal
         Kind::Declare(declare) => build(&declare.query, context),
         Kind::Prepare(prepare) => build(&prepare.statement, context),
         Kind::Truncate(tables) => truncate(tables, context),
-        Kind::Lock(tables) => whole(tables, false, context),
+        Kind::Lock(tables) => {
+            let analysis = whole(tables, false, context)?;
+            let reference_lock = analysis.reads_reference.then_some(ReferenceLock::Alone);
+            Ok(Analysis { reference_lock, ..analysis })
+        }
         Kind::Ddl(ddl) => schema_change(statement, ddl, context),
         Kind::Vacuum => Ok(plain(Action::Everywhere, true, context)),
         Kind::Do => {
@@ -87,6 +95,7 @@ fn plain(action: Action, writes: bool, context: &Context<'_>) -> Analysis {
         reads_reference: false,
         strict: context.strict,
         one_shard_only: None,
+        reference_lock: None,
         separable: true,
         tables: Vec::new(),
         unknown: Vec::new(),
@@ -137,6 +146,7 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
         return Err(refusal);
     }
     let called = called(&builder, context.schema);
+    check_session(&called, context.schema)?;
     let mut occurrences = Vec::new();
     let (mut reads_reference, mut reference_written) = (false, None);
     let mut undeclared = None;
@@ -224,6 +234,7 @@ fn finish(mut builder: Builder<'_>, statement: &Statement, top_insert: bool) -> 
         aside,
         strict: context.strict,
         one_shard_only,
+        reference_lock: builder.reference_lock.filter(|_| reference_written.is_none()),
         separable,
         tables,
         unknown,
@@ -319,6 +330,20 @@ fn check_functions(called: &[Called]) -> Result<(), SqlError> {
         Some(called) => Err(SqlError::unsupported(
             format!("function {} may read tables, and the statement names no key", called.name),
             "Name a key by a condition on a sharded table, or make the function IMMUTABLE if it reads no table.",
+        )),
+    }
+}
+
+/// The last number of a sequence would be that of whoever had the shard's session before; and where ids of a sharded
+/// table come from blocks, the sequence counts something else.
+fn check_session(called: &[Called], schema: &Schema) -> Result<(), SqlError> {
+    let is_users = |name: &str| schema.functions.keys().any(|function| function.name == name);
+    let asked = called.iter().find(|called| OF_THE_SESSION.contains(&called.name.as_str()));
+    match asked.filter(|called| !is_users(&called.name)) {
+        None => Ok(()),
+        Some(called) => Err(SqlError::unsupported(
+            format!("{}() tells what a session of a shard has done, and sessions are shared", called.name),
+            "Ask for the id with the row: INSERT … RETURNING id; or SELECT nextval(…) first, and insert its answer.",
         )),
     }
 }

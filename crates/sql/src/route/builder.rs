@@ -11,6 +11,7 @@ use super::analysis::InsertRows;
 use super::cte::Env;
 use super::formula::Operand;
 use super::graph::{Graph, NodeId, Sequence};
+use super::lock::ReferenceLock;
 use super::scope::{Columns, Item, Output, Outputs, Scope, name_of, relation_of};
 use super::value::Family;
 use crate::error::SqlError;
@@ -60,6 +61,8 @@ pub(super) struct Builder<'c> {
     pub writes_system: bool,
     /// What keeps the statement from running on several shards.
     pub one_shard_only: Option<String>,
+    /// How it locks rows of tables that every shard has.
+    pub reference_lock: Option<ReferenceLock>,
     /// The rows of the INSERT that the statement is.
     pub insert: Option<InsertRows>,
     /// The CTEs that are being expanded, by address: one of these inside itself is recursive.
@@ -80,6 +83,7 @@ impl<'c> Builder<'c> {
             system: Vec::new(),
             writes_system: false,
             one_shard_only: None,
+            reference_lock: None,
             insert: None,
             expanding: Vec::new(),
             recursive: Vec::new(),

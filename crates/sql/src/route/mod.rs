@@ -18,6 +18,7 @@ mod from;
 mod graph;
 mod insert;
 mod literal;
+mod lock;
 mod mention;
 mod predicate;
 mod query;
@@ -33,6 +34,7 @@ use polyshard_map::{Key, KeyRange, Map, MapName, ShardId};
 
 pub use analysis::{Analysis, Called, analyse};
 pub use catalog::{is_describing, sets_jit_alone};
+pub use lock::ReferenceLock;
 
 use crate::schema::{Schema, TableName};
 

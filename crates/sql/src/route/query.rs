@@ -27,12 +27,15 @@ impl Builder<'_> {
         if !query.locks.is_empty() {
             self.one_shard_only.get_or_insert_with(|| "SELECT … FOR UPDATE or FOR SHARE".to_owned());
         }
-        self.with(query.with.as_ref(), env, |builder, env| {
+        let first = self.instances.len();
+        let outputs = self.with(query.with.as_ref(), env, |builder, env| {
             let outputs = builder.body(&query.body, query, parent, env)?;
             // With a limit, rows that are asked away make room for others.
             let limited = query.limit_clause.is_some() || query.fetch.is_some();
             Ok(if limited { builder.fixed(outputs) } else { outputs })
-        })
+        })?;
+        self.note_locks(query, first);
+        Ok(outputs)
     }
 
     fn body(

@@ -162,6 +162,9 @@ impl Builder<'_> {
                 },
                 MergeAction::Insert(insert) => {
                     let table = self.instances[instance].table.clone();
+                    if !matches!(table.placement, Placement::Sharded { .. }) {
+                        continue;
+                    }
                     let MergeInsertKind::Values(values) = &insert.kind else {
                         return Err(super::insert::missing_key(&table));
                     };

@@ -86,7 +86,7 @@ const ANSWERED: &[&str] = &[
     "SELECT id FROM orders WHERE (id, status) > (2, 'a')",
     "SELECT id FROM orders WHERE status COLLATE \"C\" < 'Z' ORDER BY status COLLATE \"C\", tenant_id, id",
     "SELECT position('a' IN status), overlay(status PLACING 'x' FROM 1), trim(both 'a' FROM status) FROM orders",
-    "SELECT count(*) FILTER (WHERE status IS NOT NULL) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND \
+    "SELECT count(*) FILTER (WHERE status IS NOT NULL) OVER (ORDER BY id, tenant_id ROWS BETWEEN 1 PRECEDING AND \
      CURRENT ROW) > 0 FROM orders",
     "SELECT id, lag(id, 1, 0) OVER w FROM orders WINDOW w AS (PARTITION BY status ORDER BY tenant_id, id)",
     "SELECT o.* FROM orders o WHERE o.id = ANY (SELECT seq FROM events) AND o.id <> ALL (ARRAY[1, 2])",
@@ -118,11 +118,37 @@ const ANSWERED: &[&str] = &[
      tenant_id) x JOIN items i USING (tenant_id)",
     "SELECT min(status), max(status), min(placed), max(at) FROM orders",
     "SELECT count(*) FROM orders WHERE now() > '2000-01-01'",
+    // The same value is on another shard by another map.
+    "SELECT o.tenant_id, o.id FROM orders o WHERE EXISTS (SELECT 1 FROM events e WHERE e.device = o.tenant_id)",
+    "SELECT o.tenant_id, o.id FROM orders o WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.device = \
+     o.tenant_id AND e.seq > o.id)",
+    "SELECT o.id, (SELECT count(*) FROM events e WHERE e.device = o.tenant_id) FROM orders o",
+    "SELECT o.id FROM orders o WHERE o.tenant_id IN (SELECT e.device FROM events e WHERE e.device = o.tenant_id)",
+    "SELECT o.id, e.seq FROM orders o, LATERAL (SELECT seq FROM events WHERE device = o.tenant_id) e",
+    "SELECT i.line, (SELECT max(o.id) FROM orders o WHERE o.tenant_id = i.tenant_id AND EXISTS (SELECT 1 FROM \
+     events e WHERE e.device = o.tenant_id AND e.device = i.tenant_id)) FROM items i",
+    "SELECT e.seq, (SELECT sum(o.id) FROM orders o JOIN items i ON i.tenant_id = o.tenant_id WHERE o.tenant_id = \
+     e.device) FROM events e",
+    // An aggregate over columns of the query around it alone is that query's.
+    "SELECT (SELECT max(o.id)) FROM orders o",
+    "SELECT (SELECT count(o.id) FROM countries c WHERE c.code IS NOT NULL LIMIT 1), sum(o.id) FROM orders o",
+    "SELECT o.status, (SELECT max(o.id) + min(c.region) FROM countries c) FROM orders o GROUP BY o.status",
+    "SELECT o.tenant_id, (SELECT (SELECT sum(o.id))) FROM orders o GROUP BY o.tenant_id",
+    "SELECT o.status FROM orders o GROUP BY o.status HAVING EXISTS (SELECT 1 FROM countries c WHERE c.region < \
+     max(o.id))",
+    "SELECT (SELECT array_agg(o.id ORDER BY o.id, o.tenant_id)) FROM orders o",
+    "SELECT (SELECT count(o.id) FILTER (WHERE o.id > 2)) FROM orders o",
+    "SELECT (SELECT count(g.x) FROM generate_series(1, least(max(o.id), 5)) AS g (x)) FROM orders o",
+    "SELECT (SELECT count(d.code) FROM countries c JOIN countries d ON d.code = c.code AND c.region < max(o.id)) \
+     FROM orders o",
+    "SELECT (SELECT DISTINCT ON (max(o.id)) 1) FROM orders o",
+    "SELECT (VALUES (max(o.id))) FROM orders o",
     "SELECT mode() WITHIN GROUP (ORDER BY status), percentile_disc(0.5) WITHIN GROUP (ORDER BY id) FROM orders",
 ];
 
 /// Each must be refused: an answer would be one shard's.
 const REFUSED: &[&str] = &[
+    "SELECT (SELECT rank() OVER w WINDOW w AS (ORDER BY max(o.id))) FROM orders o",
     "SELECT id FROM orders FOR UPDATE",
     "SELECT nextval('s'), id FROM orders",
     "SELECT ctid FROM orders",

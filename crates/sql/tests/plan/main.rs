@@ -141,7 +141,10 @@ impl Bench {
             let client = connect(server, shard).await;
             for table in &world.tables {
                 client.batch_execute(&table.ddl()).await.expect("create");
-                let owns = |row: &[String]| table.place == Where::Everywhere || owner(&row[0]) == at;
+                let owns = |row: &[String]| match table.place {
+                    Where::Everywhere => true,
+                    Where::Map(map) => owner(map, &row[0]) == at,
+                };
                 let insert = table.insert(owns);
                 if !insert.is_empty() {
                     client.batch_execute(&insert).await.expect("insert");
@@ -209,9 +212,12 @@ impl Bench {
     }
 }
 
-/// Which of the three shards has a key. Any rule will do, as long as equal keys go together.
-fn owner(key: &str) -> usize {
-    key.bytes().fold(7_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte))) / 5 % 3
+/// Which of the three shards has a key. Any rule will do, as long as equal keys of one map go together, and those of
+/// another map elsewhere.
+fn owner(map: &str, key: &str) -> usize {
+    key.bytes().fold(7_usize + map.len(), |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)))
+        / 5
+        % 3
 }
 
 fn difference(mut expected: Answer, mut got: Answer, ordered: bool) -> Option<String> {

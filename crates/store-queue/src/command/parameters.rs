@@ -1,5 +1,7 @@
 //! Query parameters that are whole numbers within limits.
 
+use std::num::IntErrorKind;
+
 use polyshard_azure_storage::{Request, ServiceError};
 
 use crate::reply;
@@ -18,8 +20,13 @@ pub(super) fn whole_number(
     range: Range,
 ) -> Result<Option<i64>, ServiceError> {
     let Some(text) = request.query(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let number: i64 =
-        text.parse().map_err(|_| ServiceError::invalid_query(name, text, "it must be a whole number"))?;
+    let not_a_number = || ServiceError::invalid_query(name, text, "it must be a whole number");
+    let number = match text.parse::<i64>() {
+        Ok(number) => number,
+        // Too long to be kept, and so as good as the largest.
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => i64::MAX,
+        Err(_) => return Err(not_a_number()),
+    };
     if (range.min..=range.max).contains(&number) {
         return Ok(Some(number));
     }

@@ -35,6 +35,7 @@ fn read_bytes(method: Method, target: &str, body: &[u8]) -> Option<Result<Comman
         query: decode_query(query).ok()?,
         headers: Headers::new(),
         body: body.to_vec(),
+        stream: None,
         peer: ([127, 0, 0, 1], 1).into(),
     };
     Some(Command::parse(&context, &request).map_err(|error| error.code()))
@@ -57,6 +58,17 @@ fn a_put_has_defaults_and_limits() {
     }
     assert_eq!(put("?messagettl=5&visibilitytimeout=5"), Err("OutOfRangeQueryParameterValue"));
     assert_eq!(put("?messagettl=x"), Err("InvalidQueryParameterValue"));
+    // Any positive time to live: clients have their own words for "for ever".
+    for (query, ms) in [
+        ("?messagettl=2147483648", 2_147_483_648_000),
+        ("?messagettl=9007199254740991", 9_007_199_254_740_991_000),
+        ("?messagettl=99999999999999999999", i64::MAX),
+    ] {
+        let Ok(Command::Put { message, .. }) = put(query) else { panic!("{query}") };
+        assert_eq!(message.ttl, Ttl::Ms(ms));
+        let end = 253_402_300_799_000.min(1_800_000_000_000_i64.saturating_add(ms));
+        assert_eq!(message.ttl.expires_ms(1_800_000_000_000), end, "{query}");
+    }
     // In whichever case it is written: it would otherwise stay for a week.
     let Ok(Command::Put { message, .. }) = put("?MessageTTL=5") else { panic!() };
     assert_eq!(message.ttl, Ttl::Ms(5000));
@@ -66,8 +78,8 @@ fn a_put_has_defaults_and_limits() {
 fn a_text_is_measured_in_bytes_after_decoding() {
     let put = |body: &str| read(Method::Post, "/jobs/messages", body).map(drop);
     assert_eq!(put(&text(&"&amp;".repeat(65_536))), Ok(()));
-    assert_eq!(put(&text(&"x".repeat(65_537))), Err("MessageTooLarge"));
-    assert_eq!(put(&text(&"ü".repeat(32_769))), Err("MessageTooLarge"));
+    assert_eq!(put(&text(&"x".repeat(65_537))), Err("RequestBodyTooLarge"));
+    assert_eq!(put(&text(&"ü".repeat(32_769))), Err("RequestBodyTooLarge"));
     assert_eq!(put(&text("")), Ok(()));
     assert_eq!(put("<QueueMessage/>"), Err("MissingRequiredXmlNode"));
     assert_eq!(put("<Other/>"), Err("InvalidXmlDocument"));

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use polyshard_engine::{self as engine, Batch, Rows, Statement, Value};
 use polyshard_router::{Access, Ticket};
-use polyshard_store::{Placed, register_dataset};
+use polyshard_store::Placed;
 
 use super::statements::{Texts, texts};
 use super::{QueueStore, StoreError};
-use crate::schema::MESSAGES;
 
 /// How a statement is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +55,10 @@ impl QueueStore {
             Kind::Change | Kind::Add => Access::Write,
         };
         // The shard is told of a queue before its first message there.
-        let new = (ask.kind == Kind::Add).then(|| (self.kit.router().clone(), place.record.clone()));
+        let new = (ask.kind == Kind::Add).then(|| (self.kit.clone(), place.record.clone()));
         let work = async move |ticket: &Ticket| {
-            if let Some((router, record)) = &new {
-                register_dataset(router, ticket, record, MESSAGES).await?;
+            if let Some((kit, record)) = &new {
+                kit.register(ticket, record).await?;
             }
             run(ticket, &ask).await
         };

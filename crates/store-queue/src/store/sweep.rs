@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyshard_catalog::DatasetRecord;
-use polyshard_store::{PeriodicTask, Placed, Upkeep};
+use polyshard_store::{PeriodicTask, Placed, Removal, Upkeep};
 
 use super::ask::{Kind, Query};
 use super::messages::{REMOVE_ROWS_MAX, broken};
@@ -19,10 +19,12 @@ const WRITES_PER_QUEUE_MAX: usize = 100;
 const LOOK_AGAIN_MS: i64 = 3600 * 1000;
 
 /// How the messages of queues that are gone are found and removed.
-const UPKEEP: Upkeep = Upkeep {
-    store: STORE.id,
-    any: |dialect| texts(dialect).any.clone(),
-    remove: |dialect| texts(dialect).remove_some.clone(),
+static UPKEEP: Upkeep = Upkeep {
+    store: &STORE,
+    removals: &[Removal {
+        any: |dialect| texts(dialect).any.clone(),
+        remove: |dialect| texts(dialect).remove_some.clone(),
+    }],
 };
 
 impl QueueStore {

@@ -9,7 +9,7 @@ use polyshard_catalog::{
 };
 use polyshard_engine::{Options, Target};
 use polyshard_map::{
-    Epoch, HashSpec, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
+    Epoch, HashSpec, KeyBytes, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId, State,
 };
 use polyshard_router::{Router, RouterOptions};
 use polyshard_shard::{RouterId, ShardOptions, StoreSchema};
@@ -37,6 +37,11 @@ pub trait Store {
 
     /// The store of one process.
     fn open(kit: Kit) -> Self;
+
+    /// The keys at which the shards' parts of the map begin but for the first, if it is a map of ranges.
+    fn bounds() -> Option<&'static [&'static str]> {
+        None
+    }
 }
 
 /// One process of a cluster, and its store.
@@ -101,11 +106,21 @@ impl<S: Store> Cluster<S> {
             self.router.refresh().await.unwrap();
         }
         let name = MapName::new(S::MAP).unwrap();
-        let scheme = Scheme::Hash(HashSpec::new(7, BUCKETS).unwrap());
+        let scheme = match S::bounds() {
+            Some(_) => Scheme::Range,
+            None => Scheme::Hash(HashSpec::new(7, BUCKETS).unwrap()),
+        };
         let map = MapDefinition::new(name, KeyType::Text, scheme).unwrap();
-        let bound = |part: usize| u32::try_from(part * BUCKETS as usize / shards.len()).unwrap();
+        let bucket = |part: usize| u32::try_from(part * BUCKETS as usize / shards.len()).unwrap();
+        let key = |bounds: &[&str], part: usize| bounds.get(part).map(|key| KeyBytes::from(key.as_bytes()));
         let entries = shards.iter().enumerate().map(|(part, shard)| {
-            let range: KeyRange = map.buckets(bound(part), bound(part + 1)).unwrap();
+            let range: KeyRange = match S::bounds() {
+                Some(bounds) => {
+                    let lo = part.checked_sub(1).and_then(|before| key(bounds, before)).unwrap_or_default();
+                    KeyRange::new(lo, key(bounds, part)).unwrap()
+                }
+                None => map.buckets(bucket(part), bucket(part + 1)).unwrap(),
+            };
             NewEntry::new(range, ShardId::new(shard).unwrap()).at(Epoch::ZERO)
         });
         self.driver.create_map(&map, entries.collect()).await.unwrap();

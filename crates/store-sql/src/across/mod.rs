@@ -32,7 +32,7 @@ use polyshard_sql::{
 };
 
 use crate::reply::{self, Severity, state};
-use crate::session::{Done, Session, Stop};
+use crate::session::{Done, RoutedBy, Session, Stop};
 pub(crate) use hold::HeldAnswers;
 pub(crate) use known::Questions;
 use known::{Known, Question};
@@ -71,6 +71,7 @@ impl Session {
         statement: &Statement,
         route: &Route,
         params: &[Param<'_>],
+        routed_by: Option<&RoutedBy>,
     ) -> Done {
         let Route::Many { shards, ranges } = route else {
             return Err(
@@ -126,6 +127,11 @@ impl Session {
         let (mut again, mut at_once, mut merged) = (true, true, true);
         loop {
             let mut working = Shards::open(self, ranges, shards).await?;
+            if routed_by.is_some_and(|by| self.may_be_outdated(by)) {
+                working.close(self).await?;
+                self.check_routed(routed_by).await?;
+                working = Shards::open(self, ranges, shards).await?;
+            }
             again &= !working.has_own();
             at_once &= !working.has_own() && !self.partial_results() && !working.has_inside();
             let done =

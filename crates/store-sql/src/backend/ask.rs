@@ -93,6 +93,7 @@ impl Backend {
     /// once the server has taken it.
     pub fn ask_description(&mut self, id: u64, text: &str, types: &[u32], end: bool) {
         self.in_series = !end;
+        let id = self.number(id);
         // Its answer is passed over with everything else that is no description.
         self.make_room();
         let out = self.lent().outgoing();
@@ -135,6 +136,7 @@ impl Backend {
             return match (failure, parameters, row) {
                 (Some(failure), ..) => Ok(Err(failure)),
                 (None, Some(parameters), Some(row)) => {
+                    let id = self.number(id);
                     let notes = self.notes();
                     notes.uses += 1;
                     let uses = notes.uses;
@@ -151,68 +153,100 @@ impl Backend {
     }
 
     /// Asks how the server writes these values as literals, each with its type; or the error's body.
+    ///
+    /// A value is written by its type's output, under settings by which nothing of it is lost. A type
+    /// stands there with the modifier -1: `character` and `bit` by themselves mean a length of one.
     pub async fn ask_literals(
         &mut self,
         params: &[polyshard_sql::Param<'_>],
     ) -> Result<Result<Vec<String>, BytesMut>, Broken> {
-        use polyshard_sql::ParamValue;
         let own = self.params_here(params).await.map_err(Broken::Ended)?;
         let own: Option<Vec<_>> = own.as_ref().map(|own| own.iter().map(|own| own.param()).collect());
         let params = own.as_deref().unwrap_or(params);
-        let parts = (1..=params.len()).map(|at| format!("quote_nullable(${at}), pg_typeof(${at})::text"));
-        let text = format!("SELECT {}", parts.collect::<Vec<_>>().join(", "));
-        let count = u16::try_from(params.len()).unwrap_or(u16::MAX);
+        let part = |at| format!("format('%L', ${at}), format_type(pg_typeof(${at}), -1)");
+        let text = format!("SELECT {}", (1..=params.len()).map(part).collect::<Vec<_>>().join(", "));
         self.calm().await.map_err(lost)?;
+        let inside = self.status != b'I';
+        if inside {
+            let set = format!("SAVEPOINT polyshard_literals; SELECT {EXACT}");
+            if let Err(body) = self.ask_openly(&set).await? {
+                return Ok(Err(body));
+            }
+        }
         let out = self.lent().outgoing();
-        reply::message(out, b'P', |out| {
-            out.put_u8(0);
-            out.put_slice(text.as_bytes());
-            out.put_u8(0);
-            out.put_u16(count);
-            for param in params {
-                out.put_u32(param.type_oid.0);
-            }
-        });
-        reply::message(out, b'B', |out| {
-            out.put_slice(&[0, 0]);
-            out.put_u16(count);
-            for param in params {
-                out.put_u16(u16::from(matches!(param.value, ParamValue::Binary(_))));
-            }
-            out.put_u16(count);
-            for param in params {
-                match param.value {
-                    ParamValue::Null => out.put_i32(-1),
-                    ParamValue::Text(bytes) | ParamValue::Binary(bytes) => {
-                        out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-                        out.put_slice(bytes);
-                    }
-                }
-            }
-            out.put_u16(0);
-        });
-        reply::message(out, b'E', |out| out.put_slice(&[0, 0, 0, 0, 0]));
+        if !inside {
+            // Until the Sync it is one transaction, and what is set for it ends with it.
+            put_unnamed(out, &format!("SELECT {EXACT}"), &[]);
+        }
+        put_unnamed(out, &text, params);
         out.put_slice(b"S\0\0\0\x04");
+        let asked = self.last_row().await?;
+        if inside && asked.is_ok() {
+            let reset = "ROLLBACK TO polyshard_literals; RELEASE polyshard_literals";
+            if let Err(body) = self.ask_openly(reset).await? {
+                return Ok(Err(body));
+            }
+        }
+        Ok(asked.map(|row| row.chunks_exact(2).map(|pair| format!("{}::{}", pair[0], pair[1])).collect()))
+    }
+
+    /// The last row of a series that was just written, up to its end; or the error's body.
+    async fn last_row(&mut self) -> Result<Result<Vec<String>, BytesMut>, Broken> {
         self.flush().await?;
-        let (mut fields, mut failure) = (Vec::new(), None);
+        let (mut row, mut failure) = (Vec::new(), None);
         loop {
             let (kind, body) = self.lent().next().await.map_err(lost)?;
             match kind {
-                b'D' => fields = texts(&body),
+                b'D' => row = texts(&body),
                 b'E' => {
                     self.check_fatal(&body)?;
                     failure = Some(body);
                 }
                 b'Z' => {
                     self.status = body.first().copied().unwrap_or(b'I');
-                    break;
+                    return Ok(failure.map_or(Ok(row), Err));
                 }
                 _ => {}
             }
         }
-        if let Some(body) = failure {
-            return Ok(Err(body));
-        }
-        Ok(Ok(fields.chunks_exact(2).map(|pair| format!("{}::{}", pair[0], pair[1])).collect()))
     }
+}
+
+/// Settings under which a value that is written is just this value when it is read. None of them changes what a text
+/// from the client means: `DateStyle` keeps the order of day and month.
+const EXACT: &str = "set_config('DateStyle', 'ISO', true), set_config('extra_float_digits', '1', true), \
+    set_config('bytea_output', 'hex', true)";
+
+/// Runs a text with these values, without a name: Parse, Bind and Execute.
+fn put_unnamed(out: &mut BytesMut, text: &str, params: &[polyshard_sql::Param<'_>]) {
+    use polyshard_sql::ParamValue;
+    let count = u16::try_from(params.len()).unwrap_or(u16::MAX);
+    reply::message(out, b'P', |out| {
+        out.put_u8(0);
+        out.put_slice(text.as_bytes());
+        out.put_u8(0);
+        out.put_u16(count);
+        for param in params {
+            out.put_u32(param.type_oid.0);
+        }
+    });
+    reply::message(out, b'B', |out| {
+        out.put_slice(&[0, 0]);
+        out.put_u16(count);
+        for param in params {
+            out.put_u16(u16::from(matches!(param.value, ParamValue::Binary(_))));
+        }
+        out.put_u16(count);
+        for param in params {
+            match param.value {
+                ParamValue::Null => out.put_i32(-1),
+                ParamValue::Text(bytes) | ParamValue::Binary(bytes) => {
+                    out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                    out.put_slice(bytes);
+                }
+            }
+        }
+        out.put_u16(0);
+    });
+    reply::message(out, b'E', |out| out.put_slice(&[0, 0, 0, 0, 0]));
 }

@@ -22,7 +22,7 @@ use crate::client::Gone;
 use crate::door::Door;
 use crate::reply;
 use crate::session::{Leave, open_inside};
-use crate::settings::Settings;
+use crate::settings::{Settings, number_under};
 use crate::type_ids::{RowPatch, TypeIds};
 use ids::Rows;
 pub(crate) use ids::Translated;
@@ -40,6 +40,8 @@ struct Notes {
     /// Prepared statements by number, each with when it was used last.
     prepared: BTreeMap<u64, u64>,
     uses: u64,
+    /// How often something was set on it for one transaction.
+    locals: u32,
 }
 
 /// A session lent from a shard, and the tickets that allow it.
@@ -73,6 +75,8 @@ pub(crate) struct Backend {
     pub cursors: Vec<String>,
     /// Whether something was set inside a transaction that is not committed: the notes hold only if it is.
     pub set_inside: bool,
+    /// If something was set for the transaction alone: what statements mean in it, as a number.
+    local: Option<u32>,
     /// Whether it may have something that is not noted, so that nobody else is to have it.
     pub closing: bool,
     /// What clients know the shard's types by.
@@ -183,6 +187,7 @@ impl Backend {
             gathering: None,
             cursors: Vec::new(),
             set_inside: false,
+            local: None,
             closing: false,
             type_ids: door.type_ids.clone(),
             row_patch: None,
@@ -229,7 +234,7 @@ impl Backend {
 
     fn notes(&mut self) -> &mut Notes {
         let notes = self.lent().notes.get_or_insert_with(|| {
-            Box::new(Notes { settings: Arc::default(), prepared: BTreeMap::new(), uses: 0 })
+            Box::new(Notes { settings: Arc::default(), prepared: BTreeMap::new(), uses: 0, locals: 0 })
         });
         notes.downcast_mut().expect("only this door lends sessions")
     }
@@ -285,6 +290,30 @@ impl Backend {
     /// Notes that the session has these settings now.
     pub fn note_settings(&mut self, settings: &Arc<Settings>) {
         self.notes().settings = settings.clone();
+        if self.local.is_some() {
+            self.note_local();
+        }
+    }
+
+    /// Notes that something is set for the transaction alone, or not any more: what was prepared before may mean
+    /// something else now, and what is prepared from now on is for nobody else.
+    pub fn note_local(&mut self) {
+        let notes = self.notes();
+        notes.locals = notes.locals.wrapping_add(1);
+        self.local = Some(notes.locals | 1 << 31);
+    }
+
+    /// Likewise, if something that was set since a savepoint may be undone with it.
+    pub fn note_rolled_back(&mut self) {
+        if self.set_inside || self.local.is_some() {
+            self.note_local();
+        }
+    }
+
+    /// The number that a prepared statement has under the settings that the session has now.
+    fn number(&mut self, id: u64) -> u64 {
+        let meaning = self.local.unwrap_or_else(|| self.notes().settings.meaning());
+        number_under(id, meaning)
     }
 
     /// Sends a simple query, with what is sent next.
@@ -335,6 +364,7 @@ impl Backend {
 
     /// Makes sure that the session knows a prepared statement.
     pub fn prepare(&mut self, id: u64, text: &str, types: &[u32]) {
+        let id = self.number(id);
         let notes = self.notes();
         notes.uses += 1;
         let uses = notes.uses;
@@ -378,6 +408,7 @@ impl Backend {
     /// Binds a portal; the rest of the client's message goes as it is.
     pub fn bind(&mut self, portal: &str, id: u64, rest: &[u8]) {
         self.in_series = true;
+        let id = self.number(id);
         self.portal_patches.retain(|(name, _)| **name != *portal);
         let out = self.lent().outgoing();
         reply::message(out, b'B', |out| {
@@ -392,6 +423,7 @@ impl Backend {
     /// Runs a prepared statement with these values as texts, and ends the series: columns, rows and the end are passed
     /// on, as those of a simple query are.
     pub fn run_prepared<'v>(&mut self, id: u64, values: impl Iterator<Item = &'v str>) {
+        let id = self.number(id);
         put_question(self.lent().outgoing(), id, values);
         let rows = self.rows_of("");
         self.steps.extend([Step::Skip, Step::Describe, Step::Execute(rows), Step::Sync]);

@@ -25,6 +25,7 @@ impl Backend {
     /// Has a statement prepared with what is sent next; nothing if the session has it. If the server does not say that
     /// it has prepared it, [`Backend::not_parsed`] is to be told.
     pub fn put_parse(&mut self, id: u64, text: &str) -> Option<Parsing> {
+        let id = self.number(id);
         let notes = self.notes();
         notes.uses += 1;
         let uses = notes.uses;
@@ -50,6 +51,7 @@ impl Backend {
     /// Binds the unnamed portal to a statement, with what is sent next: the one that was prepared last if it has no
     /// number. The values are texts, the results of these forms.
     pub fn put_bind(&mut self, id: Option<u64>, values: &[bytes::BytesMut], forms: &[bool]) {
+        let id = id.map(|id| self.number(id));
         reply::message(self.lent().outgoing(), b'B', |out| {
             out.put_u8(0);
             match id {

@@ -14,7 +14,7 @@ use super::words::lost;
 use super::{Backend, Broken, Notes, Step};
 use crate::client::{Client, OUT_BYTES};
 use crate::door::Door;
-use crate::settings::Settings;
+use crate::settings::{Settings, number_under};
 
 /// BindComplete, and any other message without a body.
 const EMPTY_MESSAGE_BYTES: usize = 5;
@@ -85,7 +85,8 @@ impl Turn {
         }
         notes.uses += 1;
         let uses = notes.uses;
-        notes.prepared.get_mut(&id).map(|used| *used = uses).is_some()
+        let number = number_under(id, notes.settings.meaning());
+        notes.prepared.get_mut(&number).map(|used| *used = uses).is_some()
     }
 
     /// Sends a series, from its Bind to its Sync.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use polyshard_engine::Dialect;
 use polyshard_map::ShardId;
 use polyshard_router::{Access, Ticket};
-use polyshard_schema::{Change, Embedded, EntryKind, Lite, Recorded, Turn};
+use polyshard_schema::{Change, Embedded, EntryKind, Lite, Moment, Recorded, Turn};
 use polyshard_sql::{Context, Kind, Param, Route, Schema, SqlError, SqlState, Statement, TableName, quoted};
 use polyshard_sql_on_sqlite::{REFERENCES_QUERY, Writes};
 
@@ -118,7 +118,8 @@ impl Session {
         if kind == EntryKind::Schema {
             turn.kind = EntryKind::Schema;
             let Some((_, _, first)) = turn.open.first_mut() else { return Ok(()) };
-            let within = turn.turn.schema_within_on(Dialect::Sqlite, first.get()).await;
+            let said = (&turn.statements[..], &self.search_path[..]);
+            let within = turn.turn.schema_within_on(Dialect::Sqlite, first.get(), said).await;
             let mut within = within.map_err(|error| error.to_sql())?;
             within.position = self.door.cache.passing_position();
             self.transaction.schema = Some(Arc::new(within));
@@ -241,10 +242,11 @@ impl Session {
         let search_path = self.search_path.clone();
         let context = Context { schema: &schema, search_path: &search_path, strict: false };
         let literals = self.lite_literals(params)?;
-        let moment = self.ask_lite("SELECT now()::text", &schema).await?;
-        let moment =
-            moment.into_iter().next().and_then(|row| row.into_iter().next()).flatten().unwrap_or_default();
-        let write = polyshard_schema::reference_write(statement, &context, &literals, &moment)?;
+        let asked = self.ask_lite("SELECT now()::text, clock_timestamp()::text", &schema).await?;
+        let mut times = asked.into_iter().flatten().flatten();
+        let (transaction, clock) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());
+        let moment = Moment { transaction: &transaction, statement: &clock };
+        let write = polyshard_schema::reference_write(statement, &context, &literals, moment)?;
         let mut answers = Vec::new();
         for ask in write.asks() {
             let mut rows = Vec::new();
@@ -361,8 +363,9 @@ impl Session {
             if kind == EntryKind::Schema
                 && let Some((_, _, first)) = open.first_mut()
             {
-                let follows =
-                    turn.review_on(Dialect::Sqlite, first.get()).await.map_err(|error| error.to_sql())?;
+                let said = (&statements[..], &self.search_path[..]);
+                let follows = turn.review_on(Dialect::Sqlite, first.get(), said).await;
+                let follows = follows.map_err(|error| error.to_sql())?;
                 for recorded in follows {
                     for (shard, _, transaction) in &mut open {
                         if recorded.concerns(shard, Dialect::Sqlite) {

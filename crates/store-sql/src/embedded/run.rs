@@ -86,6 +86,9 @@ impl Session {
         }
         let (route, analysis) = self.route(analysed, params).await?;
         let route = self.sized_on(&analysed.statement, &route).unwrap_or(route);
+        if let Some(wanted) = Wanted::of(&route) {
+            self.check_lite_locks(&wanted, &analysis)?;
+        }
         if self.records() && Box::pin(self.run_recorded(analysed, &route, analysis.writes(), params)).await? {
             return Ok(());
         }
@@ -265,11 +268,8 @@ impl Session {
             }
             _ => Vec::new(),
         };
-        if let Some(schema) = self.routed_by.take()
-            && schema.position < self.door.journal.position()
-        {
-            Box::pin(self.check_routed(&schema)).await?;
-        }
+        let routed_by = self.routed_by.take();
+        self.check_routed(routed_by.as_ref()).await?;
         tickets[0].begin_at(self.client.settled());
         let tickets = tickets.into_iter().map(Arc::new).collect();
         let anywhere = matches!(wanted, Wanted::Anywhere);

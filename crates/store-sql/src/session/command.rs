@@ -28,6 +28,7 @@ impl Session {
         let function = self.store_function(call);
         let asks = call.function == "write_completed";
         if function.is_none() && !asks {
+            self.read_rights().await?;
             self.check_schema_right()?;
         }
         let answer = match function {

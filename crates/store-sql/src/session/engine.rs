@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use polyshard_sql::{Kind, SqlError, TypeOid};
 
+use super::named::Named;
 use super::transaction::Transaction;
 use super::{Session, lite_settings};
 use crate::door::Defaults;
@@ -84,8 +85,8 @@ impl Session {
         let basis = self.basis(schema.position);
         let mut kept = Vec::new();
         let statements: Vec<_> =
-            self.statements.iter().map(|(name, prepared)| (name.clone(), prepared.clone())).collect();
-        for (name, prepared) in statements {
+            self.statements.iter().map(|(name, named)| (name.clone(), named.clone())).collect();
+        for (name, Named { prepared, told }) in statements {
             // The home is another one already.
             let known = match (prepared.description_before(&basis), &prepared.analysed) {
                 (Some(known), _) => known,
@@ -103,7 +104,7 @@ impl Session {
                 continue;
             }
             if let Ok(again) = self.door.cache.prepared(&prepared.text, &types) {
-                kept.push((name, again));
+                kept.push((name, Named { prepared: again, told }));
             }
         }
         self.statements.extend(kept);

@@ -1,25 +1,24 @@
 //! Functions of other stores, run inside the client's transaction on its own session (H2).
 
+use std::sync::Arc;
+
 use polyshard_engine::{Dialect, Rows, Statement};
 use polyshard_map::{Key, MapName};
 use polyshard_router::{Access, RouterError};
 use polyshard_shard::Dataset;
 use polyshard_sql::{Argument, PolyshardCall, SqlError, SqlState, TypeOid};
-use polyshard_store::rights::{AccessCheck, Right};
+use polyshard_store::rights::{AccessCheck, Right, Users};
+use polyshard_store::{Call, ErrorKind, Function, Parameter, ParameterKind, Step};
 
 use super::place::Wanted;
 use super::{Done, Session, Stop};
-use crate::enlist::{Enlisted, Step, StoreFunction};
+use crate::enlist::dataset_of;
 use crate::reply::{self, state};
-
-/// How the names of parameters end that are whole numbers; all others are texts.
-const SECONDS: &str = "_seconds";
 
 impl Session {
     /// The function of another store that a call means, if it means one.
-    pub(super) fn store_function(&self, call: &PolyshardCall) -> Option<&'static StoreFunction> {
-        let functions = self.door.stores.as_ref()?.functions();
-        functions.iter().find(|function| function.name == call.function)
+    pub(super) fn store_function(&self, call: &PolyshardCall) -> Option<&'static Function> {
+        self.door.calls.find(&call.function).map(|(_, function, _)| function)
     }
 
     /// What a client is told that a parameter of a call is, if it does not know better: many take what they are given
@@ -29,30 +28,47 @@ impl Session {
         let is_meant = |argument: &Argument| *argument == Argument::Parameter(parameter as u32 + 1);
         let Some(at) = call.arguments.iter().position(is_meant) else { return TypeOid::TEXT };
         let named = call.names.get(at).and_then(Option::as_deref);
-        let name = named.or_else(|| function.parameters.get(at).copied());
-        if name.is_some_and(|name| name.ends_with(SECONDS)) { TypeOid::INT8 } else { TypeOid::TEXT }
+        let parameter = match named {
+            Some(name) => function.parameters.iter().find(|parameter| parameter.name == name),
+            None => function.parameters.get(at),
+        };
+        match parameter.map(|parameter| parameter.kind) {
+            Some(ParameterKind::Seconds) => TypeOid::INT8,
+            Some(ParameterKind::Text) | None => TypeOid::TEXT,
+        }
     }
 
     /// Carries out a call of another store's function; its answer is one text, or NULL.
     pub(super) async fn call_store(
         &mut self,
-        function: &StoreFunction,
+        function: &Function,
         call: &PolyshardCall,
         given: &[Option<String>],
     ) -> Result<Option<String>, Stop> {
         let arguments = in_order(function, call, given)?;
-        let Some(stores) = self.door.stores.clone() else { return Ok(None) };
-        let (store, table) = stores.concerned(function.name, &arguments);
-        let enlisted = stores.enlist(function.name, arguments).await;
-        let mut enlisted = enlisted.map_err(SqlError::from)?;
-        let writes = enlisted.access() == Access::Write;
-        self.check_right(&AccessCheck {
+        let Some((store, _, calls)) = self.door.calls.find(function.name) else { return Ok(None) };
+        let calls = calls.clone();
+        let table = dataset_of(store, &self.door.host.configured().values, &arguments);
+        let check = |map, keys, writes: bool| AccessCheck {
             right: if writes { Right::Write } else { Right::Read },
             store,
-            table: Some(&table),
-            map: Some(enlisted.map()),
-            keys: Some(std::slice::from_ref(enlisted.key())),
-        })?;
+            table: Some(table.as_str()),
+            map,
+            keys,
+        };
+        let mut call = match calls.prepare(function.name, arguments).await {
+            Ok(call) => call,
+            Err(error) => {
+                if error.kind == ErrorKind::NoDataset {
+                    // What there is not is in no map: only a right on all keys says that it may be looked for.
+                    self.check_right(&check(None, None, false))?;
+                }
+                return Err(reply::of_store(&error).into());
+            }
+        };
+        let writes = call.access() == Access::Write;
+        let judged_by = self.judged_by();
+        self.check_right(&check(Some(call.map()), Some(std::slice::from_ref(call.key())), writes))?;
         if writes {
             self.check_may_write()?;
         }
@@ -66,7 +82,7 @@ impl Session {
         }
         let alone = self.begin_alone();
         let mut answer = None;
-        let done = match self.enlist(enlisted.as_mut()).await {
+        let done = match self.enlist(call.as_mut(), judged_by).await {
             Ok(said) => {
                 answer = said;
                 Ok(())
@@ -100,34 +116,47 @@ impl Session {
         Ok(())
     }
 
-    async fn enlist(&mut self, enlisted: &mut dyn Enlisted) -> Result<Option<String>, Stop> {
-        let access = enlisted.access();
+    async fn enlist(
+        &mut self,
+        call: &mut dyn Call,
+        judged_by: Option<Arc<Users>>,
+    ) -> Result<Option<String>, Stop> {
+        let access = call.access();
         // It is about no table, whatever has become of those that the statement before it was about.
         self.routed_by = None;
-        let keys: Vec<(MapName, Vec<Key>)> = vec![(enlisted.map().clone(), vec![enlisted.key().clone()])];
+        let keys: Vec<(MapName, Vec<Key>)> = vec![(call.map().clone(), vec![call.key().clone()])];
         let shard = {
             let view = self.door.router.view();
-            let known = view.maps.get(enlisted.map());
-            let known =
-                known.ok_or_else(|| reply::of_router(&RouterError::NoSuchMap(enlisted.map().clone())))?;
-            let located = known.map.locate(enlisted.key());
+            let known = view.maps.get(call.map());
+            let known = known.ok_or_else(|| reply::of_router(&RouterError::NoSuchMap(call.map().clone())))?;
+            let located = known.map.locate(call.key());
             located.map_err(|error| reply::of_router(&RouterError::Locate(error)))?.shard().clone()
         };
         let wanted = Wanted::Keys { keys: &keys, ranges: &[], shard: &shard };
         if self.embedded {
-            return self.enlist_lite(enlisted, &wanted, access).await;
+            return self.enlist_lite(call, &wanted, access).await;
         }
         let joined = self.backend.is_some();
         self.acquire(&wanted, access).await?;
+        if !self.is_judged_by(judged_by.as_ref()) {
+            return Err(super::place::outdated().into());
+        }
         self.transaction.movable = false;
         let dialect = self.backend.as_ref().map_or(Dialect::Postgres, |backend| backend.dialect());
-        if access == Access::Write {
-            self.let_shard_know(&enlisted.dataset(dialect), joined).await?;
-            self.note_write(true);
+        for dataset in call.registration(dialect) {
+            match access {
+                Access::Write => self.let_shard_know(&dataset, joined).await?,
+                // It was looked up before there was a ticket: see there.
+                Access::Read => {
+                    let known = self.door.router.check_dataset_on_shards(&dataset.name);
+                    known.map_err(|error| reply::of_router(&error))?;
+                }
+            }
         }
+        self.note_write(access == Access::Write);
         let mut answer: Option<Rows> = None;
         loop {
-            match enlisted.step(dialect, answer.as_ref())? {
+            match call.step(dialect, answer.as_ref()).map_err(|error| reply::of_store(&error))? {
                 Step::Run(statement) => answer = Some(self.run_for_store(&statement).await?),
                 Step::Done(said) => return Ok(said),
             }
@@ -139,6 +168,8 @@ impl Session {
         let router = self.door.router.clone();
         let Some(backend) = &mut self.backend else { return Ok(()) };
         let bound = router.bind(backend.ticket(), dataset).await;
+        // It was looked up before there was a ticket: see there.
+        let bound = bound.and_then(|()| router.check_dataset_on_shards(&dataset.name));
         bound.map_err(|error| reply::of_router(&error))?;
         if !joined {
             return Ok(());
@@ -171,16 +202,16 @@ impl Session {
 
 /// The arguments of a call in the order of the function's parameters: first those without a name, then by name.
 fn in_order(
-    function: &StoreFunction,
+    function: &Function,
     call: &PolyshardCall,
     given: &[Option<String>],
 ) -> Result<Vec<Option<String>>, SqlError> {
-    let StoreFunction { name, parameters, required } = function;
+    let Function { name, parameters, .. } = function;
     let signature = || {
-        let optional = |(at, name): (usize, &&str)| {
-            if at < *required { (*name).to_owned() } else { format!("[{name}]") }
+        let shown = |one: &Parameter| {
+            if one.required { one.name.to_owned() } else { format!("[{}]", one.name) }
         };
-        let parameters: Vec<_> = parameters.iter().enumerate().map(optional).collect();
+        let parameters: Vec<_> = parameters.iter().map(shown).collect();
         format!("polyshard.{name}({}): arguments are literals or parameters", parameters.join(", "))
     };
     let wrong = |state: SqlState, message: String| SqlError::new(state, message).hint(signature());
@@ -190,7 +221,7 @@ fn in_order(
         let place = match call.names.get(at).and_then(Option::as_deref) {
             Some(written) => {
                 named = true;
-                parameters.iter().position(|parameter| *parameter == written)
+                parameters.iter().position(|parameter| parameter.name == written)
             }
             None if named => {
                 let message = "positional argument cannot follow named argument";
@@ -206,14 +237,14 @@ fn in_order(
             }
         }
     }
-    for (at, argument) in arguments.iter().enumerate().take(*required) {
+    for (at, argument) in arguments.iter().enumerate().take(function.required()) {
         match argument {
             None => {
-                let message = format!("polyshard.{name} needs {}", parameters[at]);
+                let message = format!("polyshard.{name} needs {}", parameters[at].name);
                 return Err(wrong(SqlState::UNDEFINED_FUNCTION, message));
             }
             Some(None) => {
-                let message = format!("{} of polyshard.{name} cannot be NULL", parameters[at]);
+                let message = format!("{} of polyshard.{name} cannot be NULL", parameters[at].name);
                 return Err(wrong(SqlState::INVALID_PARAMETER_VALUE, message));
             }
             Some(Some(_)) => {}

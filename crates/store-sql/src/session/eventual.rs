@@ -8,11 +8,12 @@ use std::time::Duration;
 use polyshard_engine::Statement;
 use polyshard_map::{KeyRange, MapName, ShardId};
 use polyshard_router::Ticket;
-use polyshard_schema::{JournalError, LastingStatement, LastingWrite, WRITE_BYTES_MAX};
+use polyshard_schema::{JournalError, LastingStatement, LastingWrite, Moment, WRITE_BYTES_MAX};
 use polyshard_sql::{Context, SqlError, SqlState, quoted};
 use polyshard_sql_on_sqlite::{REFERENCES_QUERY, Writes};
 use uuid::Uuid;
 
+use super::reference::TIMES;
 use super::{Done, Session, Stop};
 use crate::reply::{self, Severity, state};
 use crate::settings::{MultiShard, Settings, set_statement};
@@ -134,6 +135,7 @@ impl Session {
         let schema = self.current_schema().await?;
         let search_path = self.search_path.clone();
         let context = Context { schema: &schema, search_path: &search_path, strict: self.own.strict };
+        let exact = self.check_exact();
         let (Some(backend), Some(lasting)) = (&mut self.backend, &mut self.transaction.lasting) else {
             return Ok(text.to_owned());
         };
@@ -141,14 +143,18 @@ impl Session {
         let moment = match &lasting.moment {
             Some(moment) => moment.clone(),
             None => {
-                let moment = backend.ask("SELECT now()").await.map_err(asked)?;
+                let times = if backend.is_inside() { "SELECT now()" } else { TIMES };
+                let moment = backend.ask(times).await.map_err(asked)?;
                 lasting.moment.insert(moment).clone()
             }
         };
-        let write = polyshard_schema::lasting_write(&statement, &context, &[], &moment)?;
+        // One for all of its statements and shards.
+        let moment = Moment { transaction: &moment, statement: &moment };
+        let write = polyshard_schema::lasting_write(&statement, &context, &[], moment)?;
         let mut answers = Vec::new();
         for ask in write.asks() {
             if !backend.is_inside() {
+                exact.clone()?;
                 answers.push(backend.ask_all(&ask.query_for_all()).await.map_err(asked)?);
                 continue;
             }

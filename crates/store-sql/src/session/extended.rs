@@ -7,6 +7,7 @@ use polyshard_router::Access;
 use polyshard_sql::{Kind, Param, ParamValue, SqlError, TypeOid};
 
 use super::kinds::{is_described, is_own};
+use super::named::Named;
 use super::place::Wanted;
 use super::series::undo_series;
 use super::{Done, Session, Stop, inline};
@@ -82,7 +83,7 @@ impl Session {
         self.check_names(self.statements.len())?;
         // The unnamed statement is commonly sent again and again.
         let same = |known: &&Arc<Prepared>| *known.text == *parse.text && *known.types == *parse.types;
-        let prepared = match self.statements.get("").filter(same) {
+        let prepared = match self.statements.get("").map(|named| &named.prepared).filter(same) {
             Some(known) if parse.name.is_empty() => known.clone(),
             // Many texts that differ in their literals alone come without a name.
             _ if parse.name.is_empty() && parse.types.is_empty() => {
@@ -97,10 +98,11 @@ impl Session {
         if let Some(analysed) = &run.analysed {
             self.check_transaction(analysed.statement.kind())?;
         }
-        self.description(run).await?;
+        let told = self.description(run).await?;
+        let named = Named { prepared, told };
         match self.statements.get_mut(parse.name) {
-            Some(known) => *known = prepared,
-            None => drop(self.statements.insert(parse.name.into(), prepared)),
+            Some(known) => *known = named,
+            None => drop(self.statements.insert(parse.name.into(), named)),
         }
         self.say(reply::PARSE_COMPLETE);
         Ok(())
@@ -190,6 +192,11 @@ impl Session {
         on: &Wanted<'_>,
     ) -> Result<Result<Description, BytesMut>, Stop> {
         let id = self.door.cache.next_id();
+        // What the transaction itself has made is known where the transaction is.
+        match self.first_shard() {
+            Some(first) => drop(self.switch_to(&first)),
+            None => self.take_up(),
+        }
         // PostgreSQL says what statements are like: whoever answers for an SQLite shard would say it for that alone.
         // But a cursor is known only where it was declared.
         let kind = prepared.analysed.as_ref().map(|analysed| analysed.statement.kind());
@@ -267,16 +274,17 @@ impl Session {
     /// `B`.
     pub(super) async fn bind(&mut self, body: &[u8]) -> Done {
         let mut bind = codec::Bind::read(body)?;
-        let Some(mut prepared) = self.statements.get(bind.statement).cloned() else {
+        let Some(mut named) = self.statements.get(bind.statement).cloned() else {
             return Err(no_statement(bind.statement).into());
         };
         let with_literals;
-        if let Some(inline) = &prepared.inline {
+        let inlined = named.prepared.clone();
+        if let Some(inline) = &inlined.inline {
             let values = bind.values()?;
             check_count(&bind, &values, 0)?;
             with_literals = inline::with_values(inline, &values)?;
             bind.rest = &with_literals;
-            prepared = inline.of.clone();
+            named.prepared = inline.of.clone();
         }
         if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
             let message = format!("cursor \"{}\" already exists", bind.portal);
@@ -286,10 +294,12 @@ impl Session {
             self.close_held("").await?;
         }
         self.check_names(self.portals.len())?;
-        if let Some(analysed) = &prepared.analysed {
+        if let Some(analysed) = &named.prepared.analysed {
             self.check_transaction(analysed.statement.kind())?;
         }
-        let description = self.description(&prepared).await?;
+        // What stands there for literals has a name of its own.
+        let name = if inlined.inline.is_some() { None } else { Some(bind.statement) };
+        let Named { prepared, told: description } = self.as_told(name, named).await?;
         let values = bind.values()?;
         check_count(&bind, &values, description.parameters.len())?;
         if let Some(analysed) = &prepared.analysed
@@ -332,6 +342,7 @@ impl Session {
         }
         let access = if analysis.writes() { Access::Write } else { Access::Read };
         self.check_global(&analysis)?;
+        self.order_locks(&wanted, &analysis).await?;
         self.acquire(&wanted, access).await?;
         self.note_movable(&analysed.statement, &route, &analysis);
         self.note_effects(&analysed.statement, &analysis);
@@ -362,7 +373,7 @@ impl Session {
     pub(super) async fn describe(&mut self, body: &[u8]) -> Done {
         let named = codec::Named::read(body)?;
         if named.what == b'S' {
-            let Some(prepared) = self.statements.get(named.name).cloned() else {
+            let Some(Named { prepared, .. }) = self.statements.get(named.name).cloned() else {
                 return Err(no_statement(named.name).into());
             };
             let inline = prepared.inline.as_ref();
@@ -486,6 +497,7 @@ impl Session {
             }
             Some(wanted) => {
                 self.check_global(&analysis)?;
+                self.order_locks(&wanted, &analysis).await?;
                 let access = if analysis.writes() { Access::Write } else { Access::Read };
                 self.acquire(&wanted, access).await?;
                 self.note_effects(&analysed.statement, &analysis);

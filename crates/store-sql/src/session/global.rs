@@ -158,6 +158,7 @@ impl Session {
         self.go_global().await?;
         let Some(first) = self.first_shard() else { return Ok(String::new()) };
         self.switch_to(&first);
+        Box::pin(self.share_configs()).await?;
         let described = self.extended;
         if let Some(backend) = &mut self.backend {
             backend.gather(described);
@@ -255,8 +256,9 @@ impl Session {
         failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Commits on every shard: what follows from it is run, the mark is set, it is decided, and then committed.
-    pub(super) async fn commit_global(&mut self, global: Box<Global>) -> Done {
+    /// Commits on every shard: what follows from it is run, the mark is set, it is decided, and then committed. An
+    /// inner error says that it is committed, but that not all processes could be told.
+    pub(super) async fn commit_global(&mut self, global: Box<Global>) -> Result<Result<(), SqlError>, Stop> {
         let Global { mut turn, statements, kind, settings, .. } = *global;
         if !self.park() {
             self.roll_back_parked().await;
@@ -266,7 +268,7 @@ impl Session {
         if statements.is_empty() {
             turn.give_up().await;
             self.roll_back_parked().await;
-            return Ok(());
+            return Ok(Ok(()));
         }
         if let Err(error) = self.prepare_decision(&mut turn, kind).await {
             self.roll_back_parked().await;
@@ -302,7 +304,8 @@ impl Session {
                 }
             }
         }
-        Ok(())
+        // Whoever is told of it may use it through any process.
+        Ok(Box::pin(self.door.journal.told(kind)).await.map_err(|error| error.to_sql()))
     }
 
     /// Everything before the decision: what the change means for declared tables, and the mark on every shard.

@@ -45,6 +45,7 @@ impl Session {
         }
         let Some(wanted) = Wanted::of(&route) else { return Ok(Ran::Not) };
         self.check_global(lane.analysis())?;
+        self.order_locks(&wanted, lane.analysis()).await?;
         let alone = self.transaction.is_none() && self.backend.is_none();
         if alone && matches!(route, Route::One { .. }) {
             let read = self.read_point(&known, &shape, &wanted, &schema).await?;
@@ -53,7 +54,7 @@ impl Session {
             }
         }
         if self.transaction.schema.is_none() {
-            self.routed_by = Some(schema);
+            self.routed_by = Some(self.routed_by(schema));
         }
         let done = self.run_here(&wanted, text, lane.statement(), lane.analysis()).await;
         if matches!(&done, Err(Stop::Refused(error)) if is_outdated(error)) && self.transaction.is_none() {

@@ -12,6 +12,7 @@ use polyshard_sql::{
 };
 
 use super::numbers::Numbers;
+use super::place::{RoutedBy, is_outdated};
 use super::{Done, Session, Stop};
 use crate::backend::{Broken, Drained};
 use crate::door::ViewMaps;
@@ -69,6 +70,7 @@ impl Session {
         statement: &Statement,
         copy: &Copy,
         ranges: &[(MapName, Vec<KeyRange>)],
+        routed_by: Option<&RoutedBy>,
     ) -> Done {
         check_client(copy)?;
         if self.backend.is_some() || !self.parked.is_empty() {
@@ -88,7 +90,20 @@ impl Session {
             .into());
         }
         let alone = self.begin_alone();
-        let copied = self.copy_into(statement, copy, tickets).await;
+        let mut copied = self.copy_into(statement, copy, tickets).await;
+        if copied.is_ok()
+            && let Err(stop) = self.check_routed(routed_by).await
+        {
+            // The client has sent its rows: it is not asked for them once more.
+            copied = Err(match stop {
+                Stop::Refused(error) if is_outdated(&error) => {
+                    let message =
+                        "tables or rights were changed while rows were copied; none of them was kept";
+                    SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again.").into()
+                }
+                stop => stop,
+            });
+        }
         match copied {
             Ok(count) => {
                 if alone {

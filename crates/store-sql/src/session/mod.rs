@@ -15,7 +15,10 @@ mod inside;
 mod kinds;
 mod lane;
 mod load;
+mod locks;
 mod moving;
+mod named;
+mod new_table;
 mod numbers;
 mod pin;
 mod place;
@@ -47,12 +50,12 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use polyshard_map::ShardId;
 use polyshard_meter::Requests;
-use polyshard_sql::{Schema, SqlError, SqlState};
+use polyshard_sql::{SqlError, SqlState};
 use polyshard_wire::Shutdown;
 
 use crate::across::HeldAnswers;
 use crate::backend::Backend;
-use crate::cache::{Basis, Prepared};
+use crate::cache::Basis;
 use crate::cancel::Cancellable;
 use crate::client::{Client, Gone};
 use crate::codec::{Head, Malformed};
@@ -66,7 +69,8 @@ pub(crate) use activity::About;
 use extended::Portal;
 pub(crate) use inside::{Leave, open as open_inside, write_ticket};
 pub(crate) use load::{check_client, given_columns};
-pub(crate) use place::{Wanted, only_files, other_file};
+use named::Named;
+pub(crate) use place::{RoutedBy, Wanted, only_files, other_file};
 pub(crate) use recorded::locks_rows;
 pub(crate) use rights::Who;
 pub(crate) use savepoint::Extent;
@@ -88,7 +92,7 @@ pub(crate) struct Session {
     settings: Arc<Settings>,
     pub(crate) own: Own,
     pub(crate) search_path: Arc<[String]>,
-    statements: HashMap<Box<str>, Arc<Prepared>>,
+    statements: HashMap<Box<str>, Named>,
     portals: HashMap<Box<str>, Portal>,
     pub(crate) transaction: Transaction,
     /// The shard's session that works for this one: during a statement, a series, or a transaction.
@@ -110,8 +114,8 @@ pub(crate) struct Session {
     pub(crate) copy_out: Option<Arc<OutForm>>,
     /// What keeps rows instead of sending them, on SQLite shards.
     pub(crate) keeping: Option<Box<Kept>>,
-    /// The schema that the statement at hand was routed by, until it has its shard.
-    pub(crate) routed_by: Option<Arc<Schema>>,
+    /// What the statement at hand was routed by, until it has its shard.
+    pub(crate) routed_by: Option<RoutedBy>,
     /// Whether transactions have one snapshot unless they or the client say otherwise.
     one_snapshot: bool,
     /// After an error in a series, everything up to its end is passed over.

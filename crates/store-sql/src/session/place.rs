@@ -6,12 +6,14 @@ use polyshard_engine::Dialect;
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, RouterError, Ticket};
 use polyshard_sql::{Analysis, Kind, Route, Schema, SqlError, SqlState, Statement};
+use polyshard_store::rights::Users;
 
 use super::extended::Portal;
 use super::{Done, Session, Stop};
 use crate::backend::{Backend, Broken, Drained};
 use crate::embedded::enter_briefly;
 use crate::reply::{self, state};
+use crate::settings;
 
 /// Tries of a statement that provably was not carried out.
 const TRIES_MAX: u32 = 8;
@@ -21,6 +23,14 @@ const OTHER_ENGINE: &str = "is on another engine";
 
 /// Keys of maps.
 type Keys = Vec<(MapName, Vec<Key>)>;
+
+/// What a statement was routed and judged by.
+#[derive(Clone)]
+pub(crate) struct RoutedBy {
+    pub schema: Arc<Schema>,
+    /// None for whoever may do everything.
+    users: Option<Arc<Users>>,
+}
 
 /// Where a statement wants to go.
 pub(crate) enum Wanted<'a> {
@@ -45,22 +55,48 @@ impl<'a> Wanted<'a> {
 }
 
 impl Session {
+    /// To be remembered of a statement that is judged after this.
+    pub(crate) fn routed_by(&self, schema: Arc<Schema>) -> RoutedBy {
+        RoutedBy { schema, users: self.judged_by() }
+    }
+
+    /// The users by whose rights is judged now; none for whoever may do everything.
+    pub(super) fn judged_by(&self) -> Option<Arc<Users>> {
+        self.who.as_ref().map(|_| self.door.host.users())
+    }
+
+    /// Whether these are still the users.
+    pub(super) fn is_judged_by(&self, users: Option<&Arc<Users>>) -> bool {
+        users.is_none_or(|users| Arc::ptr_eq(users, &self.door.host.users()))
+    }
+
     /// Makes sure that a shard's session for this place works for us, with our settings and in our transaction.
     pub(super) async fn acquire(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
         let routed_by = self.routed_by.take();
         self.acquire_as_routed(wanted, access).await?;
-        match routed_by {
-            Some(schema) if schema.position < self.door.journal.position() => {
-                Box::pin(self.check_routed(&schema)).await
-            }
+        self.check_routed(routed_by.as_ref()).await
+    }
+
+    /// A statement may have waited long for its shard: what was true of the tables then, and of the rights, must still
+    /// be so. To be asked once the session is there: to open it, a process that was cut off reads the catalog.
+    pub(crate) async fn check_routed(&mut self, by: Option<&RoutedBy>) -> Done {
+        match by {
+            Some(by) if self.may_be_outdated(by) => Box::pin(self.check_again(by)).await,
             _ => Ok(()),
         }
     }
 
-    /// A statement may have waited long for its shard: what was true of the tables then must still be so.
-    pub(crate) async fn check_routed(&mut self, by: &Arc<Schema>) -> Done {
+    /// Whether tables or users have changed since a statement was routed. Cheap.
+    pub(crate) fn may_be_outdated(&self, by: &RoutedBy) -> bool {
+        by.schema.position < self.door.journal.position() || !self.is_judged_by(by.users.as_ref())
+    }
+
+    async fn check_again(&mut self, by: &RoutedBy) -> Done {
         let now = self.schema_by_engine().await?;
-        if now.tables == by.tables && now.views == by.views && now.functions == by.functions {
+        let same = now.tables == by.schema.tables
+            && now.views == by.schema.views
+            && now.functions == by.schema.functions;
+        if same && self.is_judged_by(by.users.as_ref()) {
             return Ok(());
         }
         if self.transaction.is_none() && self.backend.as_ref().is_some_and(|backend| !backend.in_series) {
@@ -109,6 +145,9 @@ impl Session {
         if let Some((begin, prelude)) = self.transaction.opening() {
             backend.query(begin, true);
             for statement in prelude {
+                if may_set(statement) {
+                    backend.note_local();
+                }
                 backend.query(statement, true);
                 to_confirm = true;
             }
@@ -320,9 +359,15 @@ impl Session {
     /// every shard has, under an isolation where each statement sees what is there.
     pub(super) fn note_movable(&mut self, statement: &Statement, route: &Route, analysis: &Analysis) {
         const BOUND: [&str; 5] = ["lock", "nextval", "set_config", "xact", "xid"];
+        // Rows that are locked stay so only as long as it does not leave.
+        let locks = analysis.locks_reference().is_some();
         let everywhere = matches!(route, Route::Anywhere | Route::ReferenceRead | Route::Nowhere { .. });
         let plain = matches!(statement.kind(), Kind::Select | Kind::Show(_)) && !analysis.writes();
-        if !everywhere || !plain || BOUND.iter().any(|word| statement.text().contains(word)) {
+        let binds = || {
+            let text = statement.text().to_ascii_lowercase();
+            BOUND.iter().any(|word| text.contains(word))
+        };
+        if !everywhere || !plain || locks || binds() {
             self.transaction.movable = false;
         }
     }
@@ -440,6 +485,23 @@ fn other_engine(what: &str) -> SqlError {
     SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try the transaction again.")
 }
 
+/// Whether what was said before a shard was chosen may set something that statements' meaning depends on.
+fn may_set(said: &str) -> bool {
+    let mut words = said.split_whitespace().map(str::to_ascii_lowercase);
+    match words.next().as_deref() {
+        Some("savepoint" | "release" | "rollback") => false,
+        Some("set") => match (words.next().as_deref(), words.next().as_deref()) {
+            (Some("transaction" | "constraints"), _) => false,
+            (Some("local"), Some(rest)) => {
+                let name = rest.split('=').next().unwrap_or_default();
+                settings::has_meaning(name.trim_matches('"'))
+            }
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
 /// Whether all of these are for SQLite files, for a session that speaks to those: its words mean something else on a
 /// server.
 pub(crate) fn only_files<'t>(tickets: impl IntoIterator<Item = &'t Ticket>) -> Result<(), SqlError> {
@@ -459,7 +521,7 @@ pub(super) fn is_other_engine(error: &SqlError) -> bool {
 
 /// What a statement is told that was routed by a schema that is not the last any more.
 pub(super) fn outdated() -> SqlError {
-    let message = "tables were changed while the statement waited for its shard";
+    let message = "tables or rights were changed while the statement waited for its shard";
     SqlError::new(SqlState::SERIALIZATION_FAILURE, message).hint("Try again.")
 }
 
@@ -475,4 +537,25 @@ pub(super) fn unknown_outcome(error: &SqlError) -> SqlError {
         format!("it is not known whether the statement was done: {}", error.message),
     )
     .hint("Read the data before you try again.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_set;
+
+    #[test]
+    fn what_has_no_meaning_for_statements_is_not_taken_for_a_setting() {
+        for said in [
+            "SAVEPOINT a",
+            "SET TRANSACTION READ ONLY",
+            "SET LOCAL statement_timeout = '5s'",
+            "set local \"lock_timeout\"='5s'",
+            "SET LOCAL application_name TO 'x'",
+        ] {
+            assert!(!may_set(said), "{said}");
+        }
+        for said in ["SET LOCAL TimeZone = 'UTC'", "SET LOCAL app.user TO 'x'", "SET TimeZone = 'UTC'"] {
+            assert!(may_set(said), "{said}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use super::short::{Asked, Looked, Taken};
 use super::{Session, Stop};
 use crate::backend::{Expected, field, put_question};
 use crate::cache::{KnownLane, Prepared};
+use crate::settings::number_under;
 
 /// Classes of errors that may be about the prepared form rather than about the statement: data that is no such value,
 /// a plan that is not as it was, a prepared statement that is gone, a name that is gone.
@@ -59,7 +60,7 @@ impl Session {
             Ok(Taken::Answered) => return Ok(Ran::Ready),
             Ok(Taken::Begun) => self.drain().await,
             Ok(Taken::Not) => {
-                self.routed_by = Some(schema.clone());
+                self.routed_by = Some(self.routed_by(schema.clone()));
                 match self.acquire(wanted, Access::Read).await {
                     Ok(()) => {}
                     Err(Stop::Refused(error)) if is_outdated(&error) => return Ok(Ran::Not),
@@ -107,7 +108,8 @@ impl Session {
             return None;
         }
         self.question.clear();
-        put_question(&mut self.question, way.description.id, shape.values());
+        let id = number_under(way.description.id, self.settings.meaning());
+        put_question(&mut self.question, id, shape.values());
         let expected = Expected { first: &[], tells_bound: false, describes: true };
         self.enter_short(&view, way, (map.clone(), key.clone()), Access::Read, expected)
     }

@@ -27,7 +27,7 @@ impl Session {
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        self.settings.clone()
+        self.settings_now()
     }
 
     pub(crate) fn router(&self) -> Arc<Router> {
@@ -58,12 +58,13 @@ impl Session {
 
     /// Whether values written as texts are read again as the same ones under the client's settings.
     pub(crate) fn texts_are_exact(&self) -> bool {
-        let digits = self.settings.statement("extra_float_digits");
+        let settings = self.settings_now();
+        let digits = settings.statement("extra_float_digits");
         let exact =
             |said: &str| ["1", "2", "3"].iter().any(|digit| said.trim_end_matches('\'').ends_with(digit));
-        let intervals = self.settings.statement("intervalstyle");
+        let intervals = settings.statement("intervalstyle");
         // Names of time zones that other forms write mean several.
-        let dates = self.settings.statement("datestyle");
+        let dates = settings.statement("datestyle");
         let exact_dates = dates.is_none_or(|said| said.to_lowercase().contains("iso"));
         // Beside the signs of SQL's own form, PostgreSQL reads back every form that it writes.
         exact_dates
@@ -95,6 +96,7 @@ impl Session {
         if self.told {
             return Err(Stop::Told);
         }
+        self.share_configs().await?;
         if self.transaction.is_none() {
             self.release().await;
         } else if self.transaction.has_one_snapshot() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use polyshard_router::Access;
 use polyshard_sql::{Context, Execute, Explain, Kind, Prepare, SqlError, SqlState, TypeOid};
 
+use super::named::Named;
 use super::place::Wanted;
 use super::{Done, Session, Stop};
 use crate::backend::Broken;
@@ -62,6 +63,24 @@ const TYPES: [(&str, u32); 46] = [
     ("uuid[]", 2951),
 ];
 
+/// Whether how a value of a type is written is the same under all settings, as far as is known.
+fn is_plain(type_oid: TypeOid) -> bool {
+    matches!(
+        type_oid,
+        TypeOid::BOOL
+            | TypeOid::INT2
+            | TypeOid::INT4
+            | TypeOid::INT8
+            | TypeOid::NUMERIC
+            | TypeOid::TEXT
+            | TypeOid::VARCHAR
+            | TypeOid::BPCHAR
+            | TypeOid::NAME
+            | TypeOid::OID
+            | TypeOid::UUID
+    )
+}
+
 impl Session {
     /// PREPARE.
     pub(super) async fn prepare_statement(&mut self, prepare: &Prepare) -> Done {
@@ -80,8 +99,8 @@ impl Session {
             types.push(self.type_number(name).await?);
         }
         let prepared = self.door.cache.prepared(prepare.statement.text(), &types)?;
-        self.description(&prepared).await?;
-        self.statements.insert(prepare.name.as_str().into(), prepared);
+        let told = self.description(&prepared).await?;
+        self.statements.insert(prepare.name.as_str().into(), Named { prepared, told });
         reply::complete(&mut self.client.out, "PREPARE");
         Ok(())
     }
@@ -117,7 +136,7 @@ impl Session {
     }
 
     fn prepared_by_name(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
-        self.statements.get(name).cloned().ok_or_else(|| {
+        self.statements.get(name).map(|named| named.prepared.clone()).ok_or_else(|| {
             let message = format!("prepared statement \"{name}\" does not exist");
             SqlError::new(state::INVALID_STATEMENT_NAME, message)
         })
@@ -151,6 +170,9 @@ impl Session {
             });
         }
         self.check_argument(argument).await?;
+        if !is_plain(type_oid) {
+            self.check_exact()?;
+        }
         let worked_out = self.ask_any(&format!("SELECT CAST({argument} AS {type_name})::text")).await?;
         Ok(match worked_out {
             None => format!("NULL::{type_name}"),
@@ -226,7 +248,7 @@ impl Session {
             Some(backend) => backend.types_here(&[type_oid.0]).await?[0],
             None => type_oid.0,
         };
-        let asked = format!("SELECT pg_catalog.format_type({here}, NULL)");
+        let asked = format!("SELECT pg_catalog.format_type({here}, -1)");
         let name = if self.embedded { None } else { self.ask_any(&asked).await? };
         name.ok_or_else(|| {
             let message = format!("a parameter of type {} cannot be written as a literal", type_oid.0);

@@ -1,8 +1,8 @@
 //! Writes to reference tables: made the same for every shard, whenever it runs them.
 
 use polyshard_router::Access;
-use polyshard_schema::EntryKind;
-use polyshard_sql::{Context, Kind, Param, ParamValue, SqlError, SqlState, TypeOid};
+use polyshard_schema::{Added, EntryKind, Moment};
+use polyshard_sql::{Context, Kind, Param, ParamValue, SqlError, SqlState, Statement, TypeOid, ast};
 
 use super::place::Wanted;
 use super::{Session, Stop};
@@ -11,7 +11,22 @@ use crate::cache::Analysed;
 use crate::reply;
 use crate::settings::quoted;
 
+/// When the transaction began, and what time it is: in the one form that is read alike whatever is set.
+pub(super) const TIMES: &str = "SELECT pg_catalog.replace(pg_catalog.to_json(now()) #>> '{}', 'T', ' '), \
+    pg_catalog.replace(pg_catalog.to_json(clock_timestamp()) #>> '{}', 'T', ' ')";
+
 impl Session {
+    /// Refuses to ask for values that are to be written: as texts some would not be read as the same.
+    pub(super) fn check_exact(&self) -> Result<(), SqlError> {
+        if self.texts_are_exact() {
+            return Ok(());
+        }
+        Err(SqlError::unsupported(
+            "a value cannot be worked out under these settings: as a text it would be read as another",
+            "SET DateStyle = 'ISO', IntervalStyle = 'postgres' and extra_float_digits = 1, or give the value itself.",
+        ))
+    }
+
     /// Writes to reference tables, on every shard; how its answer ends.
     pub(super) async fn write_reference(
         &mut self,
@@ -28,10 +43,17 @@ impl Session {
         let asked = |error: polyshard_engine::Error| Stop::Refused(reply::of_engine(&error));
         let schema = self.current_schema().await?;
         let Some(backend) = &mut self.backend else { return Ok(None) };
-        let moment = backend.ask("SELECT now()").await.map_err(asked)?;
+        let times = backend.ask_row(TIMES).await.map_err(asked)?;
+        let mut times = times.into_iter().flatten();
+        let (transaction, clock) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());
+        let moment = Moment { transaction: &transaction, statement: &clock };
         let search_path = self.search_path.clone();
         let context = Context { schema: &schema, search_path: &search_path, strict: self.own.strict };
-        let write = polyshard_schema::reference_write(&analysed.statement, &context, &literals, &moment)?;
+        let write = polyshard_schema::reference_write(&analysed.statement, &context, &literals, moment)?;
+        if write.depends_on_styles() {
+            self.check_exact()?;
+        }
+        let Some(backend) = &mut self.backend else { return Ok(None) };
         let mut answers = Vec::new();
         for ask in write.asks() {
             let rows = backend.ask_all(&ask.query_for_all()).await.map_err(asked)?;
@@ -41,6 +63,38 @@ impl Session {
         let tag = self.run_everywhere(&written.sql, EntryKind::Rows).await?;
         self.run_after(written.after).await?;
         Ok(Some(tag))
+    }
+
+    /// Columns that a statement adds, whose default goes by the clock or would be another on each shard.
+    pub(super) async fn added_columns(&mut self, statement: &Statement) -> Result<Option<Added>, Stop> {
+        if !matches!(statement.ast(), Some(ast::Statement::AlterTable(_))) {
+            return Ok(None);
+        }
+        let schema = self.current_schema().await?;
+        let search_path = self.search_path.clone();
+        let context = Context { schema: &schema, search_path: &search_path, strict: self.own.strict };
+        let nothing = Moment { transaction: "", statement: "" };
+        if polyshard_schema::added_columns(statement, &context, nothing)?.is_none() {
+            return Ok(None);
+        }
+        self.go_global().await?;
+        let Some(first) = self.first_shard() else { return Ok(None) };
+        self.switch_to(&first);
+        let Some(backend) = &mut self.backend else { return Ok(None) };
+        let asked = |error: polyshard_engine::Error| Stop::Refused(reply::of_engine(&error));
+        let times = backend.ask_row(TIMES).await.map_err(asked)?;
+        let mut times = times.into_iter().flatten();
+        let (transaction, clock) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());
+        let moment = Moment { transaction: &transaction, statement: &clock };
+        let added = polyshard_schema::added_columns(statement, &context, moment)?;
+        if let Some(Added { differs: Some((table, column)), .. }) = &added {
+            let (schema, name) = (polyshard_sql::quoted(&table.schema), polyshard_sql::quoted(&table.name));
+            let question = format!("SELECT EXISTS (SELECT 1 FROM {schema}.{name})");
+            if backend.ask(&question).await.map_err(asked)? == "t" {
+                return Err(Added::refusal(table, column).into());
+            }
+        }
+        Ok(added)
     }
 
     /// A statement's text with the values in place of its parameters.
@@ -74,6 +128,14 @@ impl Session {
 
     /// The server itself says how it writes the values that are not plain.
     async fn ask_literals(&mut self, params: &[Param<'_>]) -> Result<Vec<String>, Stop> {
+        if self.backend.as_ref().is_some_and(|backend| backend.is_inside()) {
+            // Whoever answers for an SQLite shard knows its types alone: a server is asked, beside the transaction.
+            self.settle().await?;
+            let aside = (self.backend.take(), std::mem::take(&mut self.portals));
+            let asked = Box::pin(self.ask_literals(params)).await;
+            (self.backend, self.portals) = aside;
+            return asked;
+        }
         let lent_for_this = self.backend.is_none();
         let outside = lent_for_this.then(|| self.step_outside());
         if lent_for_this && let Err(stop) = self.acquire(&Wanted::Anywhere, Access::Read).await {

@@ -1,14 +1,12 @@
 //! UPDATE of a key column: the rows leave one shard and come to another, in one transaction of both.
 
-use std::sync::Arc;
-
 use polyshard_map::ShardId;
 use polyshard_router::Access;
 use polyshard_sql::ast::{AssignmentTarget, Expr, Statement as Tree, TableFactor, Update};
-use polyshard_sql::{Column, Param, Rekey, Schema, SqlError, SqlState, Table, folded, quoted};
+use polyshard_sql::{Column, Param, Rekey, SqlError, SqlState, Table, folded, quoted};
 
 use super::load::is_given;
-use super::place::Wanted;
+use super::place::{RoutedBy, Wanted};
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
 
@@ -24,7 +22,7 @@ impl Session {
         analysed: &Analysed,
         rekey: &Rekey,
         params: &[Param<'_>],
-        routed_by: Option<Arc<Schema>>,
+        routed_by: Option<RoutedBy>,
     ) -> Done {
         if !self.is_two_phase() {
             return Err(self.needs_two_phase(&rekey.from, &rekey.to).into());

@@ -139,8 +139,8 @@ impl Session {
 
     /// Forgets what was said of this session's prepared statements: a server says that it is not so any more.
     pub(super) fn forget_descriptions(&mut self) {
-        for prepared in self.statements.values() {
-            prepared.forget();
+        for named in self.statements.values() {
+            named.prepared.forget();
         }
     }
 }

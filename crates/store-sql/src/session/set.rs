@@ -3,13 +3,34 @@
 use std::sync::Arc;
 
 use polyshard_router::Access;
-use polyshard_sql::{Discard, Isolation, Kind, Setting, SqlError, SqlState, Statement, TransactionModes};
+use polyshard_sql::{
+    Analysis, Discard, Isolation, Kind, Setting, SqlError, SqlState, Statement, TransactionModes,
+};
 
 use super::place::Wanted;
 use super::transaction::Transaction;
 use super::{Done, Session, Stop, bad_setting};
 use crate::reply::{self, Field, Severity, state};
 use crate::settings::{self, Own, Settings};
+
+/// What a session has left behind by acting as if there were no transaction.
+pub(super) struct Outside {
+    transaction: Transaction,
+    settings: Arc<Settings>,
+}
+
+/// SET LOCAL as it is said for a session.
+fn said_for_session(text: &str, setting: &Setting, values: &[String]) -> String {
+    let mut words = text.trim_start().splitn(3, char::is_whitespace);
+    match (words.next(), words.next(), words.next()) {
+        (Some(set), Some(local), Some(rest))
+            if set.eq_ignore_ascii_case("set") && local.eq_ignore_ascii_case("local") =>
+        {
+            format!("SET {}", rest.trim_end().trim_end_matches(';'))
+        }
+        _ => settings::set_statement(&setting.name, &values.join(", ")),
+    }
+}
 
 impl Session {
     /// SET.
@@ -96,6 +117,69 @@ impl Session {
         self.columns(&[Field::text("set_config")]);
         reply::data_row(&mut self.client.out, [Some(value.as_str())].into_iter());
         reply::complete(&mut self.client.out, "SELECT 1");
+        Ok(())
+    }
+
+    /// Notes that a statement sets something for the transaction: what was prepared before may mean something else
+    /// then. What a function of the user's sets is not seen.
+    pub(super) fn note_configs(&mut self, statement: &Statement, analysis: &Analysis) {
+        let Some(backend) = &mut self.backend else { return };
+        if self.transaction.is_none() || analysis.is_aside() {
+            return;
+        }
+        let mut called = analysis.called().iter();
+        if !called.any(|called| called.name == "set_config") {
+            return;
+        }
+        let names = crate::refuse::local_configs(statement.text()).unwrap_or_default();
+        if names.iter().any(|name| settings::has_meaning(name)) {
+            backend.note_local();
+        }
+        for name in names {
+            self.transaction.note_local(&name);
+            let set = (backend.shard.clone(), name);
+            self.transaction.configs.retain(|(_, known)| *known != set.1);
+            self.transaction.configs.push(set);
+        }
+    }
+
+    /// Has the transaction's other sessions, and those that it takes from now on, have what its statements have set:
+    /// the session where they ran knows the values.
+    pub(crate) async fn share_configs(&mut self) -> Done {
+        if self.transaction.configs.is_empty() || self.transaction.failed || self.transaction.lost {
+            return Ok(());
+        }
+        self.settle().await?;
+        let current = self.backend.as_ref().map(|backend| backend.shard.clone());
+        for (shard, name) in self.transaction.configs.clone() {
+            if !self.switch_to(&shard) {
+                continue;
+            }
+            let Some(backend) = &mut self.backend else { continue };
+            let asked = format!("SELECT pg_catalog.current_setting({}, true)", settings::quoted(&name));
+            let said = backend.ask_row(&asked).await.map_err(|error| reply::of_engine(&error))?;
+            let Some(value) = said.into_iter().next().flatten() else { continue };
+            let set = settings::set_statement(&name, &value);
+            let set: Arc<str> = Arc::from(match set.strip_prefix("SET ") {
+                Some(rest) => format!("SET LOCAL {rest}"),
+                // DateStyle takes a list as one text, too.
+                None => format!("SET LOCAL {name} TO {}", settings::quoted(&value)),
+            });
+            for backend in self.parked.values_mut() {
+                backend.note_local();
+            }
+            self.run_on_parked(&set).await?;
+            let about = |said: &Arc<str>| {
+                said.strip_prefix("SET LOCAL ")
+                    .is_some_and(|rest| rest.starts_with(&settings::quoted_name(&name)))
+            };
+            if self.transaction.prelude.iter().rev().find(|said| about(said)) != Some(&set) {
+                self.say_first(&set);
+            }
+        }
+        if let Some(current) = current {
+            self.switch_to(&current);
+        }
         Ok(())
     }
 
@@ -202,14 +286,38 @@ impl Session {
         })
     }
 
-    /// Acts as if there were no transaction until [`Session::step_inside`]: it is not on a shard so far.
-    pub(super) fn step_outside(&mut self) -> Transaction {
+    /// Acts as if there were no transaction until [`Session::step_inside`]: it is not on a shard so far. What is set
+    /// for the transaction alone holds all the same.
+    pub(super) fn step_outside(&mut self) -> Outside {
         self.routed_by = None;
-        std::mem::replace(&mut self.transaction, Transaction::none())
+        let settings = self.settings_now();
+        let settings = std::mem::replace(&mut self.settings, settings);
+        Outside { transaction: std::mem::replace(&mut self.transaction, Transaction::none()), settings }
     }
 
-    pub(super) fn step_inside(&mut self, transaction: Transaction) {
-        self.transaction = transaction;
+    pub(super) fn step_inside(&mut self, outside: Outside) {
+        self.transaction = outside.transaction;
+        self.settings = outside.settings;
+    }
+
+    /// The settings as a statement of the transaction has them: those of the session, and what is set for the
+    /// transaction alone.
+    pub(super) fn settings_now(&self) -> Arc<Settings> {
+        let mut settings = self.settings.clone();
+        let said = self.transaction.opening().map_or(&[][..], |(_, prelude)| prelude);
+        for text in said {
+            let parsed = polyshard_sql::statements(text).ok();
+            if let Some(Kind::Set(setting)) =
+                parsed.as_ref().and_then(|all| all.first()).map(|set| set.kind())
+                && setting.local
+            {
+                settings = match &setting.values {
+                    Some(values) => settings.with(&setting.name, &said_for_session(text, setting, values)),
+                    None => settings.without(&setting.name),
+                };
+            }
+        }
+        settings
     }
 
     /// Something that concerns the running transaction alone.
@@ -219,6 +327,11 @@ impl Session {
             let message = format!("{what} can only be used in transaction blocks");
             self.notice(Severity::Warning, &SqlError::new(state::NO_ACTIVE_TRANSACTION, message));
         } else if self.backend.is_some() {
+            if matches!(statement.kind(), Kind::Set(setting) if settings::has_meaning(&setting.name)) {
+                for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {
+                    backend.note_local();
+                }
+            }
             self.pass_query(statement.text()).await?;
             if !self.told {
                 self.run_on_parked(statement.text()).await?;
@@ -337,6 +450,7 @@ impl Session {
         for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {
             // What is noted of it was, in part, undone.
             backend.closing |= backend.set_inside;
+            backend.note_rolled_back();
         }
         if !self.transaction.search_path_changed() {
             return Ok(());

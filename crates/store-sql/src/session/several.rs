@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use polyshard_map::{Key, KeyRange, MapName, ShardId};
 use polyshard_router::{Access, Ticket, View};
-use polyshard_sql::{Param, Part, Schema, SqlError, SqlState};
+use polyshard_sql::{Param, Part, SqlError, SqlState};
 use uuid::Uuid;
 
 use super::eventual::Lasting;
 use super::global::{quietly, two_sessions};
 use super::moving::in_motion;
-use super::place::{Wanted, only_files};
+use super::place::{RoutedBy, Wanted, only_files};
 use super::{Done, Session, Stop};
 use crate::backend::Backend;
 use crate::cache::Analysed;
@@ -54,7 +54,7 @@ impl Session {
         shards: usize,
         ranges: &[(MapName, Vec<KeyRange>)],
         params: &[Param<'_>],
-        routed_by: Option<Arc<Schema>>,
+        routed_by: Option<RoutedBy>,
     ) -> Done {
         self.check_several(shards)?;
         let view = self.door.router.view();
@@ -83,7 +83,7 @@ impl Session {
         &mut self,
         parts: Vec<Part>,
         params: &[Param<'_>],
-        routed_by: Option<Arc<Schema>>,
+        routed_by: Option<RoutedBy>,
     ) -> Done {
         self.check_several(parts.len())?;
         if !self.is_eventual()
@@ -119,7 +119,7 @@ impl Session {
         parts: BTreeMap<ShardId, (Vec<Ticket>, String)>,
         finds: bool,
         lasting: Option<Box<Lasting>>,
-        routed_by: Option<Arc<Schema>>,
+        routed_by: Option<RoutedBy>,
     ) -> Done {
         // Where no server keeps the settings, those who answer for files are told of them.
         let settings = self.settings.clone();
@@ -142,7 +142,7 @@ impl Session {
         &mut self,
         parts: BTreeMap<ShardId, (Vec<Ticket>, String)>,
         finds: bool,
-        routed_by: Option<Arc<Schema>>,
+        routed_by: Option<RoutedBy>,
     ) -> Result<String, Stop> {
         let mut described = self.extended;
         let (mut tag, mut count) = (String::new(), 0_u64);
@@ -151,11 +151,7 @@ impl Session {
                 lasting.note_ranges(&tickets);
             }
             self.turn_to(&shard, tickets).await?;
-            if let Some(schema) = &routed_by
-                && schema.position < self.door.journal.position()
-            {
-                Box::pin(self.check_routed(schema)).await?;
-            }
+            self.check_routed(routed_by.as_ref()).await?;
             let mut before = None;
             self.begun().await?;
             if self.transaction.lasting.is_some() {
@@ -208,6 +204,7 @@ impl Session {
             }
             return Ok(());
         }
+        Box::pin(self.share_configs()).await?;
         let before = self.backend.as_ref().map(|backend| backend.shard.clone());
         self.park();
         let opened = self.open_with(tickets, Vec::new(), true).await;
@@ -218,6 +215,7 @@ impl Session {
     pub(super) async fn spread(&mut self, wanted: &Wanted<'_>, access: Access) -> Done {
         let (Wanted::Shard(shard) | Wanted::Keys { shard, .. }) = wanted else { return Ok(()) };
         self.settle().await?;
+        Box::pin(self.share_configs()).await?;
         if self.switch_to(shard) {
             return Box::pin(self.acquire(wanted, access)).await;
         }

@@ -14,12 +14,14 @@ use polyshard_router::{Access, View};
 use polyshard_sql::Kind;
 
 use super::extended::params;
+use super::named::Named;
 use super::statement::may_change;
 use super::{Done, Session, Stop};
 use crate::backend::{Expected, Heard, Turn, put_bind_head};
 use crate::cache::{Columns, Prepared, Way};
 use crate::codec::{self, Bind, Head, Parse};
 use crate::reply;
+use crate::settings::number_under;
 
 /// Describe of the unnamed portal.
 const DESCRIBE: &[u8] = b"P\0";
@@ -148,7 +150,7 @@ impl Session {
         let buffer = &self.client.incoming[..];
         let Series { parse, bind, tail, describes } = Series::read(buffer)?;
         let bind = Bind::read(&buffer[bind]).ok()?;
-        let prepared = self.statements.get(bind.statement)?;
+        let Named { prepared, told } = self.statements.get(bind.statement)?;
         if !bind.portal.is_empty() || prepared.inline.is_some() {
             return None;
         }
@@ -163,6 +165,10 @@ impl Session {
         let view = self.door.router.view();
         let way = self.way(prepared, &view, Looked::At)?;
         let analysis = way.analysis.as_ref().filter(|_| way.fits)?;
+        // What is prepared by this series is told anew.
+        if parse.is_none() && !Arc::ptr_eq(told, &way.description) {
+            return None;
+        }
         let values = bind.values().ok()?;
         if values.values.len() != way.description.parameters.len() {
             return None;
@@ -171,7 +177,8 @@ impl Session {
         let map = map.clone();
         let access = if analysis.writes() { Access::Write } else { Access::Read };
         self.question.clear();
-        put_bind_head(&mut self.question, way.description.id, bind.rest.len());
+        let id = number_under(way.description.id, self.settings.meaning());
+        put_bind_head(&mut self.question, id, bind.rest.len());
         self.question.put_slice(bind.rest);
         self.question.put_slice(&buffer[tail.clone()]);
         if self.begin_watching(way.word) {
@@ -207,8 +214,8 @@ impl Session {
         if turn.lend().await.is_err() {
             return Ok(Taken::Not);
         }
-        // It may have waited long for the session: what was true of the tables must still be so.
-        let outdated = way.basis.position < self.door.journal.position();
+        // It may have waited long for the session: what was true of the tables, and of the rights, must still be so.
+        let outdated = way.basis.position < self.door.journal.position() || self.is_limited();
         if outdated
             || !turn.has(&self.settings, way.description.id)
             || !self.door.host.quotas().try_admit(&map, &key)

@@ -9,7 +9,7 @@ use polyshard_sql::{
     Volatility,
 };
 
-use super::place::{Wanted, is_outdated, no_files, unknown_outcome};
+use super::place::{RoutedBy, Wanted, is_outdated, no_files, unknown_outcome};
 use super::transaction::failed_transaction;
 use super::{Done, Session, Stop};
 use crate::cache::Analysed;
@@ -71,7 +71,7 @@ impl Session {
         analysed: &Analysed,
         params: &[Param<'_>],
     ) -> Result<(Route, Arc<Analysis>), Stop> {
-        let schema = self.current_schema().await?;
+        let mut schema = self.current_schema().await?;
         if let Kind::Ddl(ddl) = analysed.statement.kind()
             && ddl.temporary
         {
@@ -80,11 +80,22 @@ impl Session {
             self.transaction.temporary.push(name);
             self.transaction.apart = self.door.cache.passing_position();
         }
-        let basis = self.basis(schema.position);
-        let analysis = analysed.analysis(&basis, |statement| {
-            let search_path = &basis.search_path;
-            polyshard_sql::analyse(statement, &Context { schema: &schema, search_path, strict: basis.strict })
-        })?;
+        let analysis = loop {
+            let basis = self.basis(schema.position);
+            let analysis = analysed.analysis(&basis, |statement| {
+                let search_path = &basis.search_path;
+                polyshard_sql::analyse(
+                    statement,
+                    &Context { schema: &schema, search_path, strict: basis.strict },
+                )
+            })?;
+            if !self.may_be_new(&analysis)
+                || !Box::pin(self.look_for_new(&analysed.statement, &analysis, &schema)).await?
+            {
+                break analysis;
+            }
+            schema = self.current_schema().await?;
+        };
         let view = self.door.router.view();
         let maps = ViewMaps(&view);
         if let Some(leave) = &self.under {
@@ -94,11 +105,12 @@ impl Session {
             true => analysis.route_with_moves(params, &maps)?,
             false => analysis.route(params, &maps)?,
         };
+        let routed_by = self.routed_by(schema.clone());
         self.judge(&analysed.statement, &analysis, &route, &schema)?;
         let route = self.pinned(route, analysed.statement.kind(), &analysis, &schema)?;
         self.check_declared(&analysis)?;
         if self.transaction.schema.is_none() {
-            self.routed_by = Some(schema);
+            self.routed_by = Some(routed_by);
         }
         Ok((route, analysis))
     }
@@ -175,6 +187,7 @@ impl Session {
         match Wanted::of(&route) {
             Some(wanted) => {
                 self.check_global(&analysis)?;
+                self.order_locks(&wanted, &analysis).await?;
                 let done = self.run_here(&wanted, statement.text(), statement, &analysis).await;
                 if done.is_ok() {
                     self.tell_explained(statement, &route, &analysis);
@@ -364,6 +377,7 @@ impl Session {
     /// Notes what a statement may do to the shard that works for us, and to its session.
     pub(super) fn note_effects(&mut self, statement: &Statement, analysis: &Analysis) {
         self.note_write(may_change(analysis));
+        self.note_configs(statement, analysis);
         if let (Kind::Declare(cursor), Some(backend)) = (statement.kind(), &mut self.backend)
             && cursor.hold
             && !backend.cursors.contains(&cursor.name)
@@ -458,12 +472,12 @@ impl Session {
         }
         match route {
             Route::Many { .. } if reads(analysed.statement.kind()) => {
-                self.run_across(&analysed.statement, &route, params).await
+                self.run_across(&analysed.statement, &route, params, routed_by.as_ref()).await
             }
             Route::Many { ranges, .. } if matches!(analysed.statement.kind(), Kind::Copy(_)) => {
                 let statement = analysed.statement.clone();
                 let Kind::Copy(copy) = statement.kind() else { return Ok(()) };
-                self.copy_many(&statement, copy, &ranges).await
+                self.copy_many(&statement, copy, &ranges, routed_by.as_ref()).await
             }
             Route::Many { shards, ranges } => {
                 self.write_many(analysed, shards.len(), &ranges, params, routed_by).await
@@ -472,12 +486,23 @@ impl Session {
             Route::Rekey(rekey) => Box::pin(self.move_rows(analysed, &rekey, params, routed_by)).await,
             Route::ReferenceWrite => {
                 let alone = self.begin_alone();
-                let done = self.write_reference(analysed, params).await;
+                let done = match self.go_global_as_routed(routed_by).await {
+                    Ok(()) => self.write_reference(analysed, params).await,
+                    Err(stop) => Err(stop),
+                };
                 self.end_and_tell(alone, done).await
             }
             Route::Everywhere => {
                 let alone = self.begin_alone();
-                let done = self.change_schema(analysed, params).await;
+                let ready = match analysed.statement.kind() {
+                    // In no transaction.
+                    Kind::Vacuum => Ok(()),
+                    _ => self.go_global_as_routed(routed_by).await,
+                };
+                let done = match ready {
+                    Ok(()) => self.change_schema(analysed, params).await,
+                    Err(stop) => Err(stop),
+                };
                 self.end_and_tell(alone, done).await
             }
             _ => Err(SqlError::new(SqlState::INTERNAL_ERROR, "a statement for one shard was not sent to it")
@@ -519,6 +544,15 @@ impl Session {
         Ok(())
     }
 
+    /// For users whose rights are limited, looks at these again once the transaction has its sessions on all shards.
+    async fn go_global_as_routed(&mut self, routed_by: Option<RoutedBy>) -> Done {
+        if self.who.is_none() || self.transaction.global.is_some() {
+            return Ok(());
+        }
+        self.go_global().await?;
+        self.check_routed(routed_by.as_ref()).await
+    }
+
     /// A schema change, on every shard; how its answer ends, if that was not told.
     async fn change_schema(
         &mut self,
@@ -531,7 +565,12 @@ impl Session {
         }
         self.door.journal.check_ddl(statement)?;
         let text = self.literal_text(analysed, params).await?;
-        let tag = self.run_everywhere(&text, EntryKind::Schema).await?;
+        let added = self.added_columns(statement).await?;
+        let text = added.as_ref().map_or(&text, |added| &added.first);
+        let tag = self.run_everywhere(text, EntryKind::Schema).await?;
+        for then in added.iter().flat_map(|added| &added.then) {
+            self.run_everywhere(then, EntryKind::Schema).await?;
+        }
         if *statement.kind() == Kind::Do {
             // Code that is not looked into may leave settings and temporary tables behind.
             for backend in self.backend.iter_mut().chain(self.parked.values_mut()) {

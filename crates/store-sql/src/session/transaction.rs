@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use polyshard_map::ShardId;
 use polyshard_router::View;
 use polyshard_schema::Declaration;
 use polyshard_sql::{Isolation, Schema, SqlError, Statement, TransactionModes};
@@ -80,6 +81,8 @@ pub(crate) struct Transaction {
     pub(super) search_path_after: Option<Arc<[String]>>,
     /// What was set for it alone.
     local_names: BTreeSet<String>,
+    /// What its statements have set by set_config, and on which shard: the value is known there alone.
+    pub(super) configs: Vec<(ShardId, String)>,
 }
 
 /// What a transaction passes on to the one that AND CHAIN begins.
@@ -126,6 +129,7 @@ impl Transaction {
             search_path_set: false,
             search_path_after: None,
             local_names: BTreeSet::new(),
+            configs: Vec::new(),
         }
     }
 
@@ -392,9 +396,11 @@ impl Session {
             }
             _ => {}
         }
+        let mut told = Ok(());
         if let Some(global) = transaction.global {
             if commit {
-                self.commit_global(global).await?;
+                // It is committed whatever comes of this, and the rest of it too.
+                told = self.commit_global(global).await?;
             } else {
                 self.roll_back_global(global).await;
             }
@@ -410,6 +416,7 @@ impl Session {
         if commit {
             self.declare_after(transaction.after).await?;
         }
+        told?;
         if !self.parked.is_empty() {
             if commit {
                 return self.commit_several(transaction.lasting).await;

@@ -55,6 +55,7 @@ impl From<Refusal> for SqlError {
 impl Session {
     /// Carries out a statement about users.
     pub(super) async fn user_statement(&mut self, statement: &Statement, ddl: &Ddl) -> Done {
+        self.read_rights().await?;
         self.check_admin()?;
         if self.transaction.is_explicit() {
             let message = format!("{} cannot run inside a transaction block", ddl.tag);
@@ -77,9 +78,9 @@ impl Session {
                 tracing::info!(user = asked.name, by = self.user_name(), verb = ?asked.verb, "password set");
             }
         }
-        if let Err(error) = self.door.router.refresh().await {
-            tracing::debug!(%error, "a user is known here a moment later");
-        }
+        // A process that does not know that a user is gone would let him in.
+        let told = self.door.router.everybody_knows().await;
+        told.map_err(|error| reply::of_router(&error))?;
         // As PostgreSQL says it, which makes no difference between the two.
         reply::complete(&mut self.client.out, &ddl.tag.replace("USER", "ROLE"));
         Ok(())
@@ -115,6 +116,16 @@ impl Session {
             serde_json::to_value(&body).map_err(|_| unreadable(name))
         };
         self.door.catalog.put_user(USER_STORE, name, change).await.map(drop).map_err(SqlError::from)
+    }
+
+    /// Reads the users as they are in the catalog now, for what is done there without a session that would have seen to
+    /// it. The user of the configuration is not among them.
+    pub(super) async fn read_rights(&self) -> Result<(), SqlError> {
+        if self.who.is_none() {
+            return Ok(());
+        }
+        let read = Box::pin(self.door.router.refresh()).await;
+        read.map_err(|error| reply::of_router(&error))
     }
 
     /// Only who may do everything makes users.

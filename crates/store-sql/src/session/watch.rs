@@ -57,7 +57,7 @@ impl Session {
                 b'B' => codec::Bind::read(body)
                     .ok()
                     .and_then(|bind| self.statements.get(bind.statement))
-                    .map(|prepared| word(prepared.text.as_bytes())),
+                    .map(|named| word(named.prepared.text.as_bytes())),
                 _ => None,
             };
         }

@@ -16,6 +16,7 @@ mod first_steps;
 mod growing;
 mod lane;
 mod moving;
+mod never_wrong;
 mod point;
 mod prepared;
 mod programs;

@@ -10,9 +10,8 @@ use polyshard_engine::{Dialect, Rows, Statement};
 use polyshard_map::{HashSpec, Key, KeyType, MapDefinition, MapName, Scheme};
 use polyshard_router::Access;
 use polyshard_shard::{Dataset, Placement, StoreSchema};
-use polyshard_sql::SqlError;
-use polyshard_store::Store;
-use polyshard_store_sql::{Enlisted, Enlisting, Limits, Step, StoreFunction, Stores};
+use polyshard_store::{AllCalls, Call, Calls, Error, Preparing, Step};
+use polyshard_store_sql::Limits;
 
 use crate::support::{Cluster, OTHER, Setup, refusal, rows};
 use crate::transactions::script;
@@ -256,21 +255,11 @@ async fn copy_takes_each_row_to_its_shard_and_back() {
 /// Another store: it keeps things of tenants, which `polyshard.keep` adds.
 struct Things;
 
-const KEEP: StoreFunction = StoreFunction { name: "keep", parameters: &["tenant", "thing"], required: 2 };
-
-impl Stores for Things {
-    fn functions(&self) -> &'static [StoreFunction] {
-        &[KEEP]
-    }
-
-    fn concerned(&self, _: &str, arguments: &[Option<String>]) -> (&'static Store, String) {
-        (&OTHER, arguments[0].clone().unwrap_or_default())
-    }
-
-    fn enlist<'a>(&'a self, _: &'a str, arguments: Vec<Option<String>>) -> Enlisting<'a> {
+impl Calls for Things {
+    fn prepare<'a>(&'a self, _: &'a str, arguments: Vec<Option<String>>) -> Preparing<'a> {
         let [Some(tenant), Some(thing)] = arguments.as_slice() else { panic!("{arguments:?}") };
         let (tenant, thing) = (tenant.parse().unwrap(), thing.parse().unwrap());
-        Box::pin(async move { Ok(Box::new(Keeping::new(tenant, thing)) as Box<dyn Enlisted>) })
+        Box::pin(async move { Ok(Box::new(Keeping::new(tenant, thing)) as Box<dyn Call>) })
     }
 }
 
@@ -296,7 +285,7 @@ impl Keeping {
     }
 }
 
-impl Enlisted for Keeping {
+impl Call for Keeping {
     fn map(&self) -> &MapName {
         &self.map
     }
@@ -309,17 +298,17 @@ impl Enlisted for Keeping {
         Access::Write
     }
 
-    fn dataset(&self, dialect: Dialect) -> Dataset {
-        Dataset {
+    fn registration(&self, dialect: Dialect) -> Vec<Dataset> {
+        vec![Dataset {
             name: "things".to_owned(),
             map: self.map.clone(),
             table: dialect.own_table("thing"),
             placement: Placement::Column("placement".to_owned()),
             rows: polyshard_shard::TableRows::All,
-        }
+        }]
     }
 
-    fn step(&mut self, _: Dialect, _: Option<&Rows>) -> Result<Step, SqlError> {
+    fn step(&mut self, _: Dialect, _: Option<&Rows>) -> Result<Step, Error> {
         Ok(self.insert.take().map_or(Step::Done(Some("kept".to_owned())), Step::Run))
     }
 }
@@ -342,7 +331,7 @@ async fn another_stores_writes_on_several_shards_are_all_or_nothing() {
     let setup = Setup {
         failpoint: Some(failpoint),
         limits: Limits { prepared_patience: Duration::ZERO, ..Limits::default() },
-        stores: Some(Arc::new(Things)),
+        calls: AllCalls::new(vec![(&OTHER, Arc::new(Things) as Arc<dyn Calls>)]),
         schema: Some(StoreSchema { statements: things, shared: &[] }),
         ..Setup::default()
     };

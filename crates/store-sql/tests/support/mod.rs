@@ -15,7 +15,7 @@ use polyshard_mover::Mover;
 use polyshard_router::{Router, RouterOptions};
 use polyshard_schema::{Journal, JournalOptions};
 use polyshard_shard::{OpId, RouterId, ShardOptions};
-use polyshard_store::{Host, HostParts, Store, Stores};
+use polyshard_store::{AllCalls, Function, Host, HostParts, Parameter, Store, Stores};
 use polyshard_store_sql::{Door, Limits, Login, Parts, Random, STORE};
 use polyshard_testkit::postgres::{Durability, PgOptions, PgServer};
 use polyshard_wire::{Limits as ListenerLimits, Listener, Served, Shutdown, ShutdownTrigger};
@@ -27,7 +27,12 @@ use uuid::Uuid;
 pub const PASSWORD: &str = "a password";
 
 /// A store beside this one.
-pub static OTHER: Store = Store::new("other", "things");
+pub static OTHER: Store = Store { functions: &[KEEP], ..Store::new("other", "things") };
+const KEEP: Function = Function {
+    name: "keep",
+    parameters: &[Parameter::text("tenant"), Parameter::text("thing")],
+    about: "keeps a thing",
+};
 pub const STORES: Stores = Stores(&[&STORE, &OTHER]);
 
 /// A process with an SQL door.
@@ -87,7 +92,7 @@ pub struct Setup {
     pub patience: Duration,
     pub failpoint: Option<polyshard_catalog::Failpoint>,
     /// Another store, whose functions can be called.
-    pub stores: Option<Arc<dyn polyshard_store_sql::Stores>>,
+    pub calls: AllCalls,
     /// What it keeps on every shard.
     pub schema: Option<polyshard_shard::StoreSchema>,
 }
@@ -101,7 +106,7 @@ impl Default for Setup {
             raw_max: 20,
             patience: Options::default().acquire_timeout,
             failpoint: None,
-            stores: None,
+            calls: AllCalls::default(),
             schema: None,
         }
     }
@@ -197,7 +202,7 @@ impl Cluster {
             random,
             clock: Arc::new(micros),
             failpoint: setup.failpoint.clone(),
-            stores: setup.stores.clone(),
+            calls: setup.calls.clone(),
         };
         let door = Arc::new(Door::new(parts));
         let prepared = door.clone();

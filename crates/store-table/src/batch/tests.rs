@@ -17,6 +17,7 @@ fn request(content_type: &str, body: &str) -> Request {
         query: Vec::new(),
         headers,
         body: body.as_bytes().to_vec(),
+        stream: None,
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
     }
 }

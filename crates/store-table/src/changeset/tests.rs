@@ -48,6 +48,7 @@ fn batch(parts: &[String]) -> Request {
         query: Vec::new(),
         headers,
         body: body.into_bytes(),
+        stream: None,
         peer: ([127, 0, 0, 1], 1).into(),
     }
 }
@@ -122,5 +123,5 @@ fn parts_that_share_a_head_are_checked_one_by_one() {
         read(&batch(&many)).err().unwrap().message().starts_with("99:The batch request operation exceeds")
     );
     assert_eq!(read(&batch(&many[1..])).unwrap().changes.len(), 100);
-    assert!(read(&batch(&[])).err().unwrap().message().contains("empty"));
+    assert_eq!(read(&batch(&[])).err().unwrap().reason(), Some("the change set is empty"));
 }

@@ -130,8 +130,9 @@ impl Lexer<'_> {
             "ge" => Token::Compare(Op::Ge),
             "lt" => Token::Compare(Op::Lt),
             "le" => Token::Compare(Op::Le),
-            "true" => Token::Literal(EdmValue::Boolean(true)),
-            "false" => Token::Literal(EdmValue::Boolean(false)),
+            // As some languages write them.
+            "true" | "True" => Token::Literal(EdmValue::Boolean(true)),
+            "false" | "False" => Token::Literal(EdmValue::Boolean(false)),
             "NaN" | "INF" | "Infinity" => {
                 let number = parse_double(&word).expect("these three are doubles");
                 Token::Literal(EdmValue::Double(number))

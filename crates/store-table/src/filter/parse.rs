@@ -2,14 +2,26 @@
 
 use super::lex::{Placed, Token, lex, wrong};
 use super::{COMPARISONS_MAX, DEPTH_MAX, Expr, FilterError, Operand};
+use crate::edm::EdmValue;
 
 pub(super) fn parse(text: &str) -> Result<Expr, FilterError> {
     let tokens = lex(text)?;
     let mut parser = Parser { text, tokens: tokens.into_iter().peekable(), conditions: 0, depth: 0 };
     let root = parser.or()?;
     match parser.tokens.next() {
-        None => Ok(root),
+        None if is_condition(&root) => Ok(root),
+        None => Err(wrong(text, 0, "a value alone is no condition: compare it with a property")),
         Some((_, at)) => Err(wrong(text, at, "'and', 'or' or the end is expected")),
+    }
+}
+
+/// Whether every value that stands for itself is a truth value. Only the whole tells: in `(1) eq a` it does not.
+fn is_condition(expr: &Expr) -> bool {
+    match expr {
+        Expr::And(left, right) | Expr::Or(left, right) => is_condition(left) && is_condition(right),
+        Expr::Not(inner) => is_condition(inner),
+        Expr::Truth(Operand::Literal(value)) => matches!(value, EdmValue::Boolean(_)),
+        Expr::Truth(Operand::Property(_)) | Expr::Compare { .. } => true,
     }
 }
 

@@ -69,6 +69,12 @@ fn every_kind_of_literal_and_operator() {
         "Age ne 41 and Name gt 'O'",
         "PartitionKey eq 'p1' and RowKey eq 'r''5'",
         "Active eq Active",
+        "Active eq True",
+        "(Age eq 42)and(Active eq True )",
+        "Active ne False",
+        "True",
+        "(1) eq 1",
+        "(1) lt Age",
         "Age eq 0042",
     ];
     for text in yes {
@@ -132,6 +138,16 @@ fn what_is_no_filter_is_refused_with_its_place() {
         "Age eq 1,",
         "Age eq null",
         "null ne Age",
+        "1",
+        "(1)",
+        "'a'",
+        "not (1)",
+        "Age eq 42 or 1",
+        "(1) and Active",
+        "(1 1 1)",
+        "(1 === 1)",
+        "(\"a\" eq \"a\")",
+        "(Name eq 'a' eq 5.0)",
     ];
     for text in bad {
         assert!(matches!(Filter::parse(text), Err(FilterError::Syntax { .. })), "{text}");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use polyshard_azure_storage::Timestamp;
 use polyshard_engine::{self as engine, Batch, Expect, Rows, Statement};
-use polyshard_router::{Access, Router, Ticket};
-use polyshard_store::register_dataset;
+use polyshard_router::{Access, Ticket};
+use polyshard_store::Kit;
 
 use super::rows::{self, Target};
 use super::statements::texts;
@@ -16,7 +16,6 @@ use super::{Home, StoreError, TURNS, TableStore, broken, number, timestamp};
 use crate::entity::{PartitionKey, Properties, RowKey};
 use crate::etag::IfMatch;
 use crate::name::TableName;
-use crate::schema::ENTITIES;
 
 /// Changes in one transaction, as with the service.
 pub const CHANGES_MAX: usize = 100;
@@ -95,7 +94,7 @@ impl TableStore {
         let mut turn = None;
         for _ in 0..TRIES_MAX {
             let work = Work {
-                router: self.kit.router().clone(),
+                kit: self.kit.clone(),
                 home: home.clone(),
                 partition: partition.clone(),
                 changes: changes.clone(),
@@ -124,9 +123,9 @@ impl TableStore {
     }
 
     async fn attempt(&self, work: Work) -> Result<Attempt, StoreError> {
-        let (map, key) = (work.home.record.map.clone(), work.home.key.clone());
+        let (record, key) = (work.home.record.clone(), work.home.key.clone());
         let work = async move |ticket: &Ticket| work.run(ticket).await;
-        Ok(self.kit.router().call(&map, &key, Access::Write, work).await?)
+        Ok(self.kit.router().call_for(&record, &key, Access::Write, work).await?)
     }
 
     /// Why a change found nothing to do; none if it may succeed when tried again.
@@ -156,7 +155,7 @@ impl TableStore {
 
 /// An attempt at some changes. It owns what it needs, so that it can be made again on another shard.
 struct Work {
-    router: Arc<Router>,
+    kit: Kit,
     home: Arc<Home>,
     partition: PartitionKey,
     changes: Arc<[Change]>,
@@ -167,7 +166,7 @@ impl Work {
     async fn run(&self, ticket: &Ticket) -> Result<Attempt, engine::Error> {
         // A change of what must be there registers nothing: the table may never have had a row.
         if self.changes.iter().any(|change| change.kind.may_add()) {
-            register_dataset(&self.router, ticket, &self.home.record, ENTITIES).await?;
+            self.kit.register(ticket, &self.home.record).await?;
         }
         let (texts, target) = (texts(ticket.dialect()), self.target());
         if let Some(inserts) = target.insert_all(texts, &self.changes) {

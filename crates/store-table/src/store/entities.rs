@@ -38,7 +38,7 @@ impl TableStore {
             let get = if texts.by_placement { get.bind(placement.clone()) } else { get };
             ticket.read(get).await
         };
-        let rows = self.kit.router().call(&home.record.map, &home.key, Access::Read, work).await?;
+        let rows = self.kit.router().call_for(&home.record, &home.key, Access::Read, work).await?;
         Ok(rows.into_iter().next())
     }
 }

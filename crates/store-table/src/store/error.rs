@@ -3,7 +3,7 @@
 use polyshard_catalog::CatalogError;
 use polyshard_engine as engine;
 use polyshard_router::RouterError;
-use polyshard_store::OverQuota;
+use polyshard_store::{Error, OverQuota};
 
 use crate::entity::InputError;
 
@@ -52,24 +52,33 @@ pub enum StoreError {
         /// How.
         detail: String,
     },
+    /// What every store can be refused for.
+    #[error(transparent)]
+    Kit(#[from] Error),
     /// Slow down.
     #[error(transparent)]
     OverQuota(#[from] OverQuota),
     /// The router's answer.
     #[error(transparent)]
-    Router(#[from] RouterError),
-    /// The catalog's answer.
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
+    Router(RouterError),
+}
+
+impl From<RouterError> for StoreError {
+    fn from(error: RouterError) -> StoreError {
+        match error {
+            // Deleted since it was looked up.
+            RouterError::Catalog(CatalogError::NoSuchDataset(name)) => StoreError::NoSuchTable(
+                name.split_once(' ').map_or(name.clone(), |(_, name)| name.to_owned()),
+            ),
+            other => StoreError::Router(other),
+        }
+    }
 }
 
 impl StoreError {
     /// Whether the change may have been made all the same.
     pub fn is_outcome_unknown(&self) -> bool {
-        matches!(
-            self,
-            StoreError::Router(RouterError::Engine(engine::Error::OutcomeUnknown { .. }))
-                | StoreError::Catalog(CatalogError::Engine(engine::Error::OutcomeUnknown { .. }))
-        )
+        matches!(self, StoreError::Router(RouterError::Engine(engine::Error::OutcomeUnknown { .. })))
+            || matches!(self, StoreError::Kit(error) if error.is_outcome_unknown())
     }
 }

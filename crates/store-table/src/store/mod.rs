@@ -14,11 +14,13 @@ pub(crate) mod transact;
 use std::sync::Arc;
 
 use polyshard_azure_storage::Timestamp;
-use polyshard_catalog::{DatasetRecord, KeyPart, KeyRule};
+use polyshard_catalog::{DatasetRecord, KeyRule};
 use polyshard_engine as engine;
-use polyshard_map::{Key, Map, MapName};
+use polyshard_map::{Key, Map};
 use polyshard_router::RouterError;
-use polyshard_store::{Kit, Store};
+use polyshard_store::{
+    DatasetName, Datasets, DefaultMap, Endpoint, KeyColumn, Kit, NameError, StartError, Started, Store,
+};
 use tokio::sync::{Mutex, Notify};
 
 pub use changes::{CHANGES_MAX, Change, ChangeKind};
@@ -28,16 +30,44 @@ pub(crate) use rights::Doing;
 pub use tables::{Listed, Policy};
 
 use crate::entity::PartitionKey;
+use crate::handler::TableService;
 use crate::name::TableName;
 
 /// The store, as it describes itself.
 pub static STORE: Store = Store {
     formerly: &["tables"],
     ignores_case: true,
-    family: Some(polyshard_azure_storage::FAMILY),
+    family: Some(&polyshard_azure_storage::FAMILY),
     schema: Some(crate::schema),
+    tables: &[crate::schema::ENTITIES],
+    datasets: Some(DATASETS),
+    former_settings: Some(tables::FORMER_SETTINGS),
+    endpoints: &[Endpoint { name: "table", about: "Azure Table Storage", scheme: "http", port: 10002 }],
+    functions: crate::calls::FUNCTIONS,
+    start: Some(start),
     ..Store::new("table", "tables of entities")
 };
+
+fn start(kit: Kit) -> Result<Started, StartError> {
+    let store = Arc::new(TableStore::new(kit.clone()));
+    let service = Arc::new(TableService::new(store.clone()));
+    let handler = polyshard_azure_storage::handler(&kit, "table", service)?;
+    Ok(Started { handlers: vec![handler], jobs: vec![store.keep_tidy()], calls: Some(store) })
+}
+const DATASETS: Datasets = Datasets {
+    noun: "table",
+    attribute: "PartitionKey",
+    attributes: &["PartitionKey"],
+    name_attribute: None,
+    key_columns: &[KeyColumn {
+        table: crate::schema::ENTITIES,
+        attribute: "PartitionKey",
+        column: crate::schema::PARTITION_KEY_COLUMN,
+    }],
+    parse: |account, name| TableName::new(account, name).map(DatasetName::from).map_err(NameError::of),
+    map: DefaultMap::hash_of_text(DEFAULT_MAP),
+};
+
 /// The map of tables that are not bound to another one.
 pub const DEFAULT_MAP: &str = "tables";
 
@@ -46,7 +76,7 @@ const TURNS: usize = 64;
 
 /// How a table that is not bound otherwise is placed: by partition key.
 pub fn default_rule() -> KeyRule {
-    KeyRule { attribute: "PartitionKey".to_owned(), part: KeyPart::Whole }
+    DATASETS.rule()
 }
 
 /// All tables of a cluster, as one process sees them.
@@ -71,9 +101,13 @@ impl TableStore {
         TableStore { kit, turns: std::array::from_fn(|_| Mutex::new(())), deleted: Arc::default() }
     }
 
+    /// What it works with.
+    pub(crate) fn kit(&self) -> &Kit {
+        &self.kit
+    }
+
     async fn record(&self, table: &TableName) -> Result<Arc<DatasetRecord>, StoreError> {
-        let found = self.kit.router().dataset(STORE.id, table.dataset()).await?;
-        found.ok_or_else(|| StoreError::NoSuchTable(table.to_string()))
+        self.kit.dataset(table.id()).await.map_err(|error| tables::missing(table, error))
     }
 
     async fn home(&self, table: &TableName, partition: &PartitionKey) -> Result<Home, StoreError> {
@@ -92,11 +126,6 @@ fn place(record: &DatasetRecord, map: &Map, partition: &PartitionKey) -> Result<
     let key = key.map_err(|error| misplaced(error.to_string()))?;
     let placement = map.placement(&key).map_err(|error| misplaced(error.to_string()))?;
     Ok((key, placement.into_vec()))
-}
-
-/// The default map's name.
-fn default_map() -> MapName {
-    MapName::new(DEFAULT_MAP).expect("a good name")
 }
 
 /// The number of a dataset's rows.

@@ -99,7 +99,7 @@ impl TableStore {
         drop(view);
         self.kit.host().quotas().admit_to(record, Some(&key), 1)?;
         let work = async move |ticket: &Ticket| plan.page(std::slice::from_ref(ticket)).await;
-        self.kit.router().call(&record.map, &[key], Access::Read, work).await?
+        self.kit.router().call_for(record, &[key], Access::Read, work).await?
     }
 
     /// Tickets are held for the whole page: no range can change its shard while rows of both are merged.
@@ -116,14 +116,12 @@ impl TableStore {
                 Err(error) => error,
             };
             tries += 1;
-            let refused = matches!(error, RouterError::Engine(engine::Error::SessionRefused(_)));
-            if tries >= TRIES_MAX || !(error.is_retryable() || refused) {
+            // As with requests for keys: after a wait for a range that is being switched, the client decides.
+            let waited = matches!(error, RouterError::Moving(_));
+            if tries >= TRIES_MAX || waited || !self.kit.router().heal(&error).await {
                 return Err(error.into());
             }
             tokio::time::sleep(RETRY_AFTER * (1 << tries)).await;
-            if refused {
-                self.kit.router().refresh().await?;
-            }
         }
     }
 }

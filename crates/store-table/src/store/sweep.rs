@@ -1,9 +1,8 @@
 //! Removes, in the background, the entities of tables that are gone.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use polyshard_store::{PeriodicTask, Upkeep};
+use polyshard_store::{PeriodicTask, Removal, Upkeep};
 
 use super::statements::texts;
 use super::{STORE, TableStore};
@@ -12,25 +11,18 @@ use super::{STORE, TableStore};
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// How the entities of tables that are gone are found and removed.
-const UPKEEP: Upkeep = Upkeep {
-    store: STORE.id,
-    any: |dialect| texts(dialect).any.clone(),
-    remove: |dialect| texts(dialect).remove_some.clone(),
+static UPKEEP: Upkeep = Upkeep {
+    store: &STORE,
+    removals: &[Removal {
+        any: |dialect| texts(dialect).any.clone(),
+        remove: |dialect| texts(dialect).remove_some.clone(),
+    }],
 };
 
 impl TableStore {
     /// Starts the task that removes what nobody can see any more.
-    pub fn keep_tidy(self: &Arc<Self>) -> PeriodicTask {
-        let store = self.clone();
-        PeriodicTask::start(
-            "removes entities of deleted tables",
-            SWEEP_EVERY,
-            self.deleted.clone(),
-            move || {
-                let store = store.clone();
-                async move { store.sweep().await }
-            },
-        )
+    pub fn keep_tidy(&self) -> PeriodicTask {
+        UPKEEP.start(&self.kit, SWEEP_EVERY, self.deleted.clone())
     }
 
     /// One round of it.

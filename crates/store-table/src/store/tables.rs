@@ -1,24 +1,26 @@
 //! Creating, deleting and listing tables, and what is kept about them and about an account.
 
-use polyshard_catalog::{CatalogError, DatasetRecord};
+use polyshard_azure_storage::{PropertiesPatch, ServiceProperties};
+use polyshard_catalog::is_account_record;
+use polyshard_store::{Body, Created, Error, ErrorKind, FormerSettings, read_body};
 use serde::{Deserialize, Serialize};
 
-use super::{STORE, StoreError, TableStore, default_map, default_rule};
+use super::{StoreError, TableStore};
 use crate::edm::Scalar;
 use crate::filter::Filter;
 use crate::name::TableName;
 
-/// The format of what the catalog keeps about a table.
-const FORMAT: u32 = 1;
-
 /// What the catalog keeps about a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Body {
-    format: u32,
+struct TableBody {
     /// The name as it was first written.
     name: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     policies: Vec<Policy>,
+}
+
+impl Body for TableBody {
+    const FORMAT: u32 = 1;
 }
 
 /// A stored access policy of a table.
@@ -38,11 +40,18 @@ pub struct Policy {
 }
 
 /// What the catalog keeps about an account's table service.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct AccountBody {
-    format: u32,
-    properties: serde_json::Value,
+    properties: ServiceProperties,
 }
+
+impl Body for AccountBody {
+    const FORMAT: u32 = 1;
+}
+
+/// Where an earlier program kept it.
+pub(super) const FORMER_SETTINGS: FormerSettings =
+    FormerSettings { store: "table", name: |account| format!("{account}/$service") };
 
 /// A part of a list of tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,30 +65,23 @@ pub struct Listed {
 impl TableStore {
     /// Creates a table.
     pub async fn create_table(&self, table: &TableName) -> Result<(), StoreError> {
-        let body = Body { format: FORMAT, name: table.name().to_owned(), policies: Vec::new() };
-        self.create(table.dataset(), &body).await.map_err(|error| match error {
-            CatalogError::Exists(_) => StoreError::TableExists(table.to_string()),
-            other => failed(other),
-        })
+        let body = TableBody { name: table.name().to_owned(), policies: Vec::new() };
+        match self.kit.create(table.id(), &body).await? {
+            Created::New => Ok(()),
+            Created::Already(_) => Err(StoreError::TableExists(table.to_string())),
+        }
     }
 
     /// Deletes a table. It is gone at once; its entities are removed in the background.
     pub async fn delete_table(&self, table: &TableName) -> Result<(), StoreError> {
-        let gone = self.kit.driver().retire_dataset(STORE.id, table.dataset(), self.now_ms()).await;
-        self.kit.router().refresh().await?;
-        match gone {
-            Ok(_) => {
-                self.deleted.notify_one();
-                Ok(())
-            }
-            Err(CatalogError::NoSuchDataset(_)) => Err(StoreError::NoSuchTable(table.to_string())),
-            Err(error) => Err(failed(error)),
-        }
+        let deleted = self.kit.delete(table.id()).await;
+        self.deleted.notify_one();
+        deleted.map_err(|error| missing(table, error))
     }
 
     /// Whether a table is there; the name as it was first written.
     pub async fn table(&self, table: &TableName) -> Result<String, StoreError> {
-        read_body(&*self.record(table).await?).map(|body| body.name)
+        Ok(read_body::<TableBody>(&*self.record(table).await?)?.name)
     }
 
     /// Tables of an account, from a name on.
@@ -90,26 +92,23 @@ impl TableStore {
         from: Option<&str>,
         top: usize,
     ) -> Result<Listed, StoreError> {
-        self.kit.router().refresh().await?;
+        // Without the catalog the list is as old as what this process has heard.
+        self.kit.catch_up().await;
         let view = self.kit.router().view();
-        let prefix = format!("{account}/");
-        let from = format!("{prefix}{}", from.unwrap_or_default().to_ascii_lowercase());
+        let from = from.unwrap_or_default().to_ascii_lowercase();
         let mut listed = Listed::default();
-        for ((store, dataset), record) in view.datasets.range((STORE.id.to_owned(), from)..) {
-            if store != STORE.id || !dataset.starts_with(&prefix) {
-                break;
-            }
-            // What is kept about the account itself.
-            if dataset[prefix.len()..].starts_with('$') {
+        for (place, record) in self.kit.datasets(&view, account, &from) {
+            // What an earlier program kept about the account itself.
+            if is_account_record(&record.name) {
                 continue;
             }
-            let name = read_body(record)?.name;
+            let name = read_body::<TableBody>(record)?.name;
             let value = |property: &str| (property == "TableName").then_some(Scalar::String(&name));
             if !filter.is_none_or(|filter| filter.matches(&value)) {
                 continue;
             }
             if listed.names.len() >= top {
-                listed.next = Some(dataset[prefix.len()..].to_owned());
+                listed.next = Some(place.to_owned());
                 break;
             }
             listed.names.push(name);
@@ -119,93 +118,62 @@ impl TableStore {
 
     /// The stored access policies of a table.
     pub async fn policies(&self, table: &TableName) -> Result<Vec<Policy>, StoreError> {
-        read_body(&*self.record(table).await?).map(|body| body.policies)
+        Ok(read_body::<TableBody>(&*self.record(table).await?)?.policies)
     }
 
     /// Replaces the stored access policies of a table.
     pub async fn set_policies(&self, table: &TableName, policies: Vec<Policy>) -> Result<(), StoreError> {
-        let change = |body: &mut serde_json::Value| -> Result<(), StoreError> {
-            let mut parsed: Body = parse(body)?;
-            parsed.policies = policies;
-            *body = to_json(&parsed);
+        let edit = |body: &mut TableBody| {
+            body.policies = policies;
             Ok(())
         };
-        let changed = self.kit.driver().update_dataset(STORE.id, table.dataset(), change).await;
-        self.kit.router().refresh().await?;
-        match changed {
-            Ok(_) => Ok(()),
-            Err(StoreError::Catalog(CatalogError::NoSuchDataset(_))) => {
-                Err(StoreError::NoSuchTable(table.to_string()))
-            }
-            Err(error) => Err(error),
-        }
+        self.kit.change(table.id(), edit).await.map_err(|error| missing(table, error))
     }
 
-    /// What is kept about an account's table service; nothing if nothing was set.
-    pub async fn service_properties(&self, account: &str) -> Result<Option<serde_json::Value>, StoreError> {
-        match self.kit.router().dataset(STORE.id, &account_dataset(account)).await? {
-            None => Ok(None),
-            Some(record) => parse::<AccountBody>(&record.body).map(|body| Some(body.properties)),
-        }
+    /// An account's properties. The catalog is not asked: a stranger's request with an `Origin` comes here.
+    pub fn properties(&self, account: &str) -> Result<ServiceProperties, StoreError> {
+        Ok(self.kit.settings::<AccountBody>(account)?.properties)
     }
 
-    /// Sets what is kept about an account's table service.
-    pub async fn set_service_properties(
-        &self,
-        account: &str,
-        properties: serde_json::Value,
-    ) -> Result<(), StoreError> {
-        let dataset = account_dataset(account);
-        let body = AccountBody { format: FORMAT, properties };
-        let change = |old: &mut serde_json::Value| -> Result<(), CatalogError> {
-            *old = to_json(&body);
-            Ok(())
-        };
-        let done = match self.kit.driver().update_dataset(STORE.id, &dataset, change).await {
-            Err(CatalogError::NoSuchDataset(_)) => self.create(&dataset, &body).await,
-            other => other.map(drop),
-        };
-        done.map_err(failed)?;
-        self.kit.router().refresh().await?;
-        Ok(())
-    }
-
-    async fn create(&self, dataset: &str, body: &impl Serialize) -> Result<(), CatalogError> {
-        let (map, rule) = (default_map(), default_rule());
-        self.kit
-            .driver()
-            .create_dataset_on_own_map(STORE.id, dataset, &map, rule, to_json(body))
-            .await
-            .map(drop)
+    /// Sets some of an account's properties.
+    pub async fn set_properties(&self, account: &str, patch: PropertiesPatch) -> Result<(), StoreError> {
+        let edit = |body: &mut AccountBody| patch.apply(&mut body.properties);
+        Ok(self.kit.change_settings(account, edit).await?)
     }
 }
 
-/// The name that holds what is kept about an account: no table can be called so.
-fn account_dataset(account: &str) -> String {
-    format!("{account}/$service")
-}
-
-fn failed(error: CatalogError) -> StoreError {
-    match error {
-        CatalogError::NoSuchMap(map) => StoreError::NoMap(map.to_string()),
-        other => StoreError::Catalog(other),
+/// An error about a table: there may be none.
+pub(super) fn missing(table: &TableName, error: Error) -> StoreError {
+    match error.kind {
+        ErrorKind::NoDataset => StoreError::NoSuchTable(table.to_string()),
+        _ => StoreError::Kit(error),
     }
 }
 
-fn read_body(record: &DatasetRecord) -> Result<Body, StoreError> {
-    parse(&record.body)
-}
+#[cfg(test)]
+mod tests {
+    use polyshard_store::read_stored;
+    use serde_json::json;
 
-/// Reads a record of the catalog, of this format.
-fn parse<T: serde::de::DeserializeOwned>(body: &serde_json::Value) -> Result<T, StoreError> {
-    let damaged = |detail: String| StoreError::Damaged { what: "table record", detail };
-    let format = body.get("format").and_then(serde_json::Value::as_u64);
-    if format != Some(u64::from(FORMAT)) {
-        return Err(damaged(format!("format {format:?} is not the one this program knows, {FORMAT}")));
+    use super::*;
+
+    #[test]
+    fn the_first_format_of_a_record_is_still_read() {
+        let policy = json!({"id": "read", "expiry": 5, "permission": "r"});
+        let stored = json!({"format": 1, "name": "Orders", "policies": [policy]});
+        let body: TableBody = read_stored("a table", &stored).unwrap();
+        assert_eq!((body.name.as_str(), body.policies[0].expiry), ("Orders", Some(5)));
+        let newer = json!({"format": 2, "name": "Orders"});
+        assert!(read_stored::<TableBody>("a table", &newer).is_err());
     }
-    T::deserialize(body).map_err(|error| damaged(error.to_string()))
-}
 
-fn to_json(body: &impl Serialize) -> serde_json::Value {
-    serde_json::to_value(body).expect("plain values")
+    #[test]
+    fn the_first_format_of_properties_is_still_read() {
+        let metrics = json!({"enabled": true, "include_apis": null, "retention": {"days": 3}});
+        let stored = json!({"format": 1, "properties": {
+            "logging": {"delete": false, "read": true, "write": false, "retention": {"days": null}},
+            "hour_metrics": metrics, "minute_metrics": metrics, "cors": []}});
+        let body: AccountBody = read_stored("an account", &stored).unwrap();
+        assert!(body.properties.logging.read);
+    }
 }

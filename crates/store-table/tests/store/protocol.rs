@@ -46,6 +46,7 @@ impl Client {
             query: decode_query(query).unwrap(),
             headers,
             body: body.as_bytes().to_vec(),
+            stream: None,
             peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         };
         let context = Context {
@@ -286,8 +287,16 @@ async fn mistakes_have_the_services_codes(place: Place) {
     }
     client.ok(&put, &[], "{\"x\":1}").await;
     let old = [("If-Match", "W/\"datetime'2020-01-01T00%3A00%3A00.0000000Z'\"")];
-    let code = client.code(&put, &old, "{\"x\":2}").await;
-    assert_eq!(code, (412, "UpdateConditionNotSatisfied"));
+    // One that no entity ever had is one that does not match.
+    let never = [("If-Match", "W/\"wrong\"")];
+    let delete = put.replacen("PUT", "DELETE", 1);
+    let merge = put.replacen("PUT", "MERGE", 1);
+    for headers in [&old, &never] {
+        for (line, body) in [(&put, "{\"x\":2}"), (&merge, "{\"x\":2}"), (&delete, "")] {
+            let code = client.code(line, headers, body).await;
+            assert_eq!(code, (412, "UpdateConditionNotSatisfied"), "{line} {headers:?}");
+        }
+    }
     client.cluster.close().await;
 }
 

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use polyshard_azure_storage::PropertiesPatch;
 use polyshard_catalog::{KeyPart, KeyRule};
 use polyshard_map::{Epoch, Key, KeyRange, KeyType, MapDefinition, MapName, NewEntry, Scheme, ShardId};
-use polyshard_store_table::{ChangeKind, Filter, IfMatch, Policy, STORE, StoreError};
+use polyshard_store_table::{
+    ChangeKind, DEFAULT_MAP, Filter, IfMatch, Policy, STORE, StoreError, default_rule,
+};
+use serde_json::json;
 
 use crate::place::Place;
 use crate::tools::{insert, merge, number, table};
@@ -76,6 +80,14 @@ async fn a_deleted_table_leaves_no_entity_behind(place: Place) {
     cluster.close().await;
 }
 
+const HOUR_METRICS: &str = "<HourMetrics><Version>1.0</Version><Enabled>false</Enabled>\
+                            <RetentionPolicy><Enabled>false</Enabled></RetentionPolicy></HourMetrics>";
+
+fn patch(xml: &str) -> PropertiesPatch {
+    let body = format!("<StorageServiceProperties>{xml}</StorageServiceProperties>");
+    PropertiesPatch::parse(body.as_bytes()).unwrap()
+}
+
 async fn what_is_kept_about_tables_and_accounts_is_found_again(place: Place) {
     let cluster = place.open().await;
     let (store, orders) = (cluster.store.clone(), table("orders"));
@@ -84,15 +96,28 @@ async fn what_is_kept_about_tables_and_accounts_is_found_again(place: Place) {
     assert!(matches!(none, Err(StoreError::NoSuchTable(_))));
     store.create_table(&orders).await.unwrap();
     store.set_policies(&orders, vec![policy.clone()]).await.unwrap();
-    assert_eq!(store.service_properties("acct").await.unwrap(), None);
-    for value in ["a", "b"] {
-        store.set_service_properties("acct", serde_json::json!({"x": value})).await.unwrap();
-    }
+    // An earlier program kept properties beside the tables.
+    let metrics = json!({"enabled": true, "include_apis": null, "retention": {"days": 3}});
+    let stored = json!({"format": 1, "properties": {
+        "logging": {"delete": false, "read": true, "write": false, "retention": {"days": null}},
+        "hour_metrics": metrics, "minute_metrics": metrics, "cors": []}});
+    let (map, rule) = (MapName::new(DEFAULT_MAP).unwrap(), default_rule());
+    cluster.driver.create_dataset(STORE.id, "acct/$service", &map, rule, stored).await.unwrap();
+    cluster.router.refresh().await.unwrap();
+    assert!(store.properties("acct").unwrap().logging.read);
+    assert_eq!(store.list_tables("acct", None, None, 10).await.unwrap().names, ["orders"]);
+    // Two that change different parts at once both have their way.
+    let (one, two) = tokio::join!(
+        store.set_properties("acct", patch("<Cors/>")),
+        store.set_properties("acct", patch(HOUR_METRICS)),
+    );
+    one.and(two).unwrap();
     cluster.close().await;
     let cluster = place.open().await;
     assert_eq!(cluster.store.policies(&orders).await.unwrap(), [policy]);
-    let kept = cluster.store.service_properties("acct").await.unwrap();
-    assert_eq!(kept, Some(serde_json::json!({"x": "b"})));
+    let kept = cluster.store.properties("acct").unwrap();
+    assert!(kept.logging.read && !kept.hour_metrics.enabled && kept.minute_metrics.enabled, "{kept:?}");
+    assert_eq!(cluster.router.view().datasets_of(STORE.id).count(), 1, "the old record is gone");
     assert_eq!(cluster.store.list_tables("acct", None, None, 10).await.unwrap().names, ["orders"]);
     cluster.close().await;
 }

@@ -56,8 +56,9 @@ impl Inner {
         &self,
         procedure: &mut Procedure,
         like: Option<&ShardId>,
+        confirmed: bool,
     ) -> Result<Outcome, CatalogError> {
-        match self.options.journal.mend(like, false).await {
+        match self.options.journal.mend(like, false, confirmed).await {
             Ok(mended) => {
                 for one in mended {
                     let (table, shard) = (&one.table, &one.shard);

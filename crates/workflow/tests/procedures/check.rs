@@ -52,23 +52,23 @@ async fn reference_tables_are_made_what_most_shards_have() {
     ] {
         bed.on("s2", sql).await;
     }
-    let looked = bed.journal.mend(None, true).await.unwrap();
+    let looked = bed.journal.mend(None, true, true).await.unwrap();
     let [one] = looked.as_slice() else { panic!("{looked:?}") };
     assert_eq!((one.shard.as_str(), one.inserted, one.updated, one.deleted), ("s2", 1, 1, 1));
     assert!(one.refused.is_none() && one.like.is_some(), "{one:?}");
     assert!(!bed.journal.check().await.unwrap().differences.is_empty(), "it was only looked at");
-    let id = bed.begin(Procedure::new(vec![Task::RepairReference { like: None }])).await;
+    let id = bed.begin(Procedure::new(vec![Task::RepairReference { like: None, confirmed: true }])).await;
     let ended = bed.end_of(id).await;
     assert_eq!(ended.state, OpState::Done, "{ended:?}");
     assert_eq!(bed.journal.check().await.unwrap().differences, []);
-    assert_eq!(bed.journal.mend(None, true).await.unwrap(), []);
+    assert_eq!(bed.journal.mend(None, true, true).await.unwrap(), []);
 
     // Nobody can say which of three is right, but a human.
     bed.on("s1", "DELETE FROM country WHERE code = 'se'").await;
     bed.on("s2", "DELETE FROM country WHERE code = 'dk'").await;
-    let looked = bed.journal.mend(None, false).await.unwrap();
+    let looked = bed.journal.mend(None, false, true).await.unwrap();
     assert!(looked.len() == 3 && looked.iter().all(|one| one.refused.is_some()), "{looked:?}");
-    let mended = bed.journal.mend(Some(&shard("s3")), false).await.unwrap();
+    let mended = bed.journal.mend(Some(&shard("s3")), false, true).await.unwrap();
     assert_eq!(mended.iter().map(|one| one.inserted).sum::<u64>(), 2, "{mended:?}");
     assert_eq!(bed.journal.check().await.unwrap().differences, []);
     bed.close().await;
@@ -99,7 +99,7 @@ async fn a_row_of_a_reference_table_stays_while_rows_of_tenants_refer_to_it() {
         bed.on("s2", sql).await;
     }
     for dry_run in [true, false] {
-        let mended = bed.journal.mend(None, dry_run).await.unwrap();
+        let mended = bed.journal.mend(None, dry_run, true).await.unwrap();
         let why = |name: &str| {
             let one = mended.iter().find(|one| one.table.ends_with(name)).unwrap();
             one.refused.clone().unwrap()
@@ -112,7 +112,7 @@ async fn a_row_of_a_reference_table_stays_while_rows_of_tenants_refer_to_it() {
         assert_eq!(bed.count("s2", "stays").await, 1);
     }
     bed.on("s2", "DELETE FROM stays").await;
-    let mended = bed.journal.mend(None, false).await.unwrap();
+    let mended = bed.journal.mend(None, false, true).await.unwrap();
     assert!(mended.len() == 2 && mended.iter().all(|one| one.refused.is_none()), "{mended:?}");
     assert_eq!((bed.count("s2", "region").await, bed.count("s2", "country").await), (0, 0));
     bed.close().await;
