@@ -1,6 +1,7 @@
 //! Benchmarks beside the raw library in the same run.
 
 mod azure;
+mod blobs;
 mod catalog;
 mod cluster;
 mod engine;
@@ -29,7 +30,7 @@ struct Arguments {
     /// Fewer and shorter rounds: for a first look, not for the record.
     #[arg(long)]
     quick: bool,
-    /// Of the queue and table doors, only the operations whose name has this in it; of moves, only such tables: rate,
+    /// Beside Azurite, only the operations whose name has this in it; of moves, only such tables: rate,
     /// pause, elsewhere, watched, fifth; of the SQL door: lookups, across, small, copy.
     #[arg(long)]
     only: Option<String>,
@@ -39,7 +40,7 @@ struct Arguments {
     /// Percent of the time that a move works while requests are served; what the program does if nothing is said.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     share: Option<u32>,
-    /// Embedded shards behind the queue and table doors; as many as there are cores, if nothing is said.
+    /// Embedded shards beside Azurite; as many as there are cores, if nothing is said.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     shards: Option<u16>,
     /// Print one JSON document at the end instead of tables as they come.
@@ -61,9 +62,12 @@ enum Subject {
     Move,
     /// The SQL door, beside PgBouncer; needs the program built beside this one.
     Sql,
-    /// The queue and table doors, beside Azurite; alone, since it needs scripts/setup-bench.sh and the program
+    /// Queues, tables and small blobs, beside Azurite; alone, since it needs scripts/setup-bench.sh and the program
     /// built beside this one.
     Azure,
+    /// Large blobs, beside nginx and beside files that are written and synced; alone, since it needs
+    /// scripts/setup-bench.sh and the program built beside this one.
+    Blob,
     /// What counting and tracing cost; needs the program built beside this one.
     Overhead,
     /// Everything else.
@@ -94,8 +98,9 @@ fn main() -> ExitCode {
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let mut all = Vec::new();
     let only = arguments.only.as_deref().unwrap_or_default();
-    let parts: [(Subject, Part<'_>); 8] = [
+    let parts: [(Subject, Part<'_>); 9] = [
         (Subject::Azure, &|effort| azure::run(effort, only, arguments.shards.map(usize::from))),
+        (Subject::Blob, &blobs::run),
         (Subject::Map, &map::run),
         (Subject::Router, &router::run),
         (Subject::Engine, &engine::run),
@@ -105,7 +110,7 @@ fn main() -> ExitCode {
         (Subject::Overhead, &overhead::run),
     ];
     let is_asked = |subject: Subject| match arguments.subject {
-        Subject::All => subject != Subject::Azure,
+        Subject::All => !matches!(subject, Subject::Azure | Subject::Blob),
         asked => asked == subject,
     };
     for (_, run) in parts.iter().filter(|(subject, _)| is_asked(*subject)) {

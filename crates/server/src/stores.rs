@@ -13,6 +13,7 @@ use crate::config::Config;
 #[rustfmt::skip]
 pub(crate) static STORES: Stores = Stores(&[
     &polyshard_store_sql::STORE,
+    &polyshard_store_blob::STORE,
     &polyshard_store_queue::STORE,
     &polyshard_store_table::STORE,
 ]);

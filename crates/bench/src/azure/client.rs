@@ -30,6 +30,8 @@ pub enum Door {
     Queue,
     /// Tables.
     Table,
+    /// Containers of blobs.
+    Blob,
 }
 
 /// A request. Its path is without the account and as it is sent.
@@ -108,7 +110,7 @@ impl Signer {
     }
 
     /// The head of a request but for the length of its body, which comes last.
-    fn head(&self, door: Door, ask: &Ask<'_>) -> Result<Arc<str>, Failure> {
+    pub fn head(&self, door: Door, ask: &Ask<'_>) -> Result<Arc<str>, Failure> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.since.elapsed().as_secs() >= DATE_S || kept.heads.len() >= HEADS_MAX {
             *kept = Kept { date: date()?, since: Instant::now(), heads: HashMap::new() };
@@ -142,6 +144,9 @@ impl Signer {
         ));
         if !content_type.is_empty() {
             out.push_str(&format!("Content-Type: {content_type}\r\n"));
+        }
+        if is_put_blob(door, ask) {
+            out.push_str(&format!("{BLOB_TYPE}\r\n"));
         }
         if door == Door::Table {
             out.push_str("Accept: application/json;odata=nometadata\r\nPrefer: return-no-content\r\n");
@@ -279,12 +284,20 @@ pub(super) fn look(mut attempt: impl FnMut() -> std::io::Result<usize>) -> std::
     }
 }
 
+/// The header of a request that puts a blob.
+const BLOB_TYPE: &str = "x-ms-blob-type:BlockBlob";
+
+fn is_put_blob(door: Door, ask: &Ask<'_>) -> bool {
+    door == Door::Blob && ask.method == "PUT" && ask.query.is_empty()
+}
+
 fn text_to_sign(door: Door, ask: &Ask<'_>, date: &str) -> String {
     let Ask { method, path, query, content_type, body, .. } = *ask;
     let resource = format!("/{DEVELOPMENT_ACCOUNT}/{DEVELOPMENT_ACCOUNT}{path}");
     match door {
         Door::Table => format!("{method}\n\n{content_type}\n{date}\n{resource}"),
-        Door::Queue => {
+        Door::Queue | Door::Blob => {
+            let blob_type = if is_put_blob(door, ask) { format!("{BLOB_TYPE}\n") } else { String::new() };
             let length = if body.is_empty() { String::new() } else { body.len().to_string() };
             let mut parameters: Vec<_> = query.split('&').filter(|pair| !pair.is_empty()).collect();
             parameters.sort_unstable();
@@ -294,8 +307,8 @@ fn text_to_sign(door: Door, ask: &Ask<'_>, date: &str) -> String {
                 .map(|(name, value)| format!("\n{name}:{}", decode(value)))
                 .collect();
             format!(
-                "{method}\n\n\n{length}\n\n{content_type}\n\n\n\n\n\n\nx-ms-date:{date}\nx-ms-version:{VERSION}\n\
-                 {resource}{parameters}"
+                "{method}\n\n\n{length}\n\n{content_type}\n\n\n\n\n\n\n{blob_type}x-ms-date:{date}\n\
+                 x-ms-version:{VERSION}\n{resource}{parameters}"
             )
         }
     }

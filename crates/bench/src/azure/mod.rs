@@ -1,6 +1,6 @@
-//! The queue and table doors beside Azurite, the emulator, both driven by the same load generator in the same run.
+//! The endpoints of queues, tables and blobs beside Azurite, the emulator: one load generator drives both in one run.
 
-mod client;
+pub mod client;
 mod raw;
 mod servers;
 mod work;
@@ -68,7 +68,7 @@ pub fn run(effort: Effort, only: &str, shards: Option<usize>) -> Result<Vec<Tabl
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut table = Table::new(
         "azure",
-        "Queue and table doors beside Azurite",
+        "Queues, tables and blobs beside Azurite",
         &[
             "operation",
             "connections",
@@ -96,7 +96,7 @@ pub fn run(effort: Effort, only: &str, shards: Option<usize>) -> Result<Vec<Tabl
                 let rounds = effort.pick(5, 2);
                 let mut allowed = Vec::new();
                 // A scan takes far longer than to be asked for it.
-                let is_bound = connections == 1 && kind != Kind::Scan;
+                let is_bound = connections == 1 && !matches!(kind, Kind::Scan | Kind::ListBlobs);
                 for round in 0..=rounds {
                     if is_bound && round > 0 {
                         allowed.push(bounds.round(Duration::from_millis(effort.pick(600, 300)))?);

@@ -21,6 +21,8 @@ pub struct Server {
     pub queue: SocketAddr,
     /// Its door for tables.
     pub table: SocketAddr,
+    /// Its endpoint for blobs.
+    pub blob: SocketAddr,
     process: u32,
 }
 
@@ -60,7 +62,12 @@ impl Servers {
         let config: String = (1..=shards).map(shard).collect();
         let program = Setup::new().config(&config).try_start().map_err(|failure| failure.to_string())?;
         let door = |name: &str| -> Result<SocketAddr, Failure> { Ok(program.door(name).parse()?) };
-        let ours = Server { queue: door("queue")?, table: door("table")?, process: program.id() };
+        let ours = Server {
+            queue: door("queue")?,
+            table: door("table")?,
+            blob: door("blob")?,
+            process: program.id(),
+        };
         let folder = TempDir::with_prefix("polyshard-azurite-")?;
         let [blob, queue, table] = free_ports()?;
         let script = script()?;
@@ -75,7 +82,12 @@ impl Servers {
             .stderr(Stdio::inherit())
             .spawn()?;
         let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        let theirs = Server { queue: address(queue), table: address(table), process: azurite.id() };
+        let theirs = Server {
+            queue: address(queue),
+            table: address(table),
+            blob: address(blob),
+            process: azurite.id(),
+        };
         let servers = Servers { ours, theirs, _program: program, azurite, _folder: folder };
         servers.await_azurite()?;
         Ok(servers)
@@ -88,7 +100,7 @@ impl Servers {
 
     fn await_azurite(&self) -> Result<(), Failure> {
         let end = Instant::now() + START_MAX;
-        for door in [self.theirs.queue, self.theirs.table] {
+        for door in [self.theirs.queue, self.theirs.table, self.theirs.blob] {
             while TcpStream::connect(door).is_err() {
                 if Instant::now() > end {
                     return Err("Azurite did not open its ports".into());

@@ -11,6 +11,12 @@ use crate::measure::Random;
 const TABLE: &str = "Bench";
 const TABLE_PATH: &str = "/Bench";
 const QUEUE: &str = "bench";
+const CONTAINER: &str = "bench";
+/// Bytes of a small blob.
+const BLOB_BYTES: usize = 4096;
+/// Small blobs that are read by name, and those with a prefix of their own, which are listed.
+const READ_BLOBS: u64 = 2_000;
+const LISTED_BLOBS: u64 = 100;
 /// Entities that are read by key.
 const READ_ENTITIES: u64 = 5_000;
 /// Partitions that new entities go to.
@@ -34,11 +40,23 @@ pub enum Kind {
     Batch,
     Scan,
     Queue,
+    PutBlob,
+    GetBlob,
+    ListBlobs,
 }
 
 impl Kind {
     /// All, in the order of the report.
-    pub const ALL: [Kind; 5] = [Kind::Get, Kind::Insert, Kind::Batch, Kind::Scan, Kind::Queue];
+    pub const ALL: [Kind; 8] = [
+        Kind::Get,
+        Kind::Insert,
+        Kind::Batch,
+        Kind::Scan,
+        Kind::Queue,
+        Kind::GetBlob,
+        Kind::PutBlob,
+        Kind::ListBlobs,
+    ];
 
     /// Its name in the report.
     pub fn name(self) -> &'static str {
@@ -48,14 +66,17 @@ impl Kind {
             Kind::Batch => "batch of 100 inserts",
             Kind::Scan => "scan of a partition: 100 of 1,000",
             Kind::Queue => "put, get, delete message",
+            Kind::GetBlob => "get blob of 4 KiB",
+            Kind::PutBlob => "put blob of 4 KiB",
+            Kind::ListBlobs => "list blobs: 100 of a prefix",
         }
     }
 
     /// How many commits one takes that waits for each of its answers.
     pub fn commits(self) -> usize {
         match self {
-            Kind::Get | Kind::Scan => 0,
-            Kind::Insert | Kind::Batch => 1,
+            Kind::Get | Kind::Scan | Kind::GetBlob | Kind::ListBlobs => 0,
+            Kind::Insert | Kind::Batch | Kind::PutBlob => 1,
             Kind::Queue => 3,
         }
     }
@@ -66,7 +87,11 @@ impl Kind {
     }
 
     fn door(self) -> Door {
-        if self == Kind::Queue { Door::Queue } else { Door::Table }
+        match self {
+            Kind::Queue => Door::Queue,
+            Kind::PutBlob | Kind::GetBlob | Kind::ListBlobs => Door::Blob,
+            Kind::Insert | Kind::Get | Kind::Batch | Kind::Scan => Door::Table,
+        }
     }
 }
 
@@ -100,7 +125,32 @@ pub async fn prepare(server: &Server, signer: &Arc<Signer>) -> Result<(), Failur
         let rows: Vec<_> = (first..first + BATCH_ENTITIES).map(|n| (format!("{n:06}"), n)).collect();
         batch(&mut table, "scan", &rows).await?;
     }
+    let mut blobs = Client::connect(server.blob, Door::Blob, signer.clone(), Wait::Asleep).await?;
+    let create = Ask { method: "PUT", path: "/bench", query: "restype=container", ..Ask::default() };
+    let made = blobs.ask(&create).await?;
+    expect(made.status, &[201], "creating the container", made.body)?;
+    for n in 0..READ_BLOBS {
+        put_blob(&mut blobs, &format!("read/{n:06}"), n).await?;
+    }
+    for n in 0..LISTED_BLOBS {
+        put_blob(&mut blobs, &format!("list/{n:06}"), n).await?;
+    }
     Ok(())
+}
+
+/// The content of a small blob.
+fn blob(n: u64) -> String {
+    let mut text = format!("{n:012} ").repeat(BLOB_BYTES / 13 + 1);
+    text.truncate(BLOB_BYTES);
+    text
+}
+
+async fn put_blob(client: &mut Client, name: &str, n: u64) -> Result<(), Failure> {
+    let (path, body) = (format!("/{CONTAINER}/{name}"), blob(n));
+    let content_type = "application/octet-stream";
+    let ask = Ask { method: "PUT", path: &path, content_type, body: &body, ..Ask::default() };
+    let reply = client.ask(&ask).await?;
+    expect(reply.status, &[201], "putting a blob", reply.body)
 }
 
 impl Worker {
@@ -111,7 +161,11 @@ impl Worker {
         signer: &Arc<Signer>,
         wait: Wait,
     ) -> Result<Worker, Failure> {
-        let address = if kind == Kind::Queue { server.queue } else { server.table };
+        let address = match kind.door() {
+            Door::Queue => server.queue,
+            Door::Table => server.table,
+            Door::Blob => server.blob,
+        };
         let client = Client::connect(address, kind.door(), signer.clone(), wait).await?;
         let random = Random::new(NEXT.fetch_add(1, Ordering::Relaxed));
         let batch = (kind == Kind::Batch).then(BatchText::new);
@@ -126,7 +180,34 @@ impl Worker {
             Kind::Batch => self.batch().await,
             Kind::Scan => self.scan().await,
             Kind::Queue => self.cycle().await,
+            Kind::PutBlob => {
+                let n = NEXT.fetch_add(1, Ordering::Relaxed);
+                put_blob(&mut self.client, &format!("put/{n:012}"), n).await
+            }
+            Kind::GetBlob => self.get_blob().await,
+            Kind::ListBlobs => self.list_blobs().await,
         }
+    }
+
+    async fn get_blob(&mut self) -> Result<(), Failure> {
+        let n = self.random.below(READ_BLOBS);
+        let path = format!("/{CONTAINER}/read/{n:06}");
+        let ask = Ask { method: "GET", path: &path, is_repeated: true, ..Ask::default() };
+        let reply = self.client.ask(&ask).await?;
+        expect(reply.status, &[200], "getting a blob", reply.body)?;
+        match reply.body == blob(n).as_bytes() {
+            true => Ok(()),
+            false => Err(format!("blob {n} has other bytes").into()),
+        }
+    }
+
+    async fn list_blobs(&mut self) -> Result<(), Failure> {
+        let query = "restype=container&comp=list&prefix=list%2F&maxresults=100";
+        let path = format!("/{CONTAINER}");
+        let ask = Ask { method: "GET", path: &path, query, is_repeated: true, ..Ask::default() };
+        let reply = self.client.ask(&ask).await?;
+        expect(reply.status, &[200], "listing blobs", reply.body)?;
+        found(reply.body, "<Blob>", LISTED_BLOBS as usize)
     }
 
     async fn insert(&mut self) -> Result<(), Failure> {
