@@ -44,6 +44,8 @@ for (const [engine, transport] of VARIANTS) {
   await withDoors(engine, transport, async (doors) => {
     const env = {
       ...process.env,
+      POLYSHARD_BLOB_URL: `${doors.blob}/${ACCOUNT}`,
+      POLYSHARD_DOCUMENT_URL: doors.document,
       POLYSHARD_QUEUE_URL: `${doors.queue}/${ACCOUNT}`,
       POLYSHARD_TABLE_URL: `${doors.table}/${ACCOUNT}`,
       POLYSHARD_SQL_URL: `postgres://polyshard:polyshard@${doors.sql}/polyshard`,

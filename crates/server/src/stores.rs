@@ -14,6 +14,7 @@ use crate::config::Config;
 pub(crate) static STORES: Stores = Stores(&[
     &polyshard_store_sql::STORE,
     &polyshard_store_blob::STORE,
+    &polyshard_store_document::STORE,
     &polyshard_store_queue::STORE,
     &polyshard_store_table::STORE,
 ]);
