@@ -191,3 +191,17 @@ def test_a_container_is_made_once_by_many(database):
     for thread in threads:
         thread.join()
     assert len(made) == 1
+
+
+def test_a_container_that_never_had_a_document_can_be_bound(doors, database):
+    """C8: what changes nothing leaves nothing behind that keeps a container where it is."""
+    name = f"m{uuid.uuid4().hex[:8]}"
+    doors.cli("map", "create", name, "--kind", "hash", "--key", "text")
+    container = database.create_container("unused", PartitionKey("/tenant"))
+    for change in [lambda: container.delete_item("1", "a"), lambda: container.replace_item("1", {"id": "1", "tenant": "a"})]:
+        with pytest.raises(CosmosResourceNotFoundError):
+            change()
+    bound = doors.cli("bind", f"document:cosmos/{database.id}/unused", "--map", name)
+    assert bound["bound"] is True and bound["map"] == name
+    container.create_item({"id": "1", "tenant": "a"})
+    assert container.read_item("1", "a")["tenant"] == "a"

@@ -31,6 +31,7 @@ pub(super) struct Step {
     text: fn(&Texts) -> &Arc<str>,
     params: Vec<Parameter>,
     expect: Expect,
+    adds: bool,
 }
 
 impl Step {
@@ -47,12 +48,18 @@ impl Step {
             key.epk.clone().into(),
             key.pk.clone().into(),
         ];
-        Step { text, params, expect: Expect::Any }
+        Step { text, params, expect: Expect::Any, adds: false }
     }
 
     /// Adds the value of the next parameter.
     pub fn bind(mut self, value: impl Into<Parameter>) -> Step {
         self.params.push(value.into());
+        self
+    }
+
+    /// It may add a row.
+    pub fn adding(mut self) -> Step {
+        self.adds = true;
         self
     }
 
@@ -101,7 +108,10 @@ impl DocumentStore {
     pub(super) async fn write(&self, key: &Key, steps: Vec<Step>) -> Result<Option<Vec<Rows>>, Failure> {
         let (kit, record) = (self.kit.clone(), key.placed.record.clone());
         let work = async move |ticket: &Ticket| -> Result<Option<Vec<Rows>>, engine::Error> {
-            kit.register(ticket, &record).await?;
+            // A change of what must be there registers nothing: the container may never have had a row.
+            if steps.iter().any(|step| step.adds) {
+                kit.register(ticket, &record).await?;
+            }
             let dialect = ticket.dialect();
             let batch: Batch = steps.iter().map(|step| step.statement(dialect)).collect();
             match ticket.write(batch.in_place()).await {

@@ -169,6 +169,7 @@ fn added(
         .bind(etag)
         .bind(document.ttl)
         .bind(document.body.clone())
+        .adding()
 }
 
 pub(super) fn insert(key: &Key, document: &Document, number: i64, etag: i64) -> Step {
